@@ -112,32 +112,21 @@ class FileTests(SQLiteStores, TestCase):
 
     def test_release_0_1(self) -> None:
         """A file that only release 0.1.0 has opened is left alone, and release 0.2.0 is the way."""
-        directory = Path(self.mktemp())
-        directory.mkdir()
-        self.path = str(directory / "objects.db")
-        for is_killed in (False, True):
-            make_store_of_0_1(self.path, is_killed=is_killed)
+        for is_killed, is_new in ((False, False), (True, False), (True, True)):
+            directory = Path(self.mktemp())
+            directory.mkdir()
+            self.path = str(directory / "objects.db")
+            make_store_of_0_1(self.path, is_killed=is_killed, is_new=is_new)
             before = {each.name: each.read_bytes() for each in directory.iterdir()}
-            self.assertEqual(f"{self.path}-wal" in map(str, directory.iterdir()), is_killed)
-            told = self.refusal()
             self.assertEqual(
-                told,
+                self.refusal(),
                 f"only release 0.1.0 has used the store {self.path}: start release 0.2.0 with it once, "
                 "then this release",
             )
             after = {each.name: each.read_bytes() for each in directory.iterdir()}
+            after.pop("objects.db-shm", None)  # an index of the log, which SQLite makes again
             self.assertEqual(after, before)
-
-    def test_release_0_1_log(self) -> None:
-        """So is a file of which all tables are in the write-ahead log of a killed server."""
-        make_store_of_0_1(self.path, is_killed=True, is_new=True)
-        before = Path(self.path).read_bytes()
-        self.assertIn("only release 0.1.0 has used the store", self.refusal())
-        with contextlib.closing(sqlite3.connect(self.path)) as database:
-            self.assertEqual(database.execute("SELECT name FROM objects").fetchall(), [("a",)])
-        self.assertNotEqual(
-            Path(self.path).read_bytes(), before
-        )  # SQLite has moved the log into it
+            self.assertEqual("objects.db-wal" in before, is_killed)
 
     async def test_taken_over(self) -> None:
         """A file of release 0.1.0 that release 0.2.0 has opened is read, with its objects."""

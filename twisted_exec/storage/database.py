@@ -118,8 +118,9 @@ def check_file(path: str) -> None:
 
     :raises StorageError: see :func:`check_program`.
     """
-    # Unlike other readers, an immutable one leaves no file beside it; so it cannot read the log, either.
-    address = f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1"
+    # Without a log, an ordinary reader would leave an empty one behind; with it, an index at most.
+    immutable = int(not os.path.exists(f"{path}-wal"))
+    address = f"file:{quote(os.path.abspath(path))}?mode=ro&immutable={immutable}"
     try:
         with closing(sqlite3.connect(address, uri=True)) as database:
             check_program(database, path)
