@@ -431,7 +431,7 @@ class NoticeTests(SynchronousTestCase):
             self.assertEqual(decode_notice(encode_notice(text)), shown)
 
     def test_unwrapped(self) -> None:
-        """An earlier release hands texts over that nobody has wrapped."""
+        """A text that nobody has wrapped is the notice itself."""
         self.assertEqual(decode_notice(b"ada has left"), "ada has left")
 
     def test_dropped_keys(self) -> None:
