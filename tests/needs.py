@@ -478,17 +478,15 @@ def machinepoollet_program() -> str | None:
 
 
 def older_release() -> str | None:
-    """Why no older release of this project can be tried here, or ``None``."""
-    if not older_releases():
-        return "OLDER_RELEASE names no directory with an installed release (see tests/interop)"
+    """Why release 0.2.0 cannot be tried here, or ``None``."""
+    if not os.path.isdir(os.path.join(older_release_directory(), "twisted_exec")):
+        return "OLDER_RELEASE names no directory with release 0.2.0 installed (see tests/interop)"
     return None
 
 
-def older_releases() -> list[str]:
-    """Directories of older releases, each from ``pip install --no-deps --target``."""
-    named = os.environ.get("OLDER_RELEASE", "older-release").split(os.pathsep)
-    paths = map(os.path.abspath, filter(None, named))
-    return [each for each in paths if os.path.isdir(os.path.join(each, "twisted_exec"))]
+def older_release_directory() -> str:
+    """The directory of release 0.2.0, from ``pip install --no-deps --target``."""
+    return os.path.abspath(os.environ.get("OLDER_RELEASE", "older-release"))
 
 
 def kind() -> str | None:

@@ -8,8 +8,6 @@ Applications that embed it import the interfaces from
 
 from importlib import import_module
 
-from twisted_exec import _moved
-
 _RELEASE = "0.2.0"
 """The version, with ``.dev0`` until it is released."""
 
@@ -22,7 +20,6 @@ def _commit() -> str:
         return ""
 
 
-_moved.install()
 COMMIT = _commit()
 __version__ = f"{_RELEASE}+g{COMMIT}" if COMMIT and ".dev" in _RELEASE else _RELEASE
 

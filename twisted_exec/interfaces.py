@@ -90,7 +90,6 @@ interface                      implementation or purpose
 
 from __future__ import annotations
 
-from twisted_exec._moved import warn
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.api.users import with_authenticated
 from twisted_exec.apiserver.interfaces import (
@@ -221,26 +220,6 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.upgrade import HeaderSet
-
-_RENAMED = {
-    "Around": ProviderContext,
-    "IKeeping": IAdoptsMachines,
-    "IKept": IReleasable,
-    "IKeptHere": IHostLocal,
-    "IRestarting": IRestartPolicy,
-    "IRotates": IRotatesCredentials,
-    "Look": ProviderCondition,
-    "Wanted": SpaceRequest,
-}
-
-
-def __getattr__(name: str) -> object:
-    """Return what had a name in 0.1.0, with a warning."""
-    if name not in _RENAMED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warn(f"{__name__}.{name}", f"is {_RENAMED[name].__name__}")
-    return _RENAMED[name]
-
 
 __all__ = [
     "COMPLETED",

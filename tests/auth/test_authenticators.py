@@ -4,10 +4,9 @@ Every authenticator keeps the contract of :class:`~twisted_exec.auth.interfaces.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 
 from tests.apiserver.aggregated.support import PROXY, Host, configmap
 from tests.auth.support import CredentialsCase
@@ -17,11 +16,10 @@ from tests.auth.test_oidc_authenticator import OIDCCase
 from tests.auth.test_tokens import FILE
 from tests.contracts.authenticator import AuthenticatorContract, Sent
 from tests.tls.support import authority, client_identity
-from twisted_exec.api.status import Unauthorized
 from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
-from twisted_exec.auth.credentials import RequestAuthenticator, UnionAuthenticator
+from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator
-from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.interfaces import IAuthenticator
 from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
 from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator
@@ -167,26 +165,3 @@ class HeaderContractTests(AuthenticatorContract, CredentialsCase):
 
     def invalid(self) -> list[Sent]:
         return [({KEY: ["wrong"]}, None)]
-
-
-class _Old:
-    """An authenticator with the signature of release 0.1."""
-
-    def authenticate(self, request: Any) -> Deferred[User | None]:
-        return maybeDeferred(self._user, request.requestHeaders.getRawHeaders(KEY, []))
-
-    def _user(self, keys: list[str]) -> User | None:
-        if keys and keys != ["secret"]:
-            raise Unauthorized("unknown key")
-        return User("robot", ("system:authenticated",)) if keys else None
-
-
-class RequestAuthenticatorContractTests(HeaderContractTests):
-    """
-    Contract tests for :class:`RequestAuthenticator`, which adapts authenticators of release 0.1.
-    """
-
-    def make_authenticator(self) -> IAuthenticator:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return RequestAuthenticator(_Old(), KeyAuthenticator.credential_headers)

@@ -4,7 +4,6 @@ Tests for :mod:`twisted_exec.auth.credentials`.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -15,9 +14,7 @@ from tests.tls.support import client_identity
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.api.users import with_authenticated
 from twisted_exec.auth.credentials import (
-    NO_HEADERS,
     CredentialHeaders,
-    RequestAuthenticator,
     UnionAuthenticator,
 )
 from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
@@ -146,27 +143,3 @@ class PresentedCredentialsTests(CredentialsCase):
             declared = HeaderSet.of("Cookie", prefixes=["Impersonate-"])
             presented = self.credentials(headers, shown, declared=declared)
             self.assertEqual(presented.sent_unasked, unasked, headers)
-
-
-class RequestAuthenticatorTests(CredentialsCase):
-    """Tests for :class:`RequestAuthenticator`."""
-
-    def test_old_signature(self) -> None:
-        """An authenticator that takes a request finds its headers and the token there."""
-
-        class Old:
-            def authenticate(self, request: Any) -> User | None:
-                get = request.requestHeaders.getRawHeaders
-                if get(b"authorization") != [b"Bearer t"] or get(b"cookie"):
-                    return None
-                return User("robot") if get(b"x-lab-key") == [b"secret"] else None
-
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            adapted = RequestAuthenticator(Old(), HeaderSet.of(KEY))
-        self.assertEqual([each.category for each in caught], [DeprecationWarning])
-        headers = {KEY: ["secret"], "Authorization": ["Bearer t"], "Cookie": ["x"]}
-        presented = self.credentials(headers, declared=adapted.credential_headers)
-        self.assertEqual(self.successResultOf(adapted.authenticate(presented)), User("robot"))
-        self.assertEqual(RequestAuthenticator(Old()).credential_headers, NO_HEADERS)
-        self.assertEqual(len(self.flushWarnings()), 1)

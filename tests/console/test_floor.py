@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -727,7 +726,7 @@ class RoleNoticesTests(SynchronousTestCase):
         text = f"the emulator ended; {WAITS} 60 s for the machine to start again"
         for notice_ in (
             Notice(text, NoticeKind.INTERRUPTED, why="the emulator ended"),
-            Notice(text, kind=None),
+            understood(text),
         ):
             notices = RoleNotices()
             notices.read(notice_)
@@ -793,12 +792,13 @@ class RoleNoticesTests(SynchronousTestCase):
         self.assertEqual(ann_reader.writer, "ann")
 
     def test_marks(self) -> None:
-        """The text of a notice that came as a mark counts as the notice in the output does."""
+        """The kind of a notice that came as a mark counts, and not its text."""
         reader = RoleNotices()
         text = f"the writer of this console is ann; you are an observer {HINT}"
-        reader.read(Notice(text, kind=None))
-        self.assertEqual((reader.is_observer, reader.writer), (True, "ann"))
-        reader.read(Notice("the console line is back", kind=None))
+        reader.read(Notice(text))
+        self.assertEqual((reader.is_observer, reader.writer), (False, ""))
+        reader.read(Notice(text, NoticeKind.ROLE, NoticeRole.OBSERVER, "ann"))
+        reader.read(Notice("the console line is back"))
         self.assertEqual((reader.is_observer, reader.writer), (True, "ann"))
 
     def test_any_split(self) -> None:
@@ -860,11 +860,11 @@ class KindTests(SynchronousTestCase):
     """What notices say to programs, and what names in them cannot say."""
 
     def test_wording(self) -> None:
-        """The wording, which counts if a runtime sends no kinds, says the same as the kind."""
+        """The wording, which counts where notices come in output, says the same as the kind."""
         found = set()
         for person in people_with_notices():
             for told in person.notices:
-                self.assertEqual(understood(Notice(told.text, kind=None)), told)
+                self.assertEqual(understood(told.text), told)
                 found.add((told.kind, told.role))
         self.assertEqual(
             found,
@@ -893,9 +893,9 @@ class KindTests(SynchronousTestCase):
         for name in sorted(names):
             for person in (*people_with_notices(ada=name), *people_with_notices(bob=name)):
                 for told in person.notices:
-                    read = understood(Notice(told.text, kind=None))
+                    read = understood(told.text)
                     self.assertIn(read.role, (None, told.role), told)
-                    self.assertIn(read.kind, (None, told.kind), told)
+                    self.assertIn(read.kind, (NoticeKind.MESSAGE, told.kind), told)
                     told_apart += read.kind is told.kind
         self.assertGreater(told_apart, 1000)
 
@@ -908,10 +908,10 @@ class KindTests(SynchronousTestCase):
             lambda: floor.request_role(bob, Role.WRITER),
         ):
             act()
-        for kind in (NoticeKind.ROLE, None):
+        for is_marked in (True, False):
             reader = RoleNotices()
             for told in bob.notices:
-                reader.read(replace(told, kind=kind))
+                reader.read(told if is_marked else understood(told.text))
             self.assertFalse(reader.is_observer)
 
     def test_back(self) -> None:
@@ -927,9 +927,10 @@ class KindTests(SynchronousTestCase):
         floor.follow_presence()
         ada.is_away = False
         floor.follow_presence()
-        for kind in (NoticeKind.MESSAGE, None):
+        for is_marked in (True, False):
             reader = RoleNotices()
             for told in bob.notices[:-1]:
                 reader.read(told)
-            reader.read(replace(bob.notices[-1], kind=kind))
+            last = bob.notices[-1]
+            reader.read(last if is_marked else understood(last.text))
             self.assertTrue(reader.is_observer)

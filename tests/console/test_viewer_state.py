@@ -129,18 +129,6 @@ class RestoredTests(HandedCase):
         restored.data_received(b"y")
         self.assertEqual(self.line.heard(), b"y")
 
-    def test_behind_unknown(self) -> None:
-        """A process that does not know of such input can hand its viewers over, too."""
-        viewer, _ = self.attach()
-        self.shared.suspend()
-        values = export_viewer(viewer)
-        assert values is not None
-        del values["restartedAt"]
-        successor = SharedConsole(self.line, self.clock, journal=self.journal)
-        restored = restore_viewer(successor, values)
-        assert restored is not None
-        self.assertFalse(restored.input.is_behind)
-
     def test_suspended_interruption(self) -> None:
         """A hand-over that fails lets sessions wait for the whole time again."""
         limits = ConsoleLimits(restart_seconds=60)
@@ -241,7 +229,7 @@ class RestoredTests(HandedCase):
         self.assertEqual(self.line.sizes, [TerminalSize(100, 30)])
 
     def test_kinds(self) -> None:
-        """Notices that wait keep what they say to programs, whichever release the next process is of."""
+        """Notices that wait keep what they say to programs."""
         ann, _ = self.attach(capacity=0)
         told = not_sent("the line is lost"), Notice("x" * 600), Notice("hello")
         for each in told:
@@ -252,13 +240,6 @@ class RestoredTests(HandedCase):
         self.assertEqual(values["notices"][2], ["\r\n[twisted-exec: hello]\r\n", 0])
         (restored,) = self.hand_over(ann)
         self.assertEqual(tuple(restored.output.state.notices), told)
-        earlier = {name: each for name, each in values.items() if name != "noticeMarks"}
-        from_earlier = restore_viewer(self.next, earlier)
-        assert from_earlier is not None
-        self.assertEqual(
-            tuple(from_earlier.output.state.notices),
-            tuple(Notice(each.text, kind=None) for each in told),
-        )
 
     def test_other_journal(self) -> None:
         """A viewer does not continue at another journal."""

@@ -5,7 +5,6 @@ The contract of attachment transports: every streaming protocol runs the same sc
 from __future__ import annotations
 
 import json
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -198,7 +197,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual((self.attachment.received, self.attachment.wishes), (b"", []))
         self.transport.resume_input()
         self.assertEqual(self.attachment.received, b"ab")
-        self.assertEqual(self.attachment.wishes, [Break(250), Role.WATCH])
+        self.assertEqual(self.attachment.wishes, [Break(250), Role.OBSERVER])
         self.assertEqual((self.attachment.sizes, user.hears()), ([], []))
 
     def test_break_and_key(self) -> None:
@@ -478,14 +477,10 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24)])
 
     def test_options(self) -> None:
-        """An attachment can read the stream options of the request, also by their old name."""
+        """An attachment can read the stream options of the request."""
         self.begin(query=b"?stdin=1&stdout=1&tty=1&force=true")
         options = self.transport.options
         self.assertEqual((options.tty, options.force, options.read_only), (True, True, False))
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            self.assertIs(self.transport.asked, options)
-        self.assertEqual([each.category for each in caught], [DeprecationWarning])
 
     # The end.
 

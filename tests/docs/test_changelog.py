@@ -10,23 +10,9 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 import twisted_exec
-from tests.test_moved import OLD_PATHS
-from twisted_exec import interfaces
-
-from . import pages
 
 ROOT = Path(__file__).parents[2]
 _ENTRY = re.compile(r"^twisted-exec (\S+) \((\d{4}-\d\d-\d\d)\)\n-+$", re.M)
-OLD_INTERFACES = (
-    "Around",
-    "IKeeping",
-    "IKept",
-    "IKeptHere",
-    "IRestarting",
-    "IRotates",
-    "Look",
-    "Wanted",
-)
 _SCREENS, _LINES = 3, 50
 
 
@@ -66,17 +52,6 @@ class ChangelogTests(SynchronousTestCase):
         for row in rows:
             *_, removed = re.findall(r"^     - (\S+)", row, re.M)
             self.assertGreater(removed.split("."), self.version.split("."), row)
-
-    def test_old_names(self) -> None:
-        """The names of 0.1.0 that still work are listed: those of interfaces here, import paths on the release's page."""
-        for name in OLD_INTERFACES:
-            self.assertTrue(hasattr(interfaces, name))
-            (warning,) = self.flushWarnings()
-            self.assertIn("goes with 0.3.0", warning["message"])
-            self.assertIn(f"``{name}``", entries()["0.2.0"])
-        page = pages.page("reference/release-0.2")
-        for path in OLD_PATHS:
-            self.assertIn(f"   * - ``{path}``\n", page)
 
 
 class SecurityTests(SynchronousTestCase):

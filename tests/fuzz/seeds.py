@@ -115,7 +115,7 @@ def all_seeds() -> Iterator[bytes]:
             yield seed("channels", message, protocol)
     yield seed("sizes", b'{"Width":80,"Height":24}\n{"width":1,"HEIGHT":2} \n{"a":{"b":"}"}}', 3)
     yield seed("sizes", rc.encode_wish(rc.Break(300), rc.TerminalSize(80, 24)), 9)
-    yield seed("sizes", rc.encode_wish(rc.Role.DRIVE, None) + b'{"break":5001,"role":"x"}', 2)
+    yield seed("sizes", rc.encode_wish(rc.Role.WRITER, None) + b'{"break":5001,"role":"x"}', 2)
     yield seed("sizes", b" " * 1500 + b'{"Width":80}' + b"\n" * 1500 + b"{}", 100)
     for ending in (
         rc.Ending(rc.COMPLETED),

@@ -19,7 +19,7 @@ are used if they are there:
 
 Programs of ours that suites start are forks (:mod:`tests.flows.forks`): those of ``tests/flows/deployment.py``,
 ``Programs.run`` and ``programs.start``.  Started as users do are programs that are handed over (``upgrades``,
-``leaf_upgrades``), other releases' (``rollback``, ``resume`` with OLDER_RELEASE), commands that run once
+``leaf_upgrades``), those of 0.2.0 (``rollback``, ``resume`` with OLDER_RELEASE), commands that run once
 (``twisted-exec recording`` in ``s3``), and programs of benchmarks, whose memory and CPU time are measured.
 
 Suites, with what they need besides ``kubectl`` and ``etcd``, and about how long they take:
@@ -95,14 +95,13 @@ Poollet and runtime
       API server, with the permissions that ironcore ships.
 
     * ``rollback`` (OLDER_RELEASE, Debian's qemu-system-x86 and u-boot-qemu; 5 min): the three programs of
-      an older release on our state, and ours again; then one of the three older beside two of ours; then each
-      program in turn changes its release, and changes it back, while consoles are open.  OLDER_RELEASE is a
-      directory from ``pip install --no-deps --target DIRECTORY`` of that release's wheel or commit, such as
-      107cc816 for 0.1.0, or several with colons between them; the second of the three uses the first.
+      release 0.2.0 on our state, and ours again; then one of the three of 0.2.0 beside two of ours; then each
+      program in turn changes its release, and changes it back, by a restart and in place, while consoles are
+      open.  OLDER_RELEASE is a directory from ``pip install --no-deps --target DIRECTORY`` of release 0.2.0.
     * ``resume``, ``page_resume``, ``rejoin`` and ``killed_runtime`` (root for faults of the network, and Debian's
       qemu-system-x86 for the last; 1 min each, or ``MOMENTS``): consoles of ``kubectl console`` and of
       stock kubectls under load in both directions, whose connections and programs fail at random
-      moments. ``resume`` also has terminals, with the client of each OLDER_RELEASE that can resume.
+      moments. ``resume`` also has terminals, with the client of OLDER_RELEASE too.
     * ``upgrades`` (no programs; 2 min, or ``UPGRADES`` and ``SESSIONS``): API server, poollet and runtime are
       replaced again and again while users type and read.
     * ``quiet_sessions`` (no programs; 30 min, or ``QUIET_SECONDS``): 200 quiet sessions through API server,

@@ -70,9 +70,7 @@ DEBIAN_PACKAGES = [
     "iproute2",
     "procps",
 ]
-_COMMIT_0_1_0 = "107cc816"
-_COMMIT_RESUMES = "d62aaeab"
-"""Its client resumes sessions, and leaves the queries of history to the runtime."""
+_COMMIT_0_2_0 = "9995763b"
 _IRONCORE = "github.com/ironcore-dev/*,github.com/onmetal/*"
 """Go modules without a checksum in the public data base."""
 
@@ -121,7 +119,7 @@ def _go_install(name: str, variable: str, package: str) -> Build:
 def _older(name: str, commit: str) -> Build:
     script = (
         f"rm -rf $WORK/{name}-source && git clone -q $CHECKOUT $WORK/{name}-source && "
-        f"cd $WORK/{name}-source && git checkout -q {commit} && "
+        f"cd $WORK/{name}-source && git checkout -q {commit} && TWISTED_EXEC_WITHOUT_TERMINAL=1 "
         f"$PYTHON -m pip install -q --no-deps --target $WORK/{name} ."
     )
     return Build(name, f"{name}/twisted_exec", script, {"OLDER_RELEASE": name})
@@ -153,8 +151,7 @@ BUILDS = (
         "dpkg-deb -x kubernetes-client_*.deb . && cp usr/bin/kubectl $BIN/kubectl.1.20",
         {"KUBECTL_OLDEST": "bin/kubectl.1.20"},
     ),
-    _older("older", _COMMIT_0_1_0),
-    _older("older-resuming", _COMMIT_RESUMES),
+    _older("release-0.2.0", _COMMIT_0_2_0),
     Build(
         "xterm",
         "xterm/node_modules",

@@ -138,7 +138,7 @@ class KubeletStreamsTests(TestCase):
             client.resize(TerminalSize(80, 24))
             await self.shows(user, b"[80x24]", 1)
             client.wish(Break())
-            client.wish(Role.DRIVE)
+            client.wish(Role.WRITER)
             await self.shows(user, b"[80x24]", 3)
             client.resize(TerminalSize(100, 30))
             await self.shows(user, b"[100x30]", 1)

@@ -68,17 +68,6 @@ class NameTests(SynchronousTestCase):
             "there are ironcore, onmetal, onmetal-0.1, spheric",
         )
 
-    def test_removed(self) -> None:
-        """A revision of an earlier release is refused with what to do."""
-        with self.assertRaises(ValueError) as caught:
-            revision("ironcore-0.2")
-        self.assertEqual(
-            str(caught.exception),
-            "'ironcore-0.2' is no revision of the machine runtime interface any more: update the other "
-            "program to ironcore v0.3.0 or later, and use ironcore; "
-            "there are ironcore, onmetal, onmetal-0.1, spheric",
-        )
-
     def test_paths(self) -> None:
         """The ironcore and onmetal revisions share their method paths; spheric has its own."""
         for one in (IRONCORE, ONMETAL, ONMETAL_01):

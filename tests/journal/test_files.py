@@ -561,7 +561,7 @@ class MissingTests(Case):
         return os.listdir(self.path)
 
     def test_deleted_without_mark(self) -> None:
-        """Journals of earlier releases have no mark: a sealed segment has another behind it."""
+        """Without the mark, a sealed segment says that another was behind it."""
         journal = self.written()
         whole = contents(journal)
         for first in (10_000, 15_000):

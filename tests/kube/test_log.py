@@ -155,7 +155,7 @@ class MachineLogTests(ConsolesCase):
         self.assertIn("continue with --since-time=", error.message)
 
     async def test_without_frames(self) -> None:
-        """The log of a server of an earlier release is read, and ends when it is cut off."""
+        """The log of a server that sends no frames is read, and ends when it is cut off."""
         self.logs.frames = False
         self.logs.journal.append(b"one\n")
         reading = self.reading(follow=True)

@@ -170,7 +170,6 @@ class PackagingTests(SynchronousTestCase):
         )
         told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
         ours = [
-            "twisted_exec._moved",
             "twisted_exec",
             "twisted_exec.program",
             "twisted_exec.program.maker",

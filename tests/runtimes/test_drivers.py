@@ -71,5 +71,5 @@ class DriversTests(SynchronousTestCase):
         output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         self.assertEqual(
             output.stdout.strip(),
-            "['twisted_exec._moved', 'twisted_exec.runtimes', 'twisted_exec.runtimes.drivers']",
+            "['twisted_exec.runtimes', 'twisted_exec.runtimes.drivers']",
         )

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
@@ -30,7 +31,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.runtimes.processes import read_process
-from twisted_exec.runtimes.state import StateInUse
+from twisted_exec.runtimes.state import FormerRelease, StateInUse
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Role
 
 from .support import RACK, SHELL, MachineCase, RuntimeCase, runtime_id
@@ -355,6 +356,24 @@ class KilledTests(RuntimeCase):
         process = read_process(pid)
         assert process is not None
         self.assertEqual(process.start, start)
+
+    async def test_release_0_1(self) -> None:
+        """A directory that only release 0.1.0 has used is left alone, and release 0.2.0 is the way."""
+        state = Path(self.directory) / "state"
+        state.mkdir(mode=0o700)
+        (state / "runtime-id").write_text("0" * 32)
+        (state / "runtime.lock").touch()
+        for name in ("runs", "machines"):
+            (state / name).mkdir()
+        (state / "runs" / ("1" * 32)).write_text("{}")
+        before = {each: each.is_file() and each.read_bytes() for each in state.rglob("*")}
+        with self.assertRaises(FormerRelease) as caught:
+            await self.make_runtime()
+        self.assertIn("start release 0.2.0 with it once, then this release", str(caught.exception))
+        after = {each: each.is_file() and each.read_bytes() for each in state.rglob("*")}
+        self.assertEqual(after, before)
+        (state / "consoles").mkdir(mode=0o700)  # as release 0.2.0 makes it
+        await self.make_runtime()
 
     async def test_in_use(self) -> None:
         """A state directory has one runtime; a second one is refused before it ends anything."""

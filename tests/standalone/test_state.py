@@ -8,11 +8,19 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tiers import PROGRAMS
-from twisted_exec.standalone.state import OBJECTS, VERSION, StateDirectory, StateError
+from twisted_exec.standalone.state import (
+    CREATED,
+    OBJECTS,
+    POOL,
+    VERSION,
+    StateDirectory,
+    StateError,
+)
 
 
 class StateDirectoryTests(SynchronousTestCase):
@@ -93,6 +101,41 @@ class StateDirectoryTests(SynchronousTestCase):
         holder.wait(600)
         self.open()
 
+    def test_release_0_1(self) -> None:
+        """A directory that only release 0.1.0 has used is left alone, and release 0.2.0 is the way."""
+        os.makedirs(os.path.join(self.path, "pki"), mode=0o700)
+        os.chmod(self.path, 0o700)
+        names = ("version", "dialect", "lock", "pki/ca.crt", "pki/apiserver.crt")
+        for evidence in (OBJECTS, CREATED):
+            for name in (*names, evidence):
+                with open(os.path.join(self.path, name), "w") as file:
+                    file.write("1\n")
+            before = self.contents()
+            self.assertEqual(
+                self.refusal(),
+                f"only release 0.1.0 has used {os.path.abspath(self.path)}: start release 0.2.0 with it once, then this "
+                "release; or choose another --state-dir",
+            )
+            self.assertEqual(self.contents(), before)
+            os.unlink(os.path.join(self.path, evidence))
+
+    def test_taken_over(self) -> None:
+        """Release 0.2.0 leaves the place of the objects, and a recorder's certificate, there."""
+        for mark in ("storage", f"pki/recorder-{POOL}.crt"):
+            self.path = self.mktemp()
+            os.makedirs(os.path.join(self.path, "pki"), mode=0o700)
+            os.chmod(self.path, 0o700)
+            for name in (OBJECTS, CREATED, mark):
+                with open(os.path.join(self.path, name), "w"):
+                    pass
+            self.open()
+
+    def contents(self) -> dict[str, bytes]:
+        """Return the content of each file."""
+        root = Path(self.path)
+        files = filter(Path.is_file, root.rglob("*"))
+        return {str(each.relative_to(root)): each.read_bytes() for each in files}
+
     def test_newer(self) -> None:
         """A layout that we do not know is not touched."""
         self.open().close()
@@ -168,18 +211,6 @@ class StorageTests(SynchronousTestCase):
         self.use("etcd:c:2379?prefix=/x")
         for other in ("etcd:a:2379,b:2379?prefix=/x", "etcd:c:2379?prefix=/y", "etcd:c:2379"):
             self.assertIn("are in etcd:c:2379?prefix=/x, and", self.refusal(other))
-
-    def test_earlier_version(self) -> None:
-        """An existing database is the location that an earlier version did not record."""
-        with open(self.state.file(OBJECTS), "wb"):
-            pass
-        self.assertIn("are in sqlite:objects.db, and", self.refusal("etcd:a:2379?prefix=/x"))
-
-    def test_unrecorded_etcd(self) -> None:
-        """Without a record and a database any location is right."""
-        self.state.keep_names("created", {"a"})
-        self.use("etcd:a:2379?prefix=/x")
-        self.assertEqual(self.state.names("created"), {"a"})
 
     def test_memory(self) -> None:
         """After a start in memory no objects are left, so any location is right."""

@@ -4,17 +4,14 @@ Tests for :mod:`twisted_exec.storage.base`.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 from twisted.internet.defer import Deferred
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, StorageContract, machine
 from twisted_exec.api.status import MethodNotAllowed
 from twisted_exec.storage.base import DelegatingStorage, ReadOnlyStorage
 from twisted_exec.storage.history import key_of
-from twisted_exec.storage.interfaces import IStorage, is_exclusive
+from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 
 
@@ -92,23 +89,3 @@ class ReadOnlyStorageTests(TestCase):
             refused = await self.assertFailure(write(MACHINES, stored), MethodNotAllowed)
             self.assertEqual(refused.message, "machines are read-only here")
         self.assertEqual(await storage.get(MACHINES, *key_of(stored)), stored)
-
-
-class ExclusiveTests(SynchronousTestCase):
-    """Tests for :func:`is_exclusive`."""
-
-    def test_names(self) -> None:
-        """
-        Stores of release 0.1 have the attribute ``alone`` instead; a subclass may have both.
-        """
-        cases: list[tuple[dict[str, bool], bool]] = [
-            ({"exclusive": True}, True),
-            ({"exclusive": False}, False),
-            ({"alone": True}, True),
-            ({"alone": False}, False),
-            ({"exclusive": True, "alone": False}, False),
-            ({}, False),
-        ]
-        for attributes, expected in cases:
-            storage: Any = SimpleNamespace(**attributes)
-            self.assertIs(is_exclusive(storage), expected, attributes)

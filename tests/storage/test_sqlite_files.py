@@ -5,6 +5,7 @@ Tests for the files of :mod:`twisted_exec.storage.sqlite`: who may open them, an
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
@@ -24,6 +25,46 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.storage.interfaces import StorageError
+
+_SCHEMA_OF_0_1 = """
+CREATE TABLE objects (
+    resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+    uid TEXT NOT NULL, version INTEGER NOT NULL, body TEXT NOT NULL,
+    PRIMARY KEY (resource, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE log (
+    version INTEGER PRIMARY KEY AUTOINCREMENT,
+    resource TEXT NOT NULL, type TEXT NOT NULL, body TEXT NOT NULL, previous TEXT
+);
+PRAGMA application_id = 1954039160;
+PRAGMA user_version = 1;
+"""
+
+
+def make_store_of_0_1(path: str, *, is_killed: bool = False, is_new: bool = False) -> None:
+    """
+    Make a file with one machine, as release 0.1.0 made it.
+
+    :param is_killed: the server did not close it, so a write-ahead log is beside it.
+    :param is_new: that log was never moved into the file.
+    """
+    made = f"{path}.0.1" if is_killed else path
+    with contextlib.closing(sqlite3.connect(made, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA_OF_0_1} COMMIT;")
+        obj = machine("a")
+        obj["metadata"] |= {"resourceVersion": "1", "uid": "u"}
+        row, body = (MACHINES.qualified, "default", "a"), json.dumps(obj)
+        database.execute("INSERT INTO log VALUES (1, ?, 'ADDED', ?, NULL)", (row[0], body))
+        database.execute("INSERT INTO objects VALUES (?, ?, ?, 'u', 1, ?)", (*row, body))
+        if is_killed:
+            if not is_new:
+                database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            database.execute("UPDATE objects SET uid = 'u'")
+            for end in ("", "-wal"):
+                shutil.copy(made + end, path + end)
+    if is_killed:
+        os.remove(made)
 
 
 class FileTests(SQLiteStores, TestCase):
@@ -68,6 +109,36 @@ class FileTests(SQLiteStores, TestCase):
         before = Path(self.path).read_bytes()
         self.assertIn("was written by a newer version (schema 99", self.refusal())
         self.assertEqual(Path(self.path).read_bytes(), before)
+
+    def test_release_0_1(self) -> None:
+        """A file that only release 0.1.0 has opened is left alone, and release 0.2.0 is the way."""
+        for is_killed, is_new in ((False, False), (True, False), (True, True)):
+            directory = Path(self.mktemp())
+            directory.mkdir()
+            self.path = str(directory / "objects.db")
+            make_store_of_0_1(self.path, is_killed=is_killed, is_new=is_new)
+            before = {each.name: each.read_bytes() for each in directory.iterdir()}
+            self.assertEqual(
+                self.refusal(),
+                f"only release 0.1.0 has used the store {self.path}: start release 0.2.0 with it once, "
+                "then this release",
+            )
+            after = {each.name: each.read_bytes() for each in directory.iterdir()}
+            after.pop("objects.db-shm", None)  # an index of the log, which SQLite makes again
+            self.assertEqual(after, before)
+            self.assertEqual("objects.db-wal" in before, is_killed)
+
+    async def test_taken_over(self) -> None:
+        """A file of release 0.1.0 that release 0.2.0 has opened is read, with its objects."""
+        make_store_of_0_1(self.path)
+        with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as database:
+            # What release 0.2.0 adds when it opens the file.
+            database.execute("CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            database.execute(
+                "INSERT INTO state VALUES ('identity', ?), ('open', 'no')", ("0" * 32,)
+            )
+        (obj,) = (await self.open().list(MACHINES)).items
+        self.assertEqual(obj["metadata"]["name"], "a")
 
     def test_another_program(self) -> None:
         """A database of another program is left alone."""
@@ -237,16 +308,13 @@ class LossTests(SQLiteStores, TestCase):
         os.remove(f"{self.path}-wal")
         self.assertIn("is not the database of", self.refusal())
 
-    async def test_earlier_release(self) -> None:
-        """A file of an earlier release has no record, and is accepted."""
+    async def test_no_record(self) -> None:
+        """A copy of the database alone has no record, and is accepted."""
         self.path = os.path.abspath(self.mktemp())
         storage = self.open()
         await storage.create(MACHINES, machine("a"))
         await storage.stopService()
         os.remove(f"{self.path}-state")
-        with contextlib.closing(sqlite3.connect(self.path)) as database:
-            database.execute("DROP TABLE state")
-            database.commit()
         self.assertEqual(len((await self.open().list(MACHINES)).items), 1)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sqlite3
 import sys
 from pathlib import Path
 
@@ -122,19 +121,6 @@ class FullTests(SQLiteStores, TestCase):
             await self.storage.delete(MACHINES, obj)
         await self.storage.stopService()
         self.assertLess(os.stat(self.path).st_size, 100_000)
-
-    async def test_earlier_file(self) -> None:
-        """A file that was written before files could shrink is converted."""
-        kept = await self.storage.create(MACHINES, machine("a"))
-        await self.storage.stopService()
-        with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as database:
-            for statement in ("journal_mode = DELETE", "auto_vacuum = NONE"):
-                database.execute(f"PRAGMA {statement}")
-            database.execute("VACUUM")
-        again = self.open()
-        (mode,) = self.database.execute("PRAGMA auto_vacuum").fetchone()
-        self.assertEqual(mode, 2)
-        self.assertEqual(await again.get(MACHINES, "default", "a"), kept)
 
 
 _FILL = """

@@ -64,19 +64,17 @@ class NoticesTests(SynchronousTestCase):
         self.check([person.notices for person in people])
 
     def check(self, sessions: list[list[Notice]]) -> None:
-        """Compare what both know, also with a runtime of an earlier release, which sends no kinds."""
-        earlier = [[Notice(each.text, kind=None) for each in notices] for notices in sessions]
-        for marks in (sessions, earlier):
-            expected = []
-            for notices in marks:
-                known, states = RoleNotices(), []
-                for notice in notices:
-                    known.read(notice)
-                    states.append([known.is_observer, known.is_denied, known.writer])
-                expected.append(states)
-            found = self.read([[each.members for each in notices] for notices in marks])
-            for notices, states, page in zip(marks, expected, found, strict=True):
-                self.assertEqual(page, states, notices)
+        """Compare what both know."""
+        expected = []
+        for notices in sessions:
+            known, states = RoleNotices(), []
+            for notice in notices:
+                known.read(notice)
+                states.append([known.is_observer, known.is_denied, known.writer])
+            expected.append(states)
+        found = self.read([[each.members for each in notices] for notices in sessions])
+        for notices, states, page in zip(sessions, expected, found, strict=True):
+            self.assertEqual(page, states, notices)
 
     def read(self, sessions: list[list[dict[str, str]]]) -> Any:
         """Return what the page knows after each notice of each session."""

@@ -431,7 +431,7 @@ class NoticeTests(SynchronousTestCase):
             self.assertEqual(decode_notice(encode_notice(text)), shown)
 
     def test_unwrapped(self) -> None:
-        """An earlier release hands texts over that nobody has wrapped."""
+        """A text that nobody has wrapped is the notice itself."""
         self.assertEqual(decode_notice(b"ada has left"), "ada has left")
 
     def test_dropped_keys(self) -> None:
@@ -483,14 +483,14 @@ class WishTests(SynchronousTestCase):
         """A decoder without BREAK or roles reads the last size again."""
         document = json.loads(encode_wish(Break(300), TerminalSize(80, 24)))
         self.assertEqual(document, {"Width": 80, "Height": 24, "Break": 300})
-        document = json.loads(encode_wish(Role.DRIVE, None))
+        document = json.loads(encode_wish(Role.WRITER, None))
         self.assertEqual(document, {"Width": 0, "Height": 0, "Role": "drive"})
 
     def test_in_order(self) -> None:
         """Sizes, BREAK and roles keep their order."""
         size = TerminalSize(80, 24)
-        data = encode_size(size) + encode_wish(Break(), size) + encode_wish(Role.WATCH, size)
-        self.assertEqual(SizeDecoder().feed(data), [size, Break(250), Role.WATCH])
+        data = encode_size(size) + encode_wish(Break(), size) + encode_wish(Role.OBSERVER, size)
+        self.assertEqual(SizeDecoder().feed(data), [size, Break(250), Role.OBSERVER])
 
     def test_none(self) -> None:
         """An invalid BREAK or role is ignored; the size beside it counts, and resizing goes on."""

@@ -91,7 +91,7 @@ from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import MetricsRegistry, QueueMetrics, SessionMetrics
 from twisted_exec.program.options import ALLOWED_ORIGIN, CONSOLE_VERBS, OPTION, ProgramOption, days
 from twisted_exec.program.tasks import SharedTurns
-from twisted_exec.storage.interfaces import IStorage, is_exclusive
+from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.location import IStreamLocator
 from twisted_exec.streaming.proxy import Proxy
@@ -406,7 +406,7 @@ class _Server:
                 component="console-sessions",
             ),
             {each.workload.qualified: kinds.machine_kind(each) for each in dialects},
-            exclusive=is_exclusive(storage),
+            exclusive=storage.exclusive,
             machines=[dialect.workload for dialect in dialects if dialect.conditions],
             metrics=context.metrics.queues,
         )
@@ -479,7 +479,7 @@ class _Server:
 
     def _make_leader(self, replica: str) -> LeaderServices | LeaderElectedServices:
         reactor, now = self._context.reactor, self._context.now
-        if is_exclusive(self._storage):
+        if self._storage.exclusive:
             return LeaderServices(self._leader_controllers)
         return LeaderElectedServices(
             self._leader_controllers, self._storage, self.verbs, replica, reactor, now

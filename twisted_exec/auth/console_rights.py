@@ -339,20 +339,20 @@ def _recording_options(request: Request, machine: str) -> SubresourceOptions:
     return SubresourceOptions(answer_headers=[(b"Content-Type", CONTENT_TYPE.encode())])
 
 
-_OLDER = "it is of an older release, or not an exec-poollet"
+_OTHER = "it is not an exec-poollet"
 
 EXEC = Subresource("exec", "create", "exec", _stream_options, ConsoleAccess, is_stream=True)
 # ironcore's own poollet serves consoles only.
-LOG = Subresource("log", "get", "log", _log_options, lacking="logs: it is not an exec-poollet")
+LOG = Subresource("log", "get", "log", _log_options, lacking=f"logs: {_OTHER}")
 SCREEN = Subresource(
     "screen",
     Right.OBSERVE.verb,
     CONSOLE,
     _screen_options,
     ScreenAccess,
-    lacking=f"screens: {_OLDER}",
+    lacking=f"screens: {_OTHER}",
 )
-DELETED_LOG = replace(LOG, lacking=f"logs of deleted machines: {_OLDER}")
+DELETED_LOG = replace(LOG, lacking=f"logs of deleted machines: {_OTHER}")
 RECORDING = Subresource(
-    CONTENT, "get", CONTENT, _recording_options, lacking=f"recordings: {_OLDER}"
+    CONTENT, "get", CONTENT, _recording_options, lacking=f"recordings: {_OTHER}"
 )

@@ -7,12 +7,10 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IRequest
 from zope.interface import alsoProvides, implementer
 
-from twisted_exec._moved import warn
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import (
     IMPERSONATION_HEADERS,
@@ -90,7 +88,7 @@ def check_declared(authenticator: IAuthenticator) -> None:
     ):
         raise TypeError(
             f"{type(authenticator).__qualname__} has no credential_headers: declare the headers that "
-            "it reads as a HeaderSet, or wrap it in RequestAuthenticator"
+            "it reads as a HeaderSet"
         )
 
 
@@ -189,26 +187,3 @@ class UnionAuthenticator:
     def proxy_problem(self, certificate: PeerCertificate) -> str:
         problems = [each.proxy_problem(certificate) for each in self._proxies]
         return problems[0] if all(problems) else ""
-
-
-class _RequestView:
-    def __init__(self, credentials: PresentedCredentials) -> None:
-        self.requestHeaders = credentials.headers.copy()
-        if credentials.token is not None:
-            self.requestHeaders.setRawHeaders(b"Authorization", [b"Bearer " + credentials.token])
-
-
-@implementer(IAuthenticator)
-class RequestAuthenticator:
-    """
-    An authenticator of release 0.1, whose ``authenticate`` takes a request; for one release.
-
-    It gets an object with the declared headers and the bearer token.
-    """
-
-    def __init__(self, inner: Any, credential_headers: HeaderSet = NO_HEADERS) -> None:
-        warn(f"a request for {type(inner).__qualname__}.authenticate", "is PresentedCredentials")
-        self._inner, self.credential_headers = inner, credential_headers
-
-    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        return maybeDeferred(self._inner.authenticate, _RequestView(credentials))

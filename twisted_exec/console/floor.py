@@ -408,11 +408,10 @@ class RoleNotices:
         if window.find(_NOTICE_END, max(0, len(self._tail) + 1 - len(_NOTICE_END))) >= 0:
             for match in _NOTICE.finditer(window):
                 end = match.end()
-                self.read(Notice(decode_notice(match[0]), kind=None))
+                self.read(understood(decode_notice(match[0])))
         self._tail = window[end:][-_LONGEST_BYTES:]
 
     def read(self, notice: Notice) -> None:
-        notice = understood(notice)
         if notice.kind is NoticeKind.DISCARDED:
             self.not_sent = notice.why or notice.text
         elif notice.kind is NoticeKind.INTERRUPTED:
@@ -442,18 +441,16 @@ class RoleNotices:
         return line if before == NOBODY else f"{line} (before: {before})"
 
 
-def understood(notice: Notice) -> Notice:
+def understood(text: str) -> Notice:
     """
-    Return a notice with its kind, if known; that of a runtime of an earlier release is read from
-    the wording.
+    Return the notice with a text that came in output, where only the wording says what it means.
 
-    User names may read like sentences, so a text with two meanings has no kind: "you have taken
-    over this console from ann is back" may be about a user of either name.
+    User names may read like sentences, so a text with two meanings is a plain message: "you have
+    taken over this console from ann is back" may be about a user of either name.
     """
-    if notice.kind is not None:
-        return notice
-    meanings = [_meaning(notice.text, table) for table in (_BEGIN_WITH_WORDS, _BEGIN_WITH_NAMES)]
-    return next(filter(None, meanings), notice) if None in meanings else notice
+    meanings = [_meaning(text, table) for table in (_BEGIN_WITH_WORDS, _BEGIN_WITH_NAMES)]
+    found = next(filter(None, meanings), None) if None in meanings else None
+    return found or Notice(text)
 
 
 def _meaning(text: str, wordings: Sequence[_Wording]) -> Notice | None:

@@ -38,11 +38,6 @@ REVISIONS: Mapping[str, Revision] = {
     revision.name: revision for revision in (IRONCORE, ONMETAL, ONMETAL_01, SPHERIC)
 }
 
-_REMOVED = {
-    "ironcore-0.2": " any more: update the other program to ironcore v0.3.0 or later, and use ironcore"
-}
-"""Revisions of earlier releases, each with the remedy."""
-
 _CONSOLE = console_pb2.DESCRIPTOR.services_by_name["Console"]
 CONSOLE = make_revision("console", _CONSOLE, inside=_CONSOLE)
 """Our additional service, for logs, alerts and recordings of consoles."""
@@ -57,8 +52,7 @@ def revision(name: str) -> Revision:
     try:
         return REVISIONS[name]
     except KeyError:
-        remedy = _REMOVED.get(name, "")
         raise ValueError(
-            f"{name!r} is no revision of the machine runtime interface{remedy}; "
+            f"{name!r} is no revision of the machine runtime interface; "
             f"there are {', '.join(REVISIONS)}"
         ) from None

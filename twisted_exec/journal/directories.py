@@ -70,7 +70,7 @@ class Directories:
                 with opened(self._layer, self.file(key, _FACTS)) as file:
                     facts = json.loads(self._layer.pread(file, _MAX_FACTS_BYTES, 0))
             except (OSError, ValueError):
-                continue  # it exists, or was deleted under an earlier release
+                continue  # the machine exists
             if isinstance(facts, dict):
                 yield key, {str(name): str(value) for name, value in facts.items()}
 
@@ -200,10 +200,7 @@ def write_run(
         layer.unlink(f"{path}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with opened(layer, f"{path}.new", flags) as descriptor:
-        fields = asdict(run)
-        if not run.front:  # earlier releases refuse names that they do not know
-            del fields["front"]
-        layer.write(descriptor, json.dumps(fields).encode())
+        layer.write(descriptor, json.dumps(asdict(run)).encode())
         layer.fsync(descriptor)
     check()
     layer.rename(f"{path}.new", path)

@@ -24,9 +24,6 @@ from twisted_exec.api.status import APIError, Expired, Forbidden, NotFound, Unau
 from twisted_exec.control.backoff import LONGEST_PAUSE_SECONDS, Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
-__path__: list[str] = []  # for the old path kube.informers.reflector, see _moved
-
-
 # Pause if a server ends every watch at once, or calls the version that it just returned too old.
 SHORT_WATCH_SECONDS = 1.0
 

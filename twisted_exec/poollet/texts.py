@@ -59,7 +59,7 @@ async def screen_url(runtime: IMachineRuntime, machine_id: str, subject: Subject
 def no_screen() -> NotImplementedByBackend:
     """Return the error for a runtime without screens."""
     return NotImplementedByBackend(
-        "the machine's runtime renders no screens: it is of an older release, or not an exec-runtime"
+        "the machine's runtime renders no screens: it is not an exec-runtime"
     )
 
 

@@ -170,6 +170,7 @@ class MachineRuntime(Service):
         """
         Check the classes, and end or adopt the machines of an earlier runtime; call this first.
 
+        :raises FormerRelease: only release 0.1.0 has used the state directory.
         :raises StateInUse: another runtime uses the state directory.
         :raises RetainedMachinesError: there are machines with disks, and this runtime is without
             ``keep_machines``.

@@ -58,6 +58,7 @@ class RuntimeState:
         self.storage = MachineStorage(
             os.path.join(path, "machines"), keep=keep, thread=journals.thread
         )
+        self._id_path = os.path.join(path, "runtime-id")
         self.keeper: Keeper | None = None
         self._held: set[str] = set()
         self._records: RunRecords | None = None
@@ -67,13 +68,21 @@ class RuntimeState:
         """
         Lock the state directory and create what is missing.
 
+        :raises FormerRelease: only release 0.1.0 has used the state directory.
         :raises StateInUse: another runtime uses the state directory.
         :raises TLSConfigError: a directory is not private or cannot be created.
         """
         private_directory(self.path)
+        # Release 0.1.0 had no journals.
+        if os.path.exists(self._id_path) and not os.path.exists(self.journals.path):
+            raise FormerRelease(
+                f"only release 0.1.0 has used the state directory {self.path}: start release 0.2.0 with it "
+                "once, then this release; or choose another --state-dir"
+            )
         self._lock = lock(os.path.join(self.path, "runtime.lock"))
         self.directory = runtime_directory(self.path)
-        self.id = identity(os.path.join(self.path, "runtime-id"))
+        private_directory(self.journals.path)
+        self.id = identity(self._id_path)
         self._records = RunRecords(os.path.join(self.path, "runs"))
         log = os.path.abspath(os.path.join(self.path, LOG))
         if self.keeper is None:  # else it was closed, and connects again
@@ -197,6 +206,10 @@ _MAX_FILE_BYTES = 32 << 20
 
 ID = re.compile(r"[0-9a-f]{32}")
 """The form of :func:`identity` and of the ids of machines."""
+
+
+class FormerRelease(Exception):
+    """Only release 0.1.0 has used the state directory."""
 
 
 class StateInUse(Exception):

@@ -37,7 +37,7 @@ def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
         "epoch": state.epoch,
         "offset": output.offset,
         "oldest": output.oldest,
-        # A process of an earlier release reads the texts, as they are in output.
+        # Release 0.2.0 reads the texts, as they are in output.
         "notices": [
             [notice.output.decode("utf-8"), offset] for notice, offset in output.notices.items()
         ],
@@ -69,10 +69,8 @@ def _parse(values: Mapping[str, Any]) -> ViewerState:
     except RemoteProtocolError as problem:
         raise ValueError(str(problem)) from None
     size, discarded, line = values["size"], values["discarded"], values["waitsAfter"]
-    texts = values["notices"]
-    marks = values.get("noticeMarks", [{}] * len(texts))  # earlier releases lack it
     notices = {}
-    for (text, offset), mark in zip(texts, marks, strict=True):
+    for (text, offset), mark in zip(values["notices"], values["noticeMarks"], strict=True):
         notice = parse_notice({**mark, "Notice": decode_notice(text.encode("utf-8"))})
         assert notice is not None
         notices[notice] = offset
@@ -94,7 +92,7 @@ def _parse(values: Mapping[str, Any]) -> ViewerState:
             missing_people=values["missingPeople"],
             has_ended=values["hasInputEnded"],
             bytes_to_machine=values["bytesToMachine"],
-            restarted_at=values.get("restartedAt"),  # earlier processes of this version lack it
+            restarted_at=values["restartedAt"],
         ),
         waits_after=None if line is None else Ending(*line),
     )

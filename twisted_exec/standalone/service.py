@@ -82,6 +82,7 @@ from twisted_exec.standalone.machines import (
 from twisted_exec.standalone.standard_streams import TerminalSummary
 from twisted_exec.standalone.state import (
     ADMIN,
+    CERTIFICATES,
     CREATED,
     OBJECTS,
     POOL,
@@ -89,7 +90,7 @@ from twisted_exec.standalone.state import (
     StateDirectory,
     prepare,
 )
-from twisted_exec.storage.interfaces import IStorage, can_hand_over, is_exclusive
+from twisted_exec.storage.interfaces import IStorage, can_hand_over
 from twisted_exec.storage.option import FORMS, storage_option
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -397,7 +398,7 @@ class Standalone(AsyncService):
             raise ServiceUnavailable("exec-standalone is starting")
 
     def _prepared(self) -> Certificates:
-        return prepare(self._state.file("pki"), self._now(), self.settings.dialect)
+        return prepare(self._state.file(CERTIFICATES), self._now(), self.settings.dialect)
 
     def _begin(self, service: Any, name: str) -> Deferred[None]:
         self._hand_over.add(name, service)
@@ -480,7 +481,7 @@ class Standalone(AsyncService):
                 self._client_cas(certificates.pki),
                 self._reactor,
                 lambda: self._now().timestamp(),
-                exclusive=is_exclusive(self._storage),
+                exclusive=self._storage.exclusive,
                 ports=self.settings.space_ports,
             ),
             SPACES,

@@ -34,7 +34,7 @@ from datetime import datetime, timedelta
 from cryptography import x509
 from twisted.logger import Logger
 
-from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.storage.etcd.target import same_location
 from twisted_exec.storage.interfaces import MEMORY
 from twisted_exec.tls import pem
@@ -57,7 +57,7 @@ from twisted_exec.tls.unix import private_directory
 VERSION = 1
 OBJECTS = "objects.db"
 """File of the API server's store."""
-_DIALECT, _STORAGE, CREATED = "dialect", "storage", "created"
+_DIALECT, _STORAGE, CREATED, CERTIFICATES = "dialect", "storage", "created", "pki"
 _LONGEST_LOCATION = 1 << 16
 
 
@@ -94,6 +94,7 @@ class StateDirectory:
         except TLSConfigError as error:
             raise StateError(f"--state-dir: {error}") from None
         try:
+            self._check_release()  # before anything is changed
             self._take_lock()
             self._check_version()
         except OSError as error:
@@ -103,6 +104,18 @@ class StateDirectory:
             self.close()
             raise
 
+    def _check_release(self) -> None:
+        # Release 0.1.0 did not record where the objects are, and no recorder had a certificate.
+        later = (_STORAGE, os.path.join(CERTIFICATES, f"recorder-{POOL}.crt"))
+        if self._has(OBJECTS, CREATED) and not self._has(*later):
+            raise StateError(
+                f"only release 0.1.0 has used {self.path}: start release 0.2.0 with it once, then this "
+                "release; or choose another --state-dir"
+            )
+
+    def _has(self, *names: str) -> bool:
+        return any(os.path.lexists(self.file(name)) for name in names)
+
     def belong_to(self, dialect: str) -> None:
         """
         Record the dialect of the objects, or check the record.
@@ -110,8 +123,6 @@ class StateDirectory:
         :raises StateError: the objects have another dialect.
         """
         recorded = self.names(_DIALECT)
-        if not recorded and os.path.exists(self.file(OBJECTS)):
-            recorded = {DEFAULT.name}  # from a version without other dialects
         if recorded - {dialect}:
             names = " ".join(sorted(recorded))
             raise StateError(
@@ -154,8 +165,7 @@ class StateDirectory:
             with open(self.file(_STORAGE), encoding="utf-8", errors="replace") as file:
                 return file.read(_LONGEST_LOCATION).strip()
         except FileNotFoundError:
-            # An earlier version recorded nothing.
-            return f"sqlite:{OBJECTS}" if os.path.exists(self.file(OBJECTS)) else ""
+            return ""
 
     def close(self) -> None:
         """Release the lock."""
@@ -274,7 +284,6 @@ def prepare(directory: str, now: datetime, dialect: Dialect) -> Certificates:
     :raises TLSConfigError: the directory is not usable.
     """
     pki = _authorities(directory, now)
-    pki.make_account_key()  # missing in directories of older versions
     certificates = Certificates(
         pki,
         pki.pair("apiserver"),

@@ -23,7 +23,6 @@ from twisted_exec.storage.database import (
     explain,
     forget_log,
     last_version,
-    make_state,
     read_record,
     read_state,
     state_path,
@@ -155,7 +154,6 @@ def _copy(path: str, target: str, *, accept_loss: bool = False) -> None:
         except sqlite3.Error as error:
             raise StorageError(explain(path, error)) from None
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
-        make_state(copy)
         write_state(copy, "open", "no")
 
 

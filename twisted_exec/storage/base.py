@@ -18,7 +18,6 @@ from twisted_exec.storage.interfaces import (
     IWatch,
     Listing,
     Object,
-    is_exclusive,
 )
 
 
@@ -37,7 +36,7 @@ class DelegatingStorage(Service):
 
     @property
     def exclusive(self) -> bool:
-        return is_exclusive(self._storage)
+        return bool(self._storage.exclusive)
 
     @property
     def location(self) -> str:

@@ -17,7 +17,9 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from twisted_exec.api.encoded import Encoded
 from twisted_exec.storage.history import History, key_of
@@ -28,9 +30,8 @@ SCHEMA_VERSION = 1
 """Version of the tables, in the file as ``user_version``."""
 
 _APPLICATION_ID = 0x74784578  # "txEx"
-_STATE_TABLE = "CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
+_STATE_TABLE = "CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _SHRINK_PAGES = 256
-_CONVERTIBLE_BYTES = 256 << 20
 _TOGETHER = 64
 """Rows that are decoded together."""
 _SCHEMA = f"""
@@ -44,6 +45,7 @@ CREATE TABLE log (
     version INTEGER PRIMARY KEY AUTOINCREMENT,
     resource TEXT NOT NULL, type TEXT NOT NULL, body TEXT NOT NULL, previous TEXT
 );
+{_STATE_TABLE};
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 COMMIT;
@@ -107,20 +109,34 @@ def _prepare(database: sqlite3.Connection, path: str) -> None:
     database.execute("PRAGMA secure_delete = FAST")
     if not tables:
         database.executescript(_SCHEMA)
-    else:
-        _make_shrinkable(database)
-    database.execute(_STATE_TABLE)
     database.execute("INSERT OR IGNORE INTO state VALUES ('identity', ?)", (secrets.token_hex(16),))
 
 
-def check_program(database: sqlite3.Connection, path: str) -> int:
+def check_file(path: str) -> None:
     """
-    Return the number of tables and indexes, 0 for a new file.
+    Check whose file it is before anything of it is changed; a file without tables is nobody's.
 
-    :raises StorageError: the file is another program's, or a newer version's.
+    :raises StorageError: see :func:`check_program`.
+    """
+    # Without a log, an ordinary reader would leave an empty one behind; with it, an index at most.
+    immutable = int(not os.path.exists(f"{path}-wal"))
+    address = f"file:{quote(os.path.abspath(path))}?mode=ro&immutable={immutable}"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            check_program(database, path)
+    except sqlite3.Error:
+        pass  # missing or damaged: opening it says so
+
+
+def check_program(database: sqlite3.Connection, path: str) -> set[str]:
+    """
+    Return the names of the tables and indexes, none for a new file.
+
+    :raises StorageError: the file is another program's, a newer version's, or only release 0.1.0 has
+        used it.
     """
     version = _pragma(database, "user_version")
-    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
     if version > SCHEMA_VERSION:
         raise StorageError(
             f"the store {path} was written by a newer version (schema {version}, this program "
@@ -128,7 +144,12 @@ def check_program(database: sqlite3.Connection, path: str) -> int:
         )
     if tables and _pragma(database, "application_id") != _APPLICATION_ID:
         raise StorageError(f"{path} is a database of another program: choose another file")
-    return int(tables)
+    if tables and "state" not in tables:
+        raise StorageError(
+            f"only release 0.1.0 has used the store {path}: start release 0.2.0 with it once, "
+            "then this release"
+        )
+    return tables
 
 
 def check_complete(
@@ -160,35 +181,14 @@ def check_complete(
         )
 
 
-def make_state(database: sqlite3.Connection) -> None:
-    """Add the properties that old databases do not have."""
-    database.execute(_STATE_TABLE)
-    new = secrets.token_hex(16)
-    database.execute("INSERT OR IGNORE INTO state VALUES ('identity', ?)", (new,))
-
-
 def read_state(database: sqlite3.Connection) -> dict[str, str]:
     """Return the properties of a database."""
-    try:
-        return dict(database.execute("SELECT name, value FROM state").fetchall())
-    except sqlite3.OperationalError:
-        return {}
+    return dict(database.execute("SELECT name, value FROM state").fetchall())
 
 
 def write_state(database: sqlite3.Connection, name: str, value: str) -> None:
     """Set a property of a database."""
     database.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
-
-
-def _make_shrinkable(database: sqlite3.Connection) -> None:
-    size = _pragma(database, "page_count") * _pragma(database, "page_size")
-    if _pragma(database, "auto_vacuum") or size > _CONVERTIBLE_BYTES:
-        return
-    try:
-        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        database.execute("VACUUM")
-    except sqlite3.OperationalError:
-        pass  # the disk is too full: such a file does not shrink
 
 
 def _pragma(database: sqlite3.Connection, name: str) -> int:

@@ -224,13 +224,6 @@ class IHandsOverStorage(IStorage):
         """Serve predecessors from the start on."""
 
 
-def is_exclusive(storage: IStorage) -> bool:
-    """Return :attr:`IStorage.exclusive`."""
-    # Both names count: a subclass of a store of ours may override the former one only.
-    values = [getattr(storage, name) for name in ("exclusive", "alone") if hasattr(storage, name)]
-    return bool(values) and all(values)
-
-
 def can_hand_over(storage: IStorage) -> bool:
     """Return whether another process can use the store in the place of this process."""
-    return not is_exclusive(storage) or IHandsOverStorage(storage, None) is not None
+    return not storage.exclusive or IHandsOverStorage(storage, None) is not None

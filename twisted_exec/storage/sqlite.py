@@ -33,6 +33,7 @@ from twisted_exec.storage.database import (
     VersionRecord,
     catch_up,
     check_complete,
+    check_file,
     explain,
     load,
     open_database,
@@ -120,6 +121,7 @@ class SQLiteStorage(HistoryStorage):
         super().startService()
 
     def _begin(self, read: Callable[[sqlite3.Connection], None]) -> None:
+        check_file(self._path)
         record = VersionRecord(self._path)
         record.lock()
         try:

@@ -54,9 +54,6 @@ from twisted_exec.tls.pem import server_name
 from twisted_exec.tls.unix import private_directory
 from twisted_exec.tls.usages import DOCUMENT_SIGNING
 
-__path__: list[str] = []  # for the old path tls.pki.directory, see _moved
-
-
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
 _CLOCK_SKEW = timedelta(minutes=5)  # for hosts whose clocks are behind

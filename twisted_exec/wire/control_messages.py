@@ -107,11 +107,6 @@ class Role(Enum):
     OBSERVER = "watch"
     """The user sees the output; input is discarded."""
 
-    DRIVE = WRITER
-    """The name of :attr:`WRITER` up to release 0.1."""
-    WATCH = OBSERVER
-    """The name of :attr:`OBSERVER` up to release 0.1."""
-
 
 MESSAGE_CHARACTERS = 200
 """The longest message: an object with it fits into the limit of :class:`SizeDecoder`."""

@@ -292,7 +292,6 @@ class Notice:
     """
     A message for the user.
 
-    :param kind: ``None`` if the other side is of an earlier release.
     :param role: the role of the session from now on.
     :param writer: the user who has the floor, to an observer.
     :param why: why input was discarded, or the machine has ended.
@@ -300,7 +299,7 @@ class Notice:
     """
 
     text: str
-    kind: NoticeKind | None = NoticeKind.MESSAGE
+    kind: NoticeKind = NoticeKind.MESSAGE
     role: NoticeRole | None = None
     writer: str = ""
     why: str = ""
@@ -319,15 +318,14 @@ class Notice:
     def members(self) -> dict[str, str]:
         """The members of the mark's JSON object; a long text is cut."""
         # One character takes up to 12 bytes in the JSON of a mark: an escaped pair of surrogates.
-        members = {"Notice": self.text[: LONGEST_MARK_BYTES // 16]}
-        if self.kind is not None:
-            members |= {
-                "Kind": self.kind.value,
-                "Role": "" if self.role is None else self.role.value,
-                "Writer": self.writer[:_LONGEST_USER],
-                "Why": self.why,
-                "Hint": self.hint,
-            }
+        members = {
+            "Notice": self.text[: LONGEST_MARK_BYTES // 16],
+            "Kind": self.kind.value,
+            "Role": "" if self.role is None else self.role.value,
+            "Writer": self.writer[:_LONGEST_USER],
+            "Why": self.why,
+            "Hint": self.hint,
+        }
         return {name: text for name, text in members.items() if text or name == "Notice"}
 
 
@@ -341,11 +339,9 @@ def parse_notice(members: Mapping[str, object]) -> Notice | None:
     texts = {name: each for name, each in members.items() if isinstance(each, str)}
     if "Notice" not in texts:
         return None
-    if "Kind" not in texts:
-        return Notice(texts["Notice"], None)
     return Notice(
         texts["Notice"],
-        _NOTICE_KINDS.get(texts["Kind"], NoticeKind.MESSAGE),
+        _NOTICE_KINDS.get(texts.get("Kind", ""), NoticeKind.MESSAGE),
         _NOTICE_ROLES.get(texts.get("Role", "")),
         writer=texts.get("Writer", ""),
         why=texts.get("Why", ""),

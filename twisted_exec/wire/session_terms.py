@@ -2,7 +2,7 @@
 The terms of a console session: what its user may do, and until when.  Terms only restrict.
 
 Hops send them in the header ``X-Twisted-Exec-Terms`` of the request that opens the stream.  The hop
-that decodes the stream enforces them, and repeats the header in its 101.  An older release would
+that decodes the stream enforces them, and repeats the header in its 101.  Another program would
 ignore the header, so a session without that answer is refused.
 """
 

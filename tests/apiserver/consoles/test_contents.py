@@ -98,7 +98,7 @@ class ContentTests(LogCase):
         await self.admin.patch(RECORDINGS, "new", patch, "default", subresource="status")
         self.assertIn("has no content: the disk is full", (await self.refusal("new"))["message"])
 
-    async def test_older_poollet(self) -> None:
+    async def test_other_poollet(self) -> None:
         """A poollet that serves no recordings gives 501, and its own refusal passes."""
         self.pool.serves_logs = False
         status = await self.refusal()

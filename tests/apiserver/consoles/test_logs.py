@@ -242,13 +242,13 @@ class DeletedTests(LogCase):
         told = await self.denied(404, name=self.name, path=DELETED_LOG)
         self.assertIn('machine "vm" is assigned to it', told["message"])
 
-    async def test_older_poollet(self) -> None:
-        """An exec-poollet of a release without these logs is not called another poollet."""
+    async def test_other_poollet(self) -> None:
+        """A poollet that serves no such logs is named, with what it does not serve."""
         self.pool.serves_logs = False
         status = await self.denied(501, name=self.name, path=DELETED_LOG)
         message = (
             f'the poollet of pool "{POOL}" does not serve logs of deleted machines: '
-            "it is of an older release, or not an exec-poollet"
+            "it is not an exec-poollet"
         )
         self.assertEqual(status["reason"], "NotImplemented")
         self.assertTrue(status["message"].endswith(message), status["message"])

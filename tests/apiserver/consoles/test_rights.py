@@ -88,7 +88,7 @@ class RightsTests(MachineTestCase):
             return answer.code
         raise AssertionError("it was opened")
 
-    async def test_older_poollet(self) -> None:
+    async def test_other_poollet(self) -> None:
         """
         A poollet that cannot hold a session to its terms gets none: ironcore's passes input on even
         if the request is for output only.

@@ -95,8 +95,8 @@ class ScreenTests(LogCase):
         await self.admin.patch(MACHINES, "vm", {"spec": {"power": "Off"}}, "default")
         self.assertEqual(await self.screen(), b"<svg/>")
 
-    async def test_older_poollet(self) -> None:
-        """A poollet that does not serve screens gives 501, also one of an older release."""
+    async def test_other_poollet(self) -> None:
+        """A poollet that does not serve screens gives 501, also one that knows no such path."""
         self.pool.serves_logs = False
         unknown = not_found()
         for answer in (None, (404, unknown.to_status())):

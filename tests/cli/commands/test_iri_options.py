@@ -73,13 +73,6 @@ class PlaceTests(SynchronousTestCase):
             parser.parse_args(["iri", "version", "--runtime-uid=nobody-at-all"])
         self.assertIn("there is no user 'nobody-at-all' on this host", errors.getvalue())
 
-    def test_removed(self) -> None:
-        """A revision of an earlier release is refused with what to do."""
-        errors = io.StringIO()
-        with contextlib.redirect_stderr(errors), self.assertRaises(SystemExit):
-            make_parser().parse_args(["iri", "version", "--revision=ironcore-0.2"])
-        self.assertIn("update the other program to ironcore v0.3.0", errors.getvalue())
-
     def test_revisions(self) -> None:
         """The revisions of the option are those of the registry."""
         self.assertEqual(REVISIONS, tuple(revisions.REVISIONS))

@@ -6,25 +6,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.console.test_outage import OutageCase, RecordingScript
 from tests.cli.console.test_session import FakeSink, FakeSource, FakeStream
 from tests.streaming.remotecommand.resuming import Client
-from tests.wire.test_terminal_queries import STREAMS
-from twisted_exec.api.screens import TerminalState
-from twisted_exec.cli.console import first_screen
 from twisted_exec.cli.console.display import UserTerminal
-from twisted_exec.cli.console.first_screen import FirstScreen
 from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.console.floor import HINT, notice
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.control_messages import Role, TerminalSize
-from twisted_exec.wire.escape_sequences import QueryFilter
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.terminal_modes import Modes
 
@@ -46,16 +38,6 @@ class MarkTests(OutageCase):
         self.begin()
         stream = self.attach()
         self.session.notice(Notice("ada types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ada"))
-        self.session.typed(b"ls")
-        self.session.typed(b"~f")
-        self.assertEqual(stream.told, [Role.WRITER])
-
-    def test_earlier_release(self) -> None:
-        """A runtime of an earlier release says it by the wording."""
-        self.begin()
-        stream = self.attach()
-        text = f"the writer of this console is ada; you are an observer {HINT}"
-        self.session.notice(Notice(text, kind=None))
         self.session.typed(b"ls")
         self.session.typed(b"~f")
         self.assertEqual(stream.told, [Role.WRITER])
@@ -104,7 +86,6 @@ class MarkTests(OutageCase):
         self.begin(quiet=True)
         self.attach()
         text = "you have taken over this console from ada"
-        self.session.notice(Notice(text, kind=None))
         self.session.notice(Notice(text, NoticeKind.ROLE, NoticeRole.WRITER))
         self.assertEqual(self.sink.written, b"")
         self.session.data_received(notice(text))
@@ -159,7 +140,7 @@ class SessionScriptTests(OutageCase):
         self.session.data_received(b"a")
         self.session.data_received(notice("7 bytes skipped"))
         self.session.data_received(b"b" + notice("not a whole piece"))
-        self.assertEqual(script.events, ["7 bytes skipped"])
+        self.assertEqual(script.events, ["skipped: 7 bytes skipped"])
         self.assertEqual(self.sink.written, b"ab" + notice("not a whole piece"))
 
 
@@ -268,7 +249,7 @@ class MessageTests(OutageCase):
         """An observer of a console without a writer reads how to type; there is nobody to take over from."""
         self.begin()
         text = f"this console has no writer; you are an observer {HINT}"
-        self.session.notice(Notice(text, kind=None))
+        self.session.notice(Notice(text, NoticeKind.ROLE, NoticeRole.OBSERVER, hint=HINT))
         self.assertTrue(
             self.sink.written.endswith(b"observer (~f to\r\n  type)]\r\n"), self.sink.written
         )
@@ -340,15 +321,14 @@ class MessageTests(OutageCase):
 
 
 class HistoryTests(SynchronousTestCase):
-    """A terminal and what was printed before its connection, below a runtime that changes no queries."""
+    """A terminal and what was printed before its connection."""
 
     def open(self, printed: bytes = b"", **more: Any) -> None:
         """Open a session of which the terminal shows everything."""
         self.clock = Clock()
         self.server = ResumableConsole(self.clock)
         self.server.print(printed)
-        settings: dict[str, Any] = {"query_filter": QueryFilter, **more}
-        terminal = UserTerminal(size=lambda: TerminalSize(20, 4), **settings)
+        terminal = UserTerminal(size=lambda: TerminalSize(20, 4), **more)
         self.session = ConsoleSession(self.clock, interactive=True, terminal=terminal)
         self.sink = FakeSink(self.session)
         self.session.start(FakeSource(), self.sink)
@@ -366,15 +346,6 @@ class HistoryTests(SynchronousTestCase):
         self.server.print(printed)
         self.end.wait(2)
 
-    def test_queries(self) -> None:
-        """History and the output of an outage have none; the machine's present queries are answered."""
-        self.open(b"a\x1b[6n")
-        self.connect()
-        self.print(b"b\x1b[6n")
-        self.return_later(b"c\x1b[6n")
-        self.print(b"d\x1b[6n")
-        self.assertEqual(self.sink.written, b"a\x1b[6_b\x1b[6nc\x1b[6_d\x1b[6n")
-
     def test_margins(self) -> None:
         """The scroll region of an earlier terminal is reset behind the history; the present one is kept."""
         modes = Modes()
@@ -384,46 +355,3 @@ class HistoryTests(SynchronousTestCase):
         self.return_later(b"c")
         self.assertEqual(self.sink.written, b"\x1b[1;3ra\x1b7\x1b[r\x1b8\x1b[1;2rbc")
         self.assertEqual(modes.margins, b"1;2")
-
-    def test_without_terminal(self) -> None:
-        """A pipe gets every byte."""
-        self.open(b"a\x1b[6n", query_filter=None)
-        self.connect()
-        self.return_later(b"c\x1b[6n")
-        self.assertEqual(self.sink.written, b"a\x1b[6nc\x1b[6n")
-
-    def test_first_screen(self) -> None:
-        """So it is with the output behind the screen that is shown first, which has none itself."""
-        self.patch(first_screen, "SHORT_BYTES", 0)
-        self.open(b"hidden\x1b[6n and\x1b[6n")
-        state: Deferred[TerminalState] = Deferred()
-        screen = FirstScreen(
-            self.session, self.clock, lambda: TerminalSize(20, 4), lambda *_: state
-        )
-        ask: Any = screen.ask
-        ask(None, None)
-        self.connect(screen)
-        state.callback(TerminalState(self.server.epoch, 10, 20, 4, "state"))
-        self.end.pump()
-        self.print(b"\x1b[6n")
-        self.assertTrue(self.sink.written.endswith(b"state and\x1b[6_\x1b[6n"), self.sink.written)
-
-    @given(st.lists(st.tuples(st.sampled_from(["print", "return"]), STREAMS), max_size=6), STREAMS)
-    def test_any_output(self, steps: list[tuple[str, bytes]], before: bytes) -> None:
-        """
-        Wherever an outage cuts the output, the terminal gets as many bytes, and changed are those that a filter
-        changes in earlier output alone.
-        """
-        self.open(before)
-        self.connect()
-        printed, expected = before, QueryFilter().feed(before)
-        for step, data in steps:
-            printed += data
-            if step == "print":
-                self.print(data)
-                expected += data
-            else:
-                self.return_later(data)
-                expected += QueryFilter().feed(printed)[-len(data) :] if data else b""
-        self.assertEqual(self.sink.written, expected)
-        self.assertEqual(self.end.client.position.offset, len(printed))

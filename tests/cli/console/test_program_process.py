@@ -60,7 +60,6 @@ that it imported.
 """
 
 MODULES = [
-    "_moved",
     "api.dialects",
     "api.names",
     "api.reasons",
@@ -280,7 +279,7 @@ class PipeTests(ProcessCase):
         await self.ends_with(process, 0, READ_ONLY.text)
         self.assertEqual((attachment.received, attachment.input_ends), (b"", 1))
         self.assertEqual(process.stdout, b"login: ")
-        asked = attachment.transport.asked
+        asked = attachment.transport.options
         self.assertEqual((asked.read_only, asked.tty), (True, False))
 
     async def test_force(self) -> None:
@@ -291,7 +290,7 @@ class PipeTests(ProcessCase):
         process.transport.closeStdin()
         await self.ends_with(process, 0)
         self.assertEqual((attachment.received, attachment.wishes), (b"~.~B\n", []))
-        asked = attachment.transport.asked
+        asked = attachment.transport.options
         self.assertEqual((asked.force, asked.read_only), (True, False))
 
     async def test_linger(self) -> None:
@@ -659,7 +658,7 @@ class TerminalTests(TerminalCase):
         process.type(b"a~B\r~B~Sh~f~r~~\r")
         await process.until(rb"a~B\rh~\r")
         self.assertEqual(attachment.received, b"a~B\rh~\r")
-        self.assertEqual(attachment.wishes, [Break(), Break(), Role.DRIVE, Role.WATCH])
+        self.assertEqual(attachment.wishes, [Break(), Break(), Role.WRITER, Role.OBSERVER])
         process.type(b"~.")
         await self.ends_so(process, 0)
         self.assertEqual(attachment.detached_with, ["client closed"])
@@ -699,7 +698,7 @@ class TerminalTests(TerminalCase):
             self.serve(again)
             process.type(b"~Lweb\r")
             await process.until(rb"machine is powered off\r\n" + greeting + rb"one again\$ ")
-            self.assertTrue(again.transport.asked.observe)
+            self.assertTrue(again.transport.options.observe)
             process.type(b"\x1d")
             await self.ends_so(process, 0)
             self.serve(first)
@@ -808,7 +807,7 @@ class TerminalTests(TerminalCase):
             second = self.serve(EchoAttachment(b"two$ "))
             first.transport.end(Ending(SHUTTING_DOWN, "bye"))
             await process.until(rb"two\$ ")
-            before, after = first.transport.asked, second.transport.asked
+            before, after = first.transport.options, second.transport.options
             self.assertEqual((before.observe, before.force), (False, True))
             self.assertEqual((after.observe, after.force), (is_observer, False))
             process.type(b"\x1d")

@@ -243,19 +243,6 @@ class ScreenTests(ResumeCase):
             process.type(b"\x1d")
             await self.ends_so(process, 0)
 
-    async def test_earlier_queries(self) -> None:
-        """It has no queries for the terminal, whatever the runtime's release; later output has them."""
-        self.console.print(b"old \x1b[6n")
-        process = self.start_on_terminal("--raw", command=PATIENT)
-        await process.until(rb"old \x1b\[6_")
-        self.console.print(b"new \x1b[6n")
-        await process.until(rb"new \x1b\[6n")
-        self.lose()
-        self.console.print(b"missed \x1b[6n")
-        await process.until(rb"missed \x1b\[6_")
-        process.type(b"\x1d")
-        await self.ends_so(process, 0)
-
 
 class PipeTests(ResumeCase):
     """A script."""

@@ -16,7 +16,7 @@ from twisted_exec.cli.console.script import EXPECT_SECONDS, Expect, ScriptSink, 
 from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import notice
-from twisted_exec.wire.resume import Notice
+from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 
@@ -175,7 +175,7 @@ class ExpectTests(SynchronousTestCase):
         self.begin("x")
         self.script.noticed(Notice("70 bytes skipped"))
         self.assertIsNone(self.terminal.outcome)
-        self.script.noticed(Notice("70 bytes skipped", kind=None))
+        self.script.skipped("70 bytes skipped")
         self.show(b"")
         self.assertEqual(
             self.terminal.outcome, Outcome(FAILED_CODE, "output was lost: 70 bytes skipped")
@@ -241,13 +241,10 @@ class ExpectTests(SynchronousTestCase):
         """
         A script that types nothing may be an observer.
         """
-        for text in (
-            "the writer of this console is ada; you are an observer (~f or --force takes over)",
-            MAY_ONLY_OBSERVE,
-        ):
+        for role in (NoticeRole.OBSERVER, NoticeRole.DENIED):
             self.setUp()
             self.begin("x")
-            self.script.noticed(Notice(text, kind=None))
+            self.script.noticed(Notice("no", NoticeKind.ROLE, role))
             self.show(b"x")
             self.assertEqual((self.terminal.outcome, self.paper.printed), (Outcome(), b"x"))
 

@@ -324,7 +324,7 @@ class MenuTests(SessionCase):
         stream = self.attach()
         self.session.typed(b"a\r~Bb\r~Sh~f\r~r")
         self.assertEqual(stream.sent, b"a\r|b\r|h|\r|")
-        self.assertEqual(stream.told, [Break(), Break(), Role.DRIVE, Role.WATCH])
+        self.assertEqual(stream.told, [Break(), Break(), Role.WRITER, Role.OBSERVER])
         self.assertEqual(said, ["BREAK sent", WHICH_KEY, "BREAK and h sent"])
 
     def test_no_break(self) -> None:

@@ -34,7 +34,7 @@ from twisted_exec.cli.console.script import (
     ShellRun,
 )
 from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
-from twisted_exec.console.floor import HINT, WAITS, Floor
+from twisted_exec.console.floor import HINT, WAITS, Floor, understood
 from twisted_exec.wire.escape_sequences import PlainLines
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -762,7 +762,7 @@ class PromptTests(SynchronousTestCase):
         """
         clock, run, terminal = self.begin(b"$ ")
         text = f"the emulator ended; {WAITS} 60 s for the machine to start again"
-        run.noticed(Notice(text, kind=None))
+        run.noticed(understood(text))
         clock.pump([0.1])
         line = "the machine ended before the command: the emulator ended"
         self.assertEqual(terminal.outcome, Outcome(FAILED_CODE, line))

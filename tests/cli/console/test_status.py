@@ -11,7 +11,6 @@ from twisted.internet.address import IPv4Address
 
 from tests.cli.console.test_outage import OutageCase, ResumableStream
 from tests.cli.console.test_session import FakeStream
-from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.wire.resume import (
     Attendance,
@@ -252,11 +251,9 @@ class StatusTests(OutageCase):
         """The status names the writer, if a notice did."""
         self.begin()
         self.attach()
-        text = f"the writer of this console is ada; you are an observer {HINT}"
         for notice, writer in (
             (Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER, "bob"), "bob"),
             (Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER), "nobody"),
-            (Notice(text, kind=None), "ada"),
         ):
             self.session.notice(notice)
             lines = ["  role        observer", f"  writer      {writer}"]

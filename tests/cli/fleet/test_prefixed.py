@@ -227,7 +227,7 @@ class PrefixedTests(FleetCase):
         self.assertEqual(run.text, b"a | one\na | two\n")
 
     async def test_state_without_offsets(self) -> None:
-        """A server of an earlier release sends no offsets: --state refuses its machines."""
+        """A server of another make sends no offsets: --state refuses its machines."""
         self.fleet.add("default/a")
         self.fleet.frames = False
         run = Run(self, "--all", "--state", os.path.abspath(self.mktemp()))

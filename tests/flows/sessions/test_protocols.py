@@ -67,7 +67,7 @@ class ProtocolTests(TestCase):
             await self.shows(user, b"30 %d" % (100 + number))
             client.wish(Break())
             await self.shows(user, NO_BREAK.output)
-            client.wish(Role.DRIVE)
+            client.wish(Role.WRITER)
             await self.shows(user, b"you are the writer of this console")
             client.leave()
             while not user.detached_with:
@@ -95,7 +95,7 @@ class ProtocolTests(TestCase):
         for number, protocol in enumerate((*PROTOCOLS, UNNAMED, OVER_SPDY)):
             client, user = await self.opened(protocol, replace(CONSOLE, read_only=True))
             client.resize(TerminalSize(1, 1))
-            client.wish(Role.DRIVE)
+            client.wish(Role.WRITER)
             client.write(b"echo mine\n")
             await self.shows(user, READ_ONLY.output)
             driver.write(b"stty size; echo seen $((%d+1))\n" % number)

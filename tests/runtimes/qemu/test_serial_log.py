@@ -267,7 +267,7 @@ class ResetTests(QemuCase):
 
 
 class SocketTests(QemuCase):
-    """A QEMU with a socket, as an earlier release starts it."""
+    """A QEMU with a socket, as a machine without a log has it."""
 
     starts = PROGRAMS
 

@@ -137,14 +137,6 @@ class ValueTests(SynchronousTestCase):
             {"apiVersion": "v1", "kind": "X", "metadata": {"resourceVersion": "7"}},
         )
 
-    def test_skipped(self) -> None:
-        """The marker of a restored store has the number of skipped versions; release 0.1 reads others."""
-        value = MarkerValue("x-1", 1000)
-        self.assertEqual(read_marker(KEYS.marker, value.encode()), value)
-        self.assertEqual(
-            [json.loads(each.encode())["format"] for each in (MarkerValue("x-1"), value)], [1, 2]
-        )
-
     @given(st.binary(max_size=60))
     def test_anything(self, value: bytes) -> None:
         """Any value is an object, or refused in a line."""
@@ -161,12 +153,17 @@ class MarkerTests(SynchronousTestCase):
         self.assertEqual(read_marker(KEYS.marker, MarkerValue("x-1").encode()).write, "x-1")
 
     def test_skipped(self) -> None:
-        """The marker of a restored store has the number of skipped versions; release 0.1 reads others."""
+        """The marker of a restored store has the number of skipped versions; release 0.1.0 reads no marker."""
         value = MarkerValue("x-1", 1000)
         self.assertEqual(read_marker(KEYS.marker, value.encode()), value)
         self.assertEqual(
-            [json.loads(each.encode())["format"] for each in (MarkerValue("x-1"), value)], [1, 2]
+            [json.loads(each.encode())["format"] for each in (MarkerValue("x-1"), value)], [2, 2]
         )
+
+    def test_release_0_2(self) -> None:
+        """The marker that release 0.2.0 writes is read."""
+        written = b'{"program":"twisted-exec","format":1,"write":"x-1"}'
+        self.assertEqual(read_marker(KEYS.marker, written), MarkerValue("x-1"))
 
     @given(st.binary(max_size=60))
     def test_anything(self, value: bytes) -> None:

@@ -67,10 +67,10 @@ class TalkTests(TranslateTestCase):
         client.write(b"a")
         client.wish(Break(300))
         client.write(b"b")
-        client.wish(Role.DRIVE)
+        client.wish(Role.WRITER)
         self.network.pump()
         self.assertEqual(self.attachment.received, b"ab")
-        self.assertEqual(self.attachment.wishes, [Break(300), Role.DRIVE])
+        self.assertEqual(self.attachment.wishes, [Break(300), Role.WRITER])
         self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24)])
 
     def test_looking_on(self) -> None:
@@ -78,7 +78,7 @@ class TalkTests(TranslateTestCase):
         client = self.open(path=b"/x?stdin=true&stdout=true&tty=true&readOnly=true")
         client.resize(TerminalSize(80, 24))
         client.wish(Break())
-        client.wish(Role.DRIVE)
+        client.wish(Role.WRITER)
         client.write(b"rm")
         client.write(b" -rf /\n")
         self.attachment.transport.write(b"seen")

@@ -45,7 +45,7 @@ from twisted_exec.apiserver.serving.query import (
 from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.program.tasks import SharedTurns, settled
 from twisted_exec.storage.history import check_version_reached, key_of
-from twisted_exec.storage.interfaces import IStorage, Listing, is_exclusive
+from twisted_exec.storage.interfaces import IStorage, Listing
 
 OURSELVES = User("system:apiserver", (MASTERS,))
 """The user for writes by the server itself."""
@@ -386,7 +386,7 @@ class Verbs:
 
         With other writers on the store the first attempt uses a cached object.
         """
-        first = 0 if is_exclusive(self._storage) else -1
+        first = 0 if self._storage.exclusive else -1
         for attempt in range(first, _ATTEMPTS):
             guessing = attempt < 0
             try:

@@ -153,7 +153,9 @@ async def _get(client: CommandClient, name: str) -> Object:
         return await client.get(CONSOLEREQUESTS.resource, name, namespace)
     except NotFound as error:
         if not error.details.get("name"):
-            raise InputError("the server has no ConsoleRequests: it is an older release") from None
+            raise InputError(
+                "the server has no ConsoleRequests: it is not an exec-apiserver"
+            ) from None
         raise InputError(
             f'consolerequest "{name}" not found in namespace "{namespace}"; '
             "twisted-exec request list -A lists all requests"

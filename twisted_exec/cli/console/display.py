@@ -23,7 +23,6 @@ from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import NextSession, SessionScript, Sink
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
-    from twisted_exec.wire.escape_sequences import QueryFilter
 
 
 _WHOLE_SCREEN = b"\x1b7\x1b[r\x1b8"  # DECSTBM moves the cursor
@@ -47,7 +46,6 @@ class UserTerminal:
     :param watch: receives the output that is written.
     :param full_screen: whether the output has switched to the other screen.
     :param margins: those of the scroll region, as :attr:`.Modes.margins`.
-    :param query_filter: see :class:`.Display`.
     :param suspend: stops this program, as job control does; returns whether it was stopped.
     :param redraw: has the screen drawn again, if the server can render it.
     :param again: gets the server's reason for its stop; returns the session that follows, or
@@ -67,7 +65,6 @@ class UserTerminal:
     watch: Callable[[bytes], None] = lambda _: None
     full_screen: Callable[[], bool] = lambda: False
     margins: Callable[[], bytes] = lambda: b""
-    query_filter: Callable[[], QueryFilter] | None = None
     suspend: Callable[[], bool] = lambda: False
     redraw: Callable[[], None] = lambda: None
     again: Callable[[str], NextSession | None] = lambda _: None
@@ -111,8 +108,6 @@ class Display:
     Writes into the user's output, which paces the stream.
 
     :param script: gets the notices; ``None`` if the user reads them.
-    :param terminal: ``query_filter`` returns what keeps it from answering earlier output; ``None``
-        if the output is no terminal.
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param wrote: called before each write.
     :param last_line: returns the line that the machine has not ended yet.
@@ -141,7 +136,6 @@ class Display:
         self._terminal, self._is_quiet = terminal, quiet
         self._stream: Any = None
         self._has_marks = False
-        self._filter: QueryFilter | None = None
         self._last_byte = b""
         self._held: list[Callable[[], None]] | None = None
         self._line = b""  # the machine's last line, when a dialog began
@@ -158,8 +152,6 @@ class Display:
         """Show the output of this stream; a resumable one has its notices beside the output."""
         self._stream = stream
         self._has_marks = stream.is_resumable
-        if self._has_marks and self._terminal.query_filter is not None:
-            self._filter = self._terminal.query_filter()
         if self.sink is not None:
             self.sink.registerProducer(self, True)
 
@@ -199,14 +191,14 @@ class Display:
         if not self._has_marks:
             self.notices.feed(data)
             if text := notice_text(data):
-                self._show_notice(understood(Notice(text, kind=None)), data)
+                if self._script is not None and is_gap(text):
+                    self._script.skipped(text)
+                else:
+                    self._show_notice(understood(text), data)
                 return
-        if self._filter is not None:
-            data = self._without_old_queries(self._filter, data)
         self._terminal.watch(data)
         self._write(data)
-        is_history_over = self._filter is not None and self._ends_history
-        if is_history_over and self._terminal.margins() and not self._terminal.full_screen():
+        if self._terminal.margins() and self._ends_history and not self._terminal.full_screen():
             # They are for the size of an earlier terminal, such as that of an editor's user.
             self._scroll_all()
         if self._covering:
@@ -216,27 +208,17 @@ class Display:
         self._terminal.watch(_WHOLE_SCREEN)
         self._write_in_place(_WHOLE_SCREEN)
 
-    def _without_old_queries(self, query_filter: QueryFilter, data: bytes) -> bytes:
-        """
-        Return as many bytes; output from before the connection has no queries.
-
-        Machine runtimes of earlier releases leave them in it.
-        """
-        # Output may lack its beginning, but it ends at the position.
-        live = min(max(0, self._stream.position.offset - self._stream.live_from), len(data))
-        harmless = query_filter.feed(data)  # all of it, because an outage may cut a query in two
-        return harmless[: len(data) - live] + data[len(data) - live :]
-
     @property
     def _ends_history(self) -> bool:
-        """True behind the output from before the session."""
+        """True behind the output from before the session, if a resumable stream says where that is."""
         stream = self._stream
-        return not stream.resumes and stream.position.offset == stream.live_from
+        is_placed = self._has_marks and not stream.resumes
+        return is_placed and stream.position.offset == stream.live_from
 
     def notice(self, notice: Notice) -> None:
         """Show a message of the server for the user, which is not part of the output."""
         self.notices.read(notice)
-        self._show_notice(understood(notice), notice.output)
+        self._show_notice(notice, notice.output)
 
     def skipped(self, count: int | None) -> None:
         """Show that so many bytes of the output are missing; ``None`` for an unknown number."""

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from twisted_exec.cli.fleet.task import Task
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-    from twisted_exec.wire.escape_sequences import QueryFilter
     from twisted_exec.wire.resume import Notice
     from twisted_exec.wire.stream_options import StreamOptions
 
@@ -334,7 +333,6 @@ class ConsoleProgram:
                 watch=modes.feed if is_shown else lambda _: None,
                 full_screen=lambda: modes.full_screen,
                 margins=lambda: modes.margins,
-                query_filter=_query_filter if is_shown else None,
                 suspend=lambda: self._signals.suspend(),
                 redraw=lambda: self._screen.redraw() if self._screen is not None else None,
                 again=self.again if is_shown and script is None else lambda _: None,
@@ -856,13 +854,6 @@ def _collect_garbage() -> None:
     gc.freeze()
     gc.set_threshold(_UNCOLLECTED)
     gc.enable()
-
-
-def _query_filter() -> QueryFilter:
-    # Imported here, because its patterns take a while and the connection is open by now.
-    from twisted_exec.wire.escape_sequences import QueryFilter
-
-    return QueryFilter()
 
 
 def _watch_network(changed: Callable[[], None]) -> Callable[[], None]:

@@ -26,7 +26,6 @@ from twisted_exec.api.patterns import Search
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome, Timers
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import RoleNotices
-from twisted_exec.wire.control_messages import is_gap
 from twisted_exec.wire.escape_sequences import PlainLines, Stripper
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.shell_run import MARK, WAKE, command_lines, mark, probe, probe_mark
@@ -136,8 +135,6 @@ class Script:
             self._fail(OCCUPIED_CODE, notice.text.replace("~f or ", ""))
         elif self._notices.interruption:
             self._interrupted(self._notices.interruption)
-        elif notice.kind is None and is_gap(notice.text):
-            self.skipped(notice.text)
 
     def _interrupted(self, why: str) -> None:
         """The machine has ended and may start again, which a script may wait for."""

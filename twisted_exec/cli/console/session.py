@@ -31,7 +31,7 @@ from twisted_exec.cli.console.display import NO_TERMINAL, Display, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
-from twisted_exec.console.floor import NOBODY, understood
+from twisted_exec.console.floor import NOBODY
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.wire.control_messages import (
@@ -369,7 +369,7 @@ class ConsoleSession:
             self._messages.append((self._clock.seconds(), notice.text))
         elif notice.kind is NoticeKind.RECEIPT:
             self._timers.cancel("receipt")
-        self._is_discarded = understood(notice).kind is NoticeKind.DISCARDED
+        self._is_discarded = notice.kind is NoticeKind.DISCARDED
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint and self._dialog is None:

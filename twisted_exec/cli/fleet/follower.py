@@ -106,7 +106,7 @@ class Follower:
             except _NoPosition:
                 self._become(
                     FollowerState.REFUSED,
-                    "its server is of an earlier release and sends no offsets, which --state needs",
+                    "its server is of another make and sends no offsets, which --state needs",
                 )
                 return
             else:

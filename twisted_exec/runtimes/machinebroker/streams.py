@@ -153,8 +153,8 @@ class BrokerLocator:
         unknown = None
         if what is SCREEN:
             unknown = NotImplementedByBackend(
-                "the API server of the target cluster serves no screens: it is of an older release, or not "
-                "an exec-apiserver; the log of the machine is still available"
+                "the API server of the target cluster serves no screens: it is not an "
+                "exec-apiserver; the log of the machine is still available"
             )
         return replace(options.at(location), unknown_path=unknown)
 

@@ -249,7 +249,7 @@ class SerialLog:
 
     @property
     def exists(self) -> bool:
-        """True if the files exist; a QEMU of an earlier release has a socket instead."""
+        """True if the files exist."""
         return all(map(os.path.exists, (self.path, self.input_path, self._base_path)))
 
     def size(self) -> int:

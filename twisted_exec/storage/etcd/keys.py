@@ -28,8 +28,6 @@ from twisted_exec.storage.interfaces import Object, StorageError
 PROGRAM = "twisted-exec"
 FORMAT = 2
 """Newest version of the format of keys and values; the marker has that of a store."""
-_UNRESTORED_FORMAT = 1
-"""The format of a store without skipped versions, which release 0.1 can read."""
 
 _HEAD = re.compile(r'\{"apiVersion":"[^"\\]*","kind":"[^"\\]*","metadata":\{')
 _EMPTY_METADATA = "}"
@@ -169,9 +167,7 @@ class MarkerValue:
     skipped: int = 0
 
     def encode(self) -> bytes:
-        document: dict[str, Any] = {"program": PROGRAM, "format": _UNRESTORED_FORMAT}
-        if self.skipped:
-            document |= {"format": FORMAT, "skipped": self.skipped}
+        document = {"program": PROGRAM, "format": FORMAT, "skipped": self.skipped}
         return json_text(document | {"write": self.write}).encode()
 
 

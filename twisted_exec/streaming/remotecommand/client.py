@@ -269,8 +269,7 @@ def connect(
                 if must_record and not recorded:
                     upgraded.abort()
                     raise NotImplementedByBackend(
-                        "the server has opened the console without a recording: it is of an older release, "
-                        "or of another make"
+                        "the server has opened the console without a recording: it is of another make"
                     )
             except UpgradeRefused as refusal:
                 refused = refusal.as_api_error()

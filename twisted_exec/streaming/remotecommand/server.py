@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from twisted_exec._moved import warn
 from twisted_exec.streaming.enduring import EnduringStream
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
@@ -174,12 +173,6 @@ class ConsoleServer:
     def takes_input(self) -> bool:
         """Return whether input passes: there is stdin, and the user may drive."""
         return self.options.takes_input and self.terms.right >= Right.DRIVE
-
-    @property
-    def asked(self) -> StreamOptions:
-        """Old name of :attr:`options`."""
-        warn("IAttachmentTransport.asked", "is options")
-        return self.options
 
     # IAttachmentTransport
 

@@ -5,7 +5,7 @@ import { namespacesOf } from "./views/filter.js";
 import { stateOf, WAITING } from "./views/request_model.js";
 
 const TELL_MILLISECONDS = 60_000; // a request also ends by the time
-const REFUSALS = [400, 403, 404]; // 400: a server of an older release
+const REFUSALS = [400, 403, 404]; // 400: a server that does not know the selector
 
 /** What is counted: the resource that the server needs for it, the lists, their query, and which of their objects count. */
 export const UNHEALTHY = {

@@ -12,7 +12,7 @@ export const UPGRADE_REQUIRED = "UpgradeRequired";
 const text = (value) => (typeof value === "string" ? value : "");
 
 /**
- * Return the causes in a Status; none of an older server.
+ * Return the causes in a Status; none of a server of another project.
  *
  * @returns {{reason: string, message: string, request: string}[]} `request`: the name of a ConsoleRequest, or empty
  */

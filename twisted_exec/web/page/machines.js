@@ -55,7 +55,7 @@ export async function whatIsServed(api, logInAgain, beginWaiting) {
   }
 }
 
-/** Views beside the console, and what an older server may lack for them. */
+/** Views beside the console, and what another project's server may lack for them. */
 const PARTS = { logs: "log", screen: "screen" };
 const RECORDINGS = "consolerecordings";
 

@@ -142,14 +142,6 @@ test("the key before the newest is tried once, behind a 404", () => {
   assert.equal(state.refused(404), false);
 });
 
-test("a server that knows no credit is asked without", () => {
-  const state = new SessionState();
-  state.connect();
-  assert.equal(state.refused(400), true);
-  assert.equal(state.connect(), "marks");
-  assert.equal(state.refused(400), false);
-});
-
 test("output that was shown is reported in steps, for each connection from 0", () => {
   const state = new SessionState();
   open(state);

@@ -453,17 +453,6 @@ test("a first connection whose token was refused is tried again behind the login
   assert.equal(page.state[0], "open");
 });
 
-test("a server that knows no credit is asked without", async () => {
-  const page = await Page.open();
-  page.socket.accept();
-  page.socket.status({ message: "no valid field", reason: "BadRequest", code: 400 });
-  assert.equal(page.socket.resume, "marks");
-  page.accept();
-  page.socket.message(1, "x".repeat(70_000));
-  page.session.taken(70_000);
-  assert.ok(!page.socket.controls().some((each) => "Taken" in each));
-});
-
 test("a handshake that fails is explained in another way, if there is one", async () => {
   let answer = { code: 403, message: "forbidden" };
   const page = await Page.open({ explain: async () => answer });

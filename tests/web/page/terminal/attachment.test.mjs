@@ -15,7 +15,6 @@ const SAVED = {
   position: { epoch: EPOCH, offset: 500 },
   first: { epoch: EPOCH, offset: 100 },
   keys: [{ key: KEY, session: "s-1" }],
-  usesCredit: true,
   input: { acknowledged: 0, items: [] },
   request: { path: "/vm-1/exec", query: { readOnly: "true" } },
 };

@@ -53,28 +53,3 @@ test("a user without the right to type only observes", () => {
   assert.deepEqual([roles.isObserver, roles.isDenied], [true, true]);
   assert.ok(new Roles(true).isObserver);
 });
-
-test("the wording counts if the runtime is of an earlier release", () => {
-  const roles = new Roles();
-  const shown = roles.read({ Notice: `the writer of this console is ada; you are an observer ${HINT}` });
-  assert.equal(shown, "the writer of this console is ada; you are an observer");
-  assert.deepEqual([roles.isObserver, roles.writer, roles.isDenied], [true, "ada", false]);
-  roles.read({ Notice: "you have taken over this console from bob" });
-  assert.deepEqual([roles.isObserver, roles.writer], [false, ""]);
-  roles.read({ Notice: `carol has taken over this console; you are an observer ${HINT}` });
-  assert.deepEqual([roles.isObserver, roles.writer], [true, "carol"]);
-  roles.read({ Notice: "you are the writer of this console again; carol has left" });
-  assert.deepEqual([roles.isObserver, roles.writer], [false, ""]);
-  roles.read({ Notice: `carol has taken over this console; you are an observer ${HINT}` });
-  roles.read({ Notice: "you are the writer of this console is back" });
-  roles.read({ Notice: `you have taken over this console from x has left; this console has no writer ${HINT}` });
-  assert.deepEqual([roles.isObserver, roles.writer], [true, "carol"]);
-  roles.read({ Notice: `carol has left; this console has no writer ${HINT}` });
-  assert.deepEqual([roles.isObserver, roles.writer], [true, null]);
-  const unsent = "what you type is not sent: this console has no writer";
-  assert.equal(roles.read({ Notice: `${unsent} ${HINT}` }), "what you type is not sent: choose Type here first.");
-  roles.read({
-    Notice: "you may only observe this console (ask an administrator for the role console-user)",
-  });
-  assert.deepEqual([roles.isObserver, roles.isDenied], [true, true]);
-});

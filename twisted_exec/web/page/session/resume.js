@@ -56,7 +56,6 @@ export class SessionState {
   hops = "";
   #keys = []; // of the newest connection, and of the one before
   #usesEarlier = false;
-  #usesCredit = true;
   /** @type {Position | null} */
   #first = null; // the position of the session's first output
   #isRestored = false;
@@ -80,7 +79,6 @@ export class SessionState {
       this.#first = saved.first;
       this.#keys = saved.keys;
       this.session = saved.keys[0].session;
-      this.#usesCredit = saved.usesCredit;
       this.input = InputQueue.restore(saved.input);
       this.#isRestored = true;
     }
@@ -93,7 +91,6 @@ export class SessionState {
       position: this.position,
       first: this.#first,
       keys: this.#keys,
-      usesCredit: this.#usesCredit,
       input: this.input.save(),
     };
   }
@@ -118,7 +115,7 @@ export class SessionState {
     this.#phase = UNMARKED;
     this.#total += this.#received;
     this.#received = this.#reported = 0;
-    const credit = this.#usesCredit ? `; credit=${CREDIT_BYTES}` : "";
+    const credit = `; credit=${CREDIT_BYTES}`;
     if (!this.resumes) {
       this.#keys = [];
       return `marks${credit}`;
@@ -131,14 +128,9 @@ export class SessionState {
   /**
    * Return whether another request can succeed at once, behind a refusal.
    *
-   * A server of an older release knows no credit.  The key before is valid until the server has heard
-   * this page on the newest connection.
+   * The key before is valid until the server has heard this page on the newest connection.
    */
   refused(code) {
-    if (code === 400 && this.#usesCredit && !this.resumes) {
-      this.#usesCredit = false;
-      return true;
-    }
     if (code === 404 && this.#keys.length > 1 && !this.#usesEarlier) {
       this.#usesEarlier = true;
       return true;
@@ -169,7 +161,7 @@ export class SessionState {
   take(count) {
     this.#taken += count;
     const taken = Math.max(0, this.#taken - this.#total);
-    if (!this.isResumable || !this.#usesCredit || taken - this.#reported < CREDIT_BYTES / 4) return null;
+    if (!this.isResumable || taken - this.#reported < CREDIT_BYTES / 4) return null;
     this.#reported = taken;
     return taken;
   }

@@ -8,7 +8,7 @@ import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, sickSince, state
 import { ListView } from "./list_view.js";
 import { badge, copyButton, listHead, Table } from "./parts.js";
 
-const OPTIONS = { plural: "consolealerts", role: "view", missing: "This server has no alerts: it is of an older release." };
+const OPTIONS = { plural: "consolealerts", role: "view", missing: "This server has no alerts: it is not an exec-apiserver." };
 const MOST_MATCHES = 500;
 const EXAMPLE = `kubectl apply -f - <<EOF
 apiVersion: console.twisted-exec.dev/v1alpha1

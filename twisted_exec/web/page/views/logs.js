@@ -142,7 +142,7 @@ class LogView {
     this.frame.hidden = false;
     if (!range) {
       this.controls.hidden = true;
-      fill(this.problem, notice("warning", "A program between this page and the machine is of an older release and sends no offsets: these are the last lines. ", h("code", {}, "kubectl logs"), " reads the rest."));
+      fill(this.problem, notice("warning", "A program between this page and the machine belongs to another project and sends no offsets: these are the last lines. ", h("code", {}, "kubectl logs"), " reads the rest."));
       this.window.reset(await this.source.tail(signal));
       this.window.scrollToEnd();
       return;

@@ -13,7 +13,7 @@ import { inputText, isEndable, isOf, rowOf, STATE_KINDS, textsOf } from "./recor
 const OPTIONS = {
   plural: "consolerecordings",
   role: "console-session-reader",
-  missing: "This server has no recordings: it is of an older release.",
+  missing: "This server has no recordings: it is not an exec-apiserver.",
   rights: { mayRead: ["get", "content"], mayEnd: ["patch", ""], mayUpdatePolicies: ["update", "", "consolepolicies"] },
 };
 

@@ -12,7 +12,7 @@ import { demandOf, order, rowOf, STATE_KINDS, textsOf } from "./request_model.js
 const OPTIONS = {
   plural: "consolerequests",
   role: "console-session-reader",
-  missing: "This server has no requests for approvals: it is of an older release.",
+  missing: "This server has no requests for approvals: it is not an exec-apiserver.",
   rights: { mayDecide: ["patch", "approval"] },
 };
 const LONGEST_NOTE = 1024;

@@ -11,7 +11,7 @@ import { connectionOf, endOf, order, ownSessions, rowOf, textsOf, THIS_PAGE } fr
 const OPTIONS = {
   plural: "consolesessions",
   role: "console-session-reader",
-  missing: "This server does not list console sessions: it is of an older release.",
+  missing: "This server does not list console sessions: it is not an exec-apiserver.",
   rights: { mayEnd: ["delete", ""] },
 };
 

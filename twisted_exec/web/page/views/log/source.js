@@ -313,7 +313,7 @@ export class LogSource {
         try {
           isGood = received(new Uint8Array(data));
         } catch {
-          isGood = false; // not frames: a hop of an earlier release
+          isGood = false; // not frames: a hop of another project
         }
         if (!isGood) socket.close();
       };
