@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.rejoining` and :mod:`twisted_exec.streaming.enduring`: both ends of
+Tests for :mod:`twisted_exec.streaming.rejoining` and :mod:`twisted_exec.streaming.rejoinable_transport`: both ends of
 a stream whose middle is lost.
 """
 
@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, Conflict
-from twisted_exec.streaming.enduring import (
+from twisted_exec.streaming.rejoinable_transport import (
     MOST_KEPT_BYTES,
     PING_BYTES,
     EnduringStream,

@@ -49,7 +49,6 @@ from twisted_exec.runtimes.serving.resume_keys import digest
 from twisted_exec.runtimes.serving.server import OrdinaryStream, SocketRoutes, header_text
 from twisted_exec.runtimes.serving.stream_server import StreamServer, resumption_of
 from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
-from twisted_exec.streaming.enduring import StreamOwner
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
@@ -65,6 +64,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.interfaces import Position as StreamPosition
+from twisted_exec.streaming.rejoinable_transport import StreamOwner
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, Reopen, connect
 from twisted_exec.streaming.remotecommand.resuming_client import ResumingClient

@@ -7,12 +7,12 @@ from __future__ import annotations
 from twisted.web.iweb import IRequest
 
 from twisted_exec.api.status import APIError, BadRequest, Conflict, one_line
-from twisted_exec.streaming.asking import Asking
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.negotiation import Asking
 from twisted_exec.streaming.remotecommand.carriers import upgrade_required
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
 from twisted_exec.streaming.sessions.hop_messages import CANNOT_RESUME, RequestedResumption
@@ -45,7 +45,7 @@ class Passage:
 
     Its steps are in this order, and none changes the result of an earlier one: the request
     (:class:`RequestContext`), where it goes (:class:`Location`), the session, what the next hop was
-    asked (:class:`~twisted_exec.streaming.asking.Asked`), and the stream that joins both connections.
+    asked (:class:`~twisted_exec.streaming.negotiation.Asked`), and the stream that joins both connections.
     """
 
     def __init__(self, hop: Hop, locator: IStreamLocator, context: RequestContext) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twisted_exec.api.status import APIError, GatewayTimeout, NotImplementedByBackend
-from twisted_exec.streaming.carried import SplicedStream, describe_terms
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, ask_first
 from twisted_exec.streaming.interfaces import (
@@ -19,6 +18,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
 )
 from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.proxied import SplicedStream, describe_terms
 from twisted_exec.streaming.rejoining import EnduringSplice, Rejoiner
 from twisted_exec.streaming.sessions.hop_messages import REJOIN, confirmed_terms, session_id
 from twisted_exec.streaming.sessions.registry import Session

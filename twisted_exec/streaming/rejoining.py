@@ -15,8 +15,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, one_line
-from twisted_exec.streaming.enduring import KeptBytes
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
+from twisted_exec.streaming.rejoinable_transport import KeptBytes
 from twisted_exec.streaming.sessions.hop_messages import REJOIN
 from twisted_exec.streaming.splice import LOST, Splice, SpliceEnd
 from twisted_exec.wire.control_messages import INTERNAL, Ending

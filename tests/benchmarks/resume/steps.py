@@ -15,7 +15,7 @@ from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
-from twisted_exec.streaming.enduring import EnduringStream
+from twisted_exec.streaming.rejoinable_transport import EnduringStream
 from twisted_exec.streaming.rejoining import EnduringSplice
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.wire.frame_boundaries import WebSocketFrameBoundaries

@@ -57,7 +57,6 @@ from twisted_exec.runtimes.serving.server import (
     header_text,
 )
 from twisted_exec.screens.history import Screens
-from twisted_exec.streaming.enduring import Offer, StreamOwner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
 from twisted_exec.streaming.http.responses import CLIENT_LEFT, outcome, respond
 from twisted_exec.streaming.http.routes import split_path
@@ -71,6 +70,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     IResumableAttachment,
 )
+from twisted_exec.streaming.rejoinable_transport import Offer, StreamOwner
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.sessions.guard import STOPPING

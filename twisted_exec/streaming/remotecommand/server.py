@@ -16,7 +16,6 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from twisted_exec._moved import warn
-from twisted_exec.streaming.enduring import EnduringStream
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     REVOKED,
@@ -30,6 +29,7 @@ from twisted_exec.streaming.interfaces import (
     ITermsAttachment,
     TerminalSize,
 )
+from twisted_exec.streaming.rejoinable_transport import EnduringStream
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import (
     StreamLimits,

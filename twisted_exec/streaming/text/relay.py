@@ -24,7 +24,6 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     Unauthorized,
 )
-from twisted_exec.streaming.asking import confirm
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.routes import UNKNOWN_PATH, WrongMethod
@@ -37,6 +36,7 @@ from twisted_exec.streaming.http.upgrade_client import (
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import LINE_LOST, MACHINE_DELETED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.negotiation import confirm
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.text.download import DOWNLOADS, Download

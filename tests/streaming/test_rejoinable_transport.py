@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.enduring`."""
+"""Tests for :mod:`twisted_exec.streaming.rejoinable_transport`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Conflict, NotFound
-from twisted_exec.streaming.enduring import EnduringStreams, StreamOwner
+from twisted_exec.streaming.rejoinable_transport import EnduringStreams, StreamOwner
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.resume import Rejoin, Rejoinable
 

@@ -20,7 +20,6 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
     Unauthorized,
 )
-from twisted_exec.streaming.carried import BridgedStream, NextHop, SplicedStream, describe_terms
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.flow import shortest_round_trip_seconds
 from twisted_exec.streaming.hop import Hop
@@ -34,6 +33,7 @@ from twisted_exec.streaming.http.upgrade_client import (
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.proxied import BridgedStream, NextHop, SplicedStream, describe_terms
 from twisted_exec.streaming.rejoinable import OFFERED, RejoinableStream
 from twisted_exec.streaming.remotecommand.carriers import (
     STREAM_PROTOCOL,
