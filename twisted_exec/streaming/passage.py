@@ -1,5 +1,5 @@
 """
-The first steps of a request that opens a stream: whose turn it is, where the stream goes, and its session.
+One request for a stream on its way through a hop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.location import IStreamLocator, Location
-from twisted_exec.streaming.negotiation import Asking
+from twisted_exec.streaming.negotiation import Negotiation
 from twisted_exec.streaming.remotecommand.carriers import upgrade_required
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
 from twisted_exec.streaming.sessions.hop_messages import CANNOT_RESUME, RequestedResumption
@@ -41,11 +41,12 @@ def require_upgrade(request: IRequest) -> bytes:
 
 class Passage:
     """
-    The passage of one request through a hop.
+    The way of one request for a stream through a hop, until the stream is open or refused.
 
     Its steps are in this order, and none changes the result of an earlier one: the request
-    (:class:`RequestContext`), where it goes (:class:`Location`), the session, what the next hop was
-    asked (:class:`~twisted_exec.streaming.negotiation.Asked`), and the stream that joins both connections.
+    (:class:`RequestContext`), where it goes (:class:`Location`), the session, the request to the
+    next hop (:class:`~twisted_exec.streaming.negotiation.BackendRequest`), and the stream
+    (:class:`~twisted_exec.streaming.proxied.ProxiedStream`).
     """
 
     def __init__(self, hop: Hop, locator: IStreamLocator, context: RequestContext) -> None:
@@ -107,7 +108,7 @@ class Passage:
                 session.client_info = client_info(context)
             # Last, as in kube-apiserver: 401, 403, 404, and only then whether it is an upgrade.
             upgrade = require_upgrade(context.request)
-            await Asking(self._hop, context, location, session, resumption).run(upgrade)
+            await Negotiation(self._hop, context, location, session, resumption).run(upgrade)
         except BaseException as problem:
             code, reason = outcome(problem)
             session.over(reason, code=code)

@@ -1,5 +1,5 @@
 """
-The proxy for streams; its locator finds the next hop and authorizes the user.
+The proxy of one program: the handler of its requests for streams.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Change = TypeVar("Change", Ending, Terms)
 
 class Proxy:
     """
-    Forwards upgrade requests to the locations of a locator.
+    Forwards requests for streams to where its locator sends them, and those about open sessions.
 
     :param caller_of: authenticates the caller of a request that ends sessions or changes their
         terms; fires with the caller's name, which must be the session's ``subject.caller``, or its

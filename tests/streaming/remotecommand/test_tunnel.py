@@ -350,7 +350,7 @@ class EndTests(TunnelTestCase):
         for _ in range(20):
             self.say(user, BytesMessage(NOISE * 64))
         (session,) = self.sessions.live()
-        tunnel: Any = session._stream.stream  # The session alone pauses its user.
+        tunnel: Any = session._stream.connections  # The session alone pauses its user.
         tunnel.pause_user()
         end.transport.resumeProducing()
         self.network.pump()

@@ -29,7 +29,7 @@ from twisted_exec.streaming.interfaces import (
     ITermsAttachment,
     TerminalSize,
 )
-from twisted_exec.streaming.rejoinable_transport import EnduringStream
+from twisted_exec.streaming.rejoinable_transport import RejoinableTransport
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import (
     StreamLimits,
@@ -91,7 +91,7 @@ class _Served(SessionStream):
 
     def transports(self) -> tuple[object, object]:
         transport = self._server.transport
-        if isinstance(transport, EnduringStream):
+        if isinstance(transport, RejoinableTransport):
             transport = transport.connection_transport
         return transport, None
 
@@ -133,7 +133,7 @@ class ConsoleServer:
         self._record = record
         self._time_limits = TimeLimits(clock, self._warn, self.end_by_hop, now=now)
         self._producer: Any = None
-        self._enduring: EnduringStream | None = None  # the transport, if it can be rejoined
+        self._rejoinable: RejoinableTransport | None = None  # the transport, if it can be rejoined
         self._input = UserInput(
             attachment,
             options,
@@ -256,8 +256,8 @@ class ConsoleServer:
             self._arm(self._limits.ping_seconds, self._ping)
             self._is_open = True
             transport = self._carrier.transport
-            if isinstance(transport, EnduringStream):
-                self._enduring = transport
+            if isinstance(transport, RejoinableTransport):
+                self._rejoinable = transport
                 transport.ping = self._send_ping
                 transport.on_wait = self._forget_ping
             self._attach()
@@ -282,8 +282,8 @@ class ConsoleServer:
         pinged_at, self._pinged_at = self._pinged_at, None
         if pinged_at is not None and self._record is not None:
             self._record.pinged(self._clock.seconds() - pinged_at)
-        if self._enduring is not None:
-            self._enduring.answered()
+        if self._rejoinable is not None:
+            self._rejoinable.answered()
 
     def failing(self, reason: str) -> None:
         if not self._ending:
@@ -352,8 +352,8 @@ class ConsoleServer:
         self._stop()
         # kubectl takes a Close without a status for success.
         self._carrier.send_status(encode_ending(ending, self.protocol))
-        if self._enduring is not None:
-            self._enduring.wait_at_most(_STATUS_SECONDS)
+        if self._rejoinable is not None:
+            self._rejoinable.wait_at_most(_STATUS_SECONDS)
         # Discard further input, but keep reading to notice when the client leaves.
         self._carrier.transport.resumeProducing()
         # A server that closes sooner resets the connection and loses the tail of its output
@@ -384,8 +384,8 @@ class ConsoleServer:
 
     def _ping(self) -> None:
         self._timer = None
-        if self._enduring is not None:
-            self._enduring.keep_alive()
+        if self._rejoinable is not None:
+            self._rejoinable.keep_alive()
         else:
             self._send_ping()
         self._arm(self._limits.ping_seconds, self._ping)

@@ -54,7 +54,7 @@ from twisted_exec.wire.upgrade import WEBSOCKET
 
 class Relay:
     """
-    Relays plain GETs to the location that the locator returns.
+    Passes texts on from the location that its locator returns, at the pace of their readers.
 
     :param locator: its location has the query in its path, or the options of a log.
     :param answer_seconds: from the request to the head of the response, which kubelets may send
@@ -91,10 +91,12 @@ class Relay:
         """
         if context.request.method != b"GET":
             raise WrongMethod(context.request.method, [b"GET"])
-        await _Passage(self, context).run()
+        await _RelayedText(self, context).run()
 
 
-class _Passage(SessionStream):
+class _RelayedText(SessionStream):
+    """One text, from the request until its end."""
+
     _text: TextStream
     _download: Download | ResumedLog | None = None
     _framing: Framing | None = None  # if the user gets frames
