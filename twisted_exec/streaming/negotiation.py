@@ -361,8 +361,7 @@ class Negotiation:
 
     def _speaks(self, upgrade: bytes, protocol: str) -> None:
         if self._hop.sessions.watcher is not None:
-            description = f"{upgrade.decode('ascii')} {protocol}".rstrip()
-            self._session.client_info = replace(self._session.client_info, protocol=description)
+            self._session.protocol = f"{upgrade.decode('ascii')} {protocol}".rstrip()
 
 
 def _session_headers(location: Location, terms: Terms) -> list[tuple[bytes, bytes]]:

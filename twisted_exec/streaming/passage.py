@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.web.iweb import IRequest
 
-from twisted_exec.api.status import APIError, BadRequest, Conflict, one_line
+from twisted_exec.api.status import APIError, BadRequest, Conflict
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.responses import outcome
@@ -16,10 +16,8 @@ from twisted_exec.streaming.negotiation import Negotiation
 from twisted_exec.streaming.remotecommand.carriers import upgrade_required
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
 from twisted_exec.streaming.sessions.hop_messages import CANNOT_RESUME, RequestedResumption
-from twisted_exec.streaming.sessions.registry import ClientInfo
+from twisted_exec.streaming.sessions.registry import StreamRequest
 from twisted_exec.wire.upgrade import FORWARDED_UPGRADES, WEBSOCKET
-
-_MOST_AGENT = 128
 
 
 def require_upgrade(request: IRequest) -> bytes:
@@ -105,7 +103,7 @@ class Passage:
         session.waits_for_machine = context.continues_session
         try:
             if sessions.watcher is not None:
-                session.client_info = client_info(context)
+                session.request = StreamRequest(context.via, context.options)
             # Last, as in kube-apiserver: 401, 403, 404, and only then whether it is an upgrade.
             upgrade = require_upgrade(context.request)
             await Negotiation(self._hop, context, location, session, resumption).run(upgrade)
@@ -126,15 +124,3 @@ def _passable_resumption(context: RequestContext, location: Location) -> Request
     if upgrade and resumption.resume is not None:
         raise Conflict(CANNOT_RESUME)
     return None
-
-
-def client_info(context: RequestContext) -> ClientInfo:
-    """Return what the request says about the client."""
-    request = context.request
-    agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
-    return ClientInfo(
-        address=request.client_host,
-        agent=one_line(agent[:_MOST_AGENT].decode("utf-8", "replace")),
-        via=context.via,
-        options=context.options,
-    )

@@ -300,16 +300,13 @@ def _take_one(counter: Counter[_Key], key: _Key) -> None:
 
 
 @dataclass(frozen=True)
-class ClientInfo:
+class StreamRequest:
     """
-    The user's client, and the request that opened the stream.
+    What the request for a stream asked for.
 
     :param via: the requested subresource, as ``RESOURCE/SUBRESOURCE``.
     """
 
-    address: str = ""
-    protocol: str = ""
-    agent: str = ""
     via: str = ""
     options: StreamOptions = StreamOptions()
 
@@ -348,28 +345,31 @@ TRANSITIONS: Mapping[Life, frozenset[Life]] = {
 _WITH_STREAM = frozenset({Life.CARRIED, Life.SUPERSEDED, Life.ENDING})
 
 
+def _ignore(_: Ending) -> None:
+    """Do nothing."""
+
+
 class _Opening(SessionStream):
     """
     Stands for the stream until it is up.
 
-    :ivar changed: the terms have changed meanwhile.
+    :ivar on_end: called when the session must end before that.
+    :ivar has_other_terms: the terms have changed meanwhile.
     """
 
-    changed = False
-
-    def __init__(self) -> None:
-        self.on_end: Callable[[Ending], object] | None = None
+    on_end: Callable[[Ending], object] = staticmethod(_ignore)
+    has_other_terms = False
 
     def end(self, ending: Ending) -> None:
-        if self.on_end is not None:
-            self.on_end(ending)
+        self.on_end(ending)
 
     def hold_to(self, terms: Terms) -> bool:
-        self.changed = True
+        self.has_other_terms = True
         return True
 
 
 _NO_STREAM = SessionStream()
+_NO_REQUEST = StreamRequest()
 
 
 class Session:
@@ -377,10 +377,11 @@ class Session:
     One session; :meth:`Sessions.open` creates it.
 
     :ivar life: where it is in its life.
-    :ivar ending: the reason that this side gave for ending the session, if it did.
-    :ivar evidence: what allowed the session; ``None`` when the session is not reviewed.
-    :ivar expires: the end of the credentials, in seconds since 1970.
-    :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
+    :ivar ending: the reason that this side gave for ending the session; ``None`` while it has given
+        none, also if the session ends from the other side.
+    :ivar evidence: what allowed the session; ``None`` when the session is not reviewed, or is over.
+    :ivar request: what the user asked for; empty unless there is a :attr:`Sessions.watcher`.
+    :ivar protocol: that of the user's connection; likewise.
     :ivar resumes: the id of the session that the user wants to resume, or has resumed; may be
         empty.
     :ivar resumable_seconds: how long the next hop waits for the user after a loss; may be 0.
@@ -403,16 +404,14 @@ class Session:
         self.subject, self.evidence = subject, evidence
         self.resumes, self.resumable_seconds = resumes, 0
         self.is_rejoined_by_hop = self.waits_for_machine = False
-        self._why = ""  # the session was cut
-        self.expires: float = getattr(evidence, "expires", math.inf)
+        self._why = ""  # why this side has cut the session; a cut is no ending, it may be resumed
         self.ending: Ending | None = None
         self._own_terms, self._ceiling = terms, ceiling
         self._highest = self.terms.right
-        self.client_info = ClientInfo()
+        self.request, self.protocol = _NO_REQUEST, ""
         self.on_over: list[Callable[[], object]] = []
         self._sessions, self._audit = sessions, audit
-        self._opening: _Opening | None = _Opening()
-        self._stream: ISessionStream = self._opening
+        self._stream: ISessionStream = _Opening()
 
     def _become(self, life: Life) -> None:
         assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
@@ -428,8 +427,8 @@ class Session:
 
         :param end: called when the session must end before it has a stream.
         """
-        if self._opening is not None:
-            self._opening.on_end = end
+        if isinstance(self._stream, _Opening):
+            self._stream.on_end = end
             if self.ending is not None:
                 end(self.ending)
 
@@ -437,8 +436,8 @@ class Session:
         """
         Take note that the stream is up; it resumes the session that the request named, if any.
         """
-        opening, self._opening = self._opening, None
-        if opening is None:
+        opening = self._stream
+        if not isinstance(opening, _Opening):
             return  # a connection was lost while the stream was being set up
         self._stream = stream
         self._become(Life.CARRIED if self.ending is None else Life.ENDING)
@@ -451,7 +450,7 @@ class Session:
             self._sessions.on_carried(self)
         if self.ending is not None:
             stream.end(self.ending)
-        elif opening.changed:
+        elif opening.has_other_terms:
             self._apply_terms()
 
     def end(self, ending: Ending) -> None:
@@ -466,6 +465,12 @@ class Session:
     def terms(self) -> Terms:
         """The stricter ones of the terms of this hop and of the previous hop."""
         return stricter(self._own_terms, self._ceiling)
+
+    @property
+    def expires(self) -> float:
+        """The end of the credentials, in seconds since 1970; infinite if they do not end."""
+        expires: float = getattr(self.evidence, "expires", math.inf)
+        return expires
 
     @property
     def is_resumable(self) -> bool:
@@ -576,6 +581,6 @@ class Session:
         on_over, self.on_over = self.on_over, []
         for each in on_over:
             each()
-        self._stream, self._opening = _NO_STREAM, None
+        self._stream = _NO_STREAM
         self.evidence = None  # credentials hold the memory of the connection that they came by
         self._sessions.forget(self)
