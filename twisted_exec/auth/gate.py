@@ -342,12 +342,21 @@ class Gate:
         return right
 
     def allow_console(self, context: RequestContext, access: SessionAccess) -> None:
-        """Keep the access to a console for reviews."""
+        """
+        Keep the access to a console for reviews.
+
+        It replaces what :meth:`authorize_console` has kept, once the conditions of the session are
+        known.
+        """
         assert isinstance(context.evidence, Evidence)
         context.evidence = replace(context.evidence, console=access)
 
     def allow(self, context: RequestContext, *permissions: Attributes) -> None:
-        """Keep the permissions of a session for reviews."""
+        """
+        Keep the permissions of a session for reviews.
+
+        The locator, which knows them, works after :meth:`identify`, which made the evidence.
+        """
         assert isinstance(context.evidence, Evidence)
         context.evidence = replace(context.evidence, allowed=permissions)
 

@@ -700,7 +700,9 @@ class BridgeRoutes(SocketRoutes):
         if session is None or bridged is None:
             raise NotFound("exec", "", message="the session is over")
         session.attachment.check(resumption.resume.position)
-        request.subject = bridged.subject
+        request.subject = (
+            bridged.subject
+        )  # all of it: the process before this one knows the session
         live = self._server.sessions.open(bridged.subject, ceiling=bridged.terms)
         connection: Any
         connection, beginning = session.connect(

@@ -96,12 +96,13 @@ class RequestContext:
         """The session's facts for audit and metrics known so far."""
         return self.request.subject
 
-    @subject.setter
-    def subject(self, subject: Subject) -> None:
-        self.request.subject = subject
-
     def learn(self, **facts: str) -> None:
-        self.subject = replace(self.subject, **facts)
+        """See :meth:`~twisted_exec.streaming.http.site.Request.learn`."""
+        self.request.learn(**facts)
+
+    def only_observe(self) -> None:
+        """Take no input, whatever the query says: the observers' path and screens have none."""
+        self.options = replace(self.options, read_only=True, force=False)
 
     def learn_reason(self) -> None:
         """

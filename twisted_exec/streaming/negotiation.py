@@ -177,7 +177,7 @@ class Negotiation:
         """Return the request in the form in which the user has sent it."""
         request, location, terms = self._request, self._location, self._session.terms
         ours = [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade)]
-        ours += _session_headers(location, terms)
+        ours += _session_headers(location, self._session, terms)
         if self._resumption is not None:
             ours.append((RESUME, self._resumption.value))
         elif location.resumes:
@@ -214,7 +214,7 @@ class Negotiation:
         stream.connections = translation = Translation(
             hop.clock,
             stream.over,
-            session=self._location.subject.session,
+            session=self._session.subject.session,
             terms=lambda: self._latest.terms,
             recorder=self._location.recorder,
         )
@@ -242,7 +242,7 @@ class Negotiation:
         if not tunnelled(self._request):
             return False
         stream = TranslatedStream(self._hop, self._session)
-        session = self._location.subject.session
+        session = self._session.subject.session
         stream.connections = tunnel = Tunnel(self._hop.clock, stream.over, session=session)
         self._session.wait(lambda _: tunnel.pause_user())
         try:
@@ -261,14 +261,13 @@ class Negotiation:
         del self._request, self._context
         if self._location.recorder is None:
             self._hop.log_translation(self._session)
-        location = self._latest.location
-        stream.reach_later(_of_open(location), location.subject.session)
+        stream.reach_later(_of_open(self._latest.location), self._session.subject.session)
         stream.carry()
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
         location = await self._location.renewed(Renewal.FORM)
         terms = self._session.terms
-        headers = _session_headers(location, terms)
+        headers = _session_headers(location, self._session, terms)
         head = UpgradeRequest(b"GET", self._target(location), location.host, headers)
         return await self._reach(BackendRequest(location, attempt.head(head), terms))
 
@@ -278,13 +277,13 @@ class Negotiation:
     def _give_up(self, upgraded: Upgraded, problem: BaseException) -> None:
         _, why = outcome(problem)
         location = self._latest.location
-        session = session_id(upgraded.headers) or location.subject.session
+        session = session_id(upgraded.headers) or self._session.subject.session
         next_hop = NextHop(self._hop, self._session, location, session)
         ending = next_hop.end(Ending(REVOKED, why), self._hop.settings.end_seconds)
         ending.addBoth(lambda _: upgraded.abort())
 
     def _join(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> None:
-        protocol, session = chosen_protocol(upgraded.headers), self._location.subject.session
+        protocol, session = chosen_protocol(upgraded.headers), self._session.subject.session
         rejoin = last_value(upgraded.headers, REJOIN)
         stream = self._spliced(accepted_offer(rejoin), upgrade, protocol)
         splice = stream.connections
@@ -323,7 +322,7 @@ class Negotiation:
 
     def _spliced(self, accepted: Rejoinable | None, upgrade: bytes, protocol: str) -> SplicedStream:
         hop, location = self._hop, self._location
-        commands = location.subject.subresource in _COMMANDS
+        commands = self._session.subject.subresource in _COMMANDS
         boundaries = partial(frame_boundaries, upgrade, protocol, commands=commands)
         if accepted is not None and not self._context.rejoin:
             query = self._context.options.query()
@@ -364,8 +363,10 @@ class Negotiation:
             self._session.protocol = f"{upgrade.decode('ascii')} {protocol}".rstrip()
 
 
-def _session_headers(location: Location, terms: Terms) -> list[tuple[bytes, bytes]]:
-    headers = [*location.headers, (b"Audit-Id", location.subject.session.encode("ascii"))]
+def _session_headers(
+    location: Location, session: Session, terms: Terms
+) -> list[tuple[bytes, bytes]]:
+    headers = [*location.headers, (b"Audit-Id", session.subject.session.encode("ascii"))]
     if text := terms.text():
         headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
     return headers

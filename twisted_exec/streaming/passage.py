@@ -71,8 +71,7 @@ class Passage:
         try:
             location = await self._locator.locate(context)
             life.note()
-            context.subject = location.subject
-            pool, opener = location.subject.pool, self._turn_of(location.subject.user)
+            pool, opener = context.subject.pool, self._turn_of(context.subject.user)
             signs = [hop.signs.of(label) for label, _ in location.endpoints]
             await openings.begin(pool, opener, clock, seconds, [each.life for each in signs])
         finally:
@@ -94,7 +93,7 @@ class Passage:
         resumption = _passable_resumption(context, location)
         context.has_session = True
         session = sessions.open(
-            location.subject,
+            context.subject,
             context.evidence,
             location.terms,
             context.ceiling,

@@ -90,7 +90,7 @@ class RejoinableStream(SplicedStream):
         self._rejoiner.start(self.connections)
 
     async def _reach(self, text: str) -> Upgraded:
-        subject, turns = self._location.subject, self._hop.sessions.rejoinings
+        subject, turns = self._session.subject, self._hop.sessions.rejoinings
         await turns.begin(subject.pool, subject.user, self._hop.clock, self._answer.seconds)
         try:
             return await self._ask(text)
@@ -100,6 +100,7 @@ class RejoinableStream(SplicedStream):
     async def _ask(self, text: str) -> Upgraded:
         before = self._location
         renewed = await before.renewed(Renewal.REJOIN)
+        # It was made for this request; the function of the first location serves for all of them.
         location = self._location = replace(renewed, renew=before.renew)
         settings, terms = self._hop.settings, self._session.terms
         headers = [pair for pair in self._head.headers if pair[0] not in _ANEW]

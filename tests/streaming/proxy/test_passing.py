@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from dataclasses import replace
 from typing import Any
 
 from twisted.internet import error
@@ -141,7 +140,7 @@ class UserTurnTests(ProxyTestCase):
 
     def render(self, request: Request) -> object:
         """Serve a request of the locator's user, whom a gate would have found."""
-        request.subject = replace(request.subject, user=self.locator.user)
+        request.learn(user=self.locator.user)
         return Proxying(self.proxy).render(request)
 
     def another(self, request: bytes = handshake()) -> OneConnection:

@@ -119,9 +119,9 @@ class _RelayedText(SessionStream):
     async def _run(self) -> None:
         sessions, request, context = self._relay.sessions, self._request, self._context
         location = await self._relay.locator.locate(context)
-        context.subject, context.has_session = location.subject, True
+        context.has_session = True
         self._headers = location.answer_headers
-        session = sessions.open(location.subject, context.evidence, location.terms)
+        session = sessions.open(context.subject, context.evidence, location.terms)
         try:
             self._text = self._form()(request, self._pause, self._resume)
             reaching = Deferred.fromCoroutine(self._open(location))
@@ -175,7 +175,7 @@ class _RelayedText(SessionStream):
         return ResumedLog(
             FramedText(download, framing),
             options,
-            partial(self._again, location.subject.uid),
+            partial(self._again, self._context.subject.uid),
             self._relay.clock,
             has_frames=options.frames,
             lost=self._note_outage,
@@ -187,7 +187,7 @@ class _RelayedText(SessionStream):
 
     async def _again(self, uid: str, options: LogOptions) -> FramedText:
         location = await self._relay.locator.locate(self._context)
-        subject = location.subject
+        subject = self._context.subject
         if subject.uid != uid:  # the end of the session is under way
             raise ServiceUnavailable(f'{subject.noun} "{subject.machine}" was deleted')
         download = await self._reach(location, options)
@@ -199,7 +199,7 @@ class _RelayedText(SessionStream):
 
     async def _reach(self, location: Location, options: LogOptions | None = None) -> Download:
         relay = self._relay
-        audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
+        audit_id = (b"Audit-Id", self._context.subject.session.encode("ascii"))
         query = b"" if options is None else options.query()
         path = location.path + (b"?" + query if query else b"")
         head = UpgradeRequest(b"GET", path, location.host, [*location.headers, audit_id])
