@@ -59,7 +59,6 @@ class RejoinableStream(SplicedStream):
         self._answer = answer
         self._patience = 1
         self._rejoiner: Rejoiner | None = None  # while there is no connection
-        self._ending: Ending | None = None
 
     def splice(self, boundaries: FrameBoundaries) -> None:
         settings = self._hop.settings
@@ -153,13 +152,12 @@ class RejoinableStream(SplicedStream):
         telling.addCallback(lambda _: self.connections.left())
 
     def _sever(self, reason: str) -> None:
-        if self._ending is not None:
-            self.connections.sever_with(self._ending)
+        if self._session.ending is not None:
+            self.connections.sever_with(self._session.ending)
         else:
             super()._sever(reason)
 
     def end(self, ending: Ending) -> None:
-        self._ending = ending
         if self.connections.is_waiting:
             self.connections.give_up(ending)
         else:
