@@ -82,8 +82,8 @@ class Proxy:
         if self.caller_of is None:
             raise MethodNotAllowed("the previous hop neither ends nor changes sessions here")
         caller = await self.caller_of(context.request)
-        if self.sessions.on_asked is not None:
-            self.sessions.on_asked()
+        for each in self.sessions.on_asked:
+            each()
 
         def handle(request: Request | FurtherRequest) -> None:
             session, change = parse(request.args)

@@ -541,8 +541,8 @@ class SpacingTests(GuardCase):
 
     def ask(self) -> None:
         """Ask to end sessions, as the hop before does."""
-        assert self.sessions.on_asked is not None
-        self.sessions.on_asked()
+        (asked,) = self.sessions.on_asked
+        asked()
 
     def test_hop_before_is_busy(self) -> None:
         """A hop behind another one waits while that ends sessions, but not for long."""

@@ -168,8 +168,8 @@ class SessionGuard(Service):
     def startService(self) -> None:
         """Review from now on; the first round comes later, or soon after a hint."""
         super().startService()
-        self._sessions.on_opened = self._opened
-        self._sessions.on_asked = self._asked
+        self._sessions.on_opened.append(self._opened)
+        self._sessions.on_asked.append(self._asked)
         self._ends.start(0.0)
         if files := self._files():
             self._versions = [each.look() for each in files]
@@ -177,8 +177,10 @@ class SessionGuard(Service):
         self._rounds.start(self._review_seconds)
 
     def stopService(self) -> Deferred[Any]:
+        if self.running:
+            self._sessions.on_opened.remove(self._opened)
+            self._sessions.on_asked.remove(self._asked)
         super().stopService()
-        self._sessions.on_opened = self._sessions.on_asked = None
         return DeferredList([each.stop() for each in (self._rounds, self._looks, self._ends)])
 
     def review_soon(self) -> None:
@@ -439,7 +441,7 @@ async def linger(
         if not over.called:
             over.callback(why)
 
-    sessions.on_carried = carried
+    sessions.on_carried.append(carried)
     sessions.each(sessions.live(), cut)
     sessions.when_empty().addCallback(lambda _: end(""))
     limit = clock.callLater(seconds, end, reason)
@@ -448,7 +450,7 @@ async def linger(
     try:
         why = await over
     finally:
-        sessions.on_carried = None
+        sessions.on_carried.remove(carried)
         if limit.active():
             limit.cancel()
     if why:

@@ -58,8 +58,9 @@ class Sessions:
     The sessions of one hop.
 
     :ivar latency: metrics of a hop at the machine's end; ``None`` for other hops.
-    :ivar on_asked: is called when the previous hop asks to end or change sessions.
-    :ivar on_carried: is called with each session whose stream is up, perhaps not completely.
+    :ivar on_opened: are called with each session that begins.
+    :ivar on_asked: are called when the previous hop asks to end or change sessions.
+    :ivar on_carried: are called with each session whose stream is up, perhaps not completely.
     :param metrics: by default some that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
         allow.  Sessions without a user name count only in total.
@@ -87,9 +88,9 @@ class Sessions:
         )
         self.openings = Openings()
         self.rejoinings = Openings(per_user=AT_ONCE)
-        self.on_opened: Callable[[Session], None] | None = None
-        self.on_asked: Callable[[], None] | None = None
-        self.on_carried: Callable[[Session], None] | None = None
+        self.on_opened: list[Callable[[Session], None]] = []
+        self.on_asked: list[Callable[[], None]] = []
+        self.on_carried: list[Callable[[Session], None]] = []
         self._live: dict[Session, None] = {}
         self._by_id: dict[str, tuple[Session, ...]] = {}
         self._per_user: dict[str, set[Session]] = {}
@@ -135,8 +136,8 @@ class Sessions:
         if problem:
             session.over(problem, code=TooManyRequests.code)
             raise TooManyRequests(problem, retry_after_seconds=10)
-        if self.on_opened is not None:
-            self.on_opened(session)
+        for each in self.on_opened:
+            each(session)
         return session
 
     def _too_many(self, session: Session) -> str:
@@ -446,8 +447,8 @@ class Session:
             self._sessions.watcher.began(self)
         if self.resumes:
             self._sessions.resumed(self)
-        if self._sessions.on_carried is not None:
-            self._sessions.on_carried(self)
+        for each in self._sessions.on_carried:
+            each(self)
         if self.ending is not None:
             stream.end(self.ending)
         elif opening.has_other_terms:
