@@ -13,6 +13,7 @@ from typing import Any
 from twisted_exec.api.reasons import reason_of_query
 from twisted_exec.api.status import APIError
 from twisted_exec.api.users import User
+from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.http.responses import naming, outcome
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.sessions.hop_messages import (
@@ -46,7 +47,7 @@ class RequestContext:
 
     user: User
     caller: User | None = None
-    evidence: object = None
+    evidence: SessionEvidence | None = None
     has_session = False
     ceiling: Terms = FULL
     resume_headers: Sequence[bytes] | None = None

@@ -241,8 +241,7 @@ class SessionGuard(Service):
         self._on_review()
         # The rounds of reviews have missed a session that was being opened during a hint.  The
         # caches of decisions are emptied before a hint, so what was decided after it is current.
-        began = getattr(session.evidence, "began", -math.inf)
-        if self._last_hint is not None and began <= self._last_hint:
+        if self._last_hint is not None and session.evidence.began <= self._last_hint:
             Deferred.fromCoroutine(self._review_one(self._reviewer, session))
 
     def _expect(self, moment: float) -> None:

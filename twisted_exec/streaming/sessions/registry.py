@@ -22,6 +22,7 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import LatencyMetrics, SessionMetrics, new_registry
 from twisted_exec.program.service import DrainLimit
 from twisted_exec.program.tasks import each_alone
+from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.interfaces import (
     RESUMED,
     REVOKED,
@@ -106,7 +107,7 @@ class Sessions:
     def open(
         self,
         subject: Subject,
-        evidence: object = None,
+        evidence: SessionEvidence | None = None,
         terms: Terms = FULL,
         ceiling: Terms = FULL,
         resumes: str = "",
@@ -396,7 +397,7 @@ class Session:
         sessions: Sessions,
         subject: Subject,
         audit: AuditSession,
-        evidence: object = None,
+        evidence: SessionEvidence | None = None,
         terms: Terms = FULL,
         ceiling: Terms = FULL,
         resumes: str = "",
@@ -470,8 +471,7 @@ class Session:
     @property
     def expires(self) -> float:
         """The end of the credentials, in seconds since 1970; infinite if they do not end."""
-        expires: float = getattr(self.evidence, "expires", math.inf)
-        return expires
+        return math.inf if self.evidence is None else self.evidence.expires
 
     @property
     def is_resumable(self) -> bool:
