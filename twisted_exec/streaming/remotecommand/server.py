@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
@@ -31,9 +31,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.rejoinable_transport import RejoinableTransport
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
-from twisted_exec.streaming.remotecommand.carriers import (
-    StreamLimits,
-)
+from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
@@ -49,9 +47,6 @@ from twisted_exec.wire.control_messages import (
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "MAY_NOT_SAY",
