@@ -256,7 +256,7 @@ class SessionsHandOver:
         return {
             "subject": asdict(live.subject),
             "bound": live.subject.uid or state["session"],
-            "keys": {digest(key).hex(): live.subject.session},
+            "keys": {digest(key).hex(): live.id},
             "settled": 0,
             "stream": values_of(live.subject, tokens, live.terms, rejoin, self._own_socket),
         }
@@ -295,7 +295,7 @@ class SessionsHandOver:
             await stop()
 
     def _not_moved(self, stream: OrdinaryStream) -> None:
-        id = stream.live.subject.session
+        id = stream.live.id
         self._log.failure("session {id} was not left to the successor", id=id)
         self._server.sessions.each(
             [stream.live], lambda live: live.end(Ending(SHUTTING_DOWN, _NOT_MOVED))

@@ -80,7 +80,7 @@ class Hop:
         self._log.debug(
             "{hop} translates session {session}: the next hop does not speak its protocol",
             hop=self.settings.name,
-            session=session.subject.session,
+            session=session.id,
         )
 
     def log_loss(self, session: Session) -> None:
@@ -97,6 +97,6 @@ class Hop:
             level,
             "{hop} " + text,
             hop=self.settings.name,
-            session=session.subject.session,
+            session=session.id,
             **values,
         )

@@ -214,7 +214,7 @@ class Negotiation:
         stream.connections = translation = Translation(
             hop.clock,
             stream.over,
-            session=self._session.subject.session,
+            session=self._session.id,
             terms=lambda: self._latest.terms,
             recorder=self._location.recorder,
         )
@@ -242,8 +242,7 @@ class Negotiation:
         if not tunnelled(self._request):
             return False
         stream = TranslatedStream(self._hop, self._session)
-        session = self._session.subject.session
-        stream.connections = tunnel = Tunnel(self._hop.clock, stream.over, session=session)
+        stream.connections = tunnel = Tunnel(self._hop.clock, stream.over, session=self._session.id)
         self._session.wait(lambda _: tunnel.pause_user())
         try:
             protocol = await untunnel(self._request, self._reach_again, tunnel, self._confirm)
@@ -261,7 +260,7 @@ class Negotiation:
         del self._request, self._context
         if self._location.recorder is None:
             self._hop.log_translation(self._session)
-        stream.reach_later(_of_open(self._latest.location), self._session.subject.session)
+        stream.reach_later(_of_open(self._latest.location), self._session.id)
         stream.carry()
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
@@ -277,37 +276,25 @@ class Negotiation:
     def _give_up(self, upgraded: Upgraded, problem: BaseException) -> None:
         _, why = outcome(problem)
         location = self._latest.location
-        session = session_id(upgraded.headers) or self._session.subject.session
-        next_hop = NextHop(self._hop, self._session, location, session)
+        id_there = session_id(upgraded.headers) or self._session.id
+        next_hop = NextHop(self._hop, self._session, location, id_there)
         ending = next_hop.end(Ending(REVOKED, why), self._hop.settings.end_seconds)
         ending.addBoth(lambda _: upgraded.abort())
 
     def _join(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> None:
-        protocol, session = chosen_protocol(upgraded.headers), self._session.subject.session
-        rejoin = last_value(upgraded.headers, REJOIN)
+        session, rejoin = self._session, last_value(upgraded.headers, REJOIN)
+        protocol = chosen_protocol(upgraded.headers)
         stream = self._spliced(accepted_offer(rejoin), upgrade, protocol)
         splice = stream.connections
-        if self._session.ending is not None:
+        if session.ending is not None:
             splice.pause_user()  # before its early bytes pass
-        headers = [
-            *forwarded_response_headers(upgraded.headers),
-            (b"Audit-Id", session.encode("ascii")),
-        ]
-        headers += self._location.answer_headers
-        if text := confirmed_terms(upgraded.headers).text():
-            headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
         if resumption is not None:
-            headers.append((RESUME, resumption.text().encode("ascii")))
-            self._session.resumable_seconds = resumption.seconds
+            session.resumable_seconds = resumption.seconds
             splice.watch_close()
         # Runtimes that keep sessions in one of these ways also let them wait for their machine.
-        self._session.waits_for_machine = resumption is not None or bool(rejoin)
-        if rejoin and self._context.rejoin:
-            headers.append((REJOIN, rejoin))
-            self._session.is_rejoined_by_hop = True
-        response = switching_protocols(upgrade, headers)
-        if resumption is not None and self._request.page is not None:
-            response += self._request.page.greeting(session, resumption)
+        session.waits_for_machine = resumption is not None or bool(rejoin)
+        session.is_rejoined_by_hop = bool(rejoin and self._context.rejoin)
+        response = self._response(upgraded, upgrade, resumption)
         try:
             take_over(self._request, splice.user, response)
         except ConnectionDone:
@@ -317,8 +304,26 @@ class Negotiation:
         upgraded.hand_over(splice.machine)
         self._speaks(upgrade, protocol)
         # An API server of its own may keep the session under an id of its own.
-        stream.reach_later(_of_open(self._location), session_id(upgraded.headers) or session)
+        stream.reach_later(_of_open(self._location), session_id(upgraded.headers) or session.id)
         stream.carry()
+
+    def _response(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> bytes:
+        """Return the user's 101, with the answer of the next hop."""
+        headers = [
+            *forwarded_response_headers(upgraded.headers),
+            (b"Audit-Id", self._session.id.encode("ascii")),
+            *self._location.answer_headers,
+        ]
+        if text := confirmed_terms(upgraded.headers).text():
+            headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
+        if resumption is not None:
+            headers.append((RESUME, resumption.text().encode("ascii")))
+        if self._session.is_rejoined_by_hop:
+            headers.append((REJOIN, last_value(upgraded.headers, REJOIN)))
+        response = switching_protocols(upgrade, headers)
+        if resumption is not None and self._request.page is not None:
+            response += self._request.page.greeting(self._session.id, resumption)
+        return response
 
     def _spliced(self, accepted: Rejoinable | None, upgrade: bytes, protocol: str) -> SplicedStream:
         hop, location = self._hop, self._location
@@ -366,7 +371,7 @@ class Negotiation:
 def _session_headers(
     location: Location, session: Session, terms: Terms
 ) -> list[tuple[bytes, bytes]]:
-    headers = [*location.headers, (b"Audit-Id", session.subject.session.encode("ascii"))]
+    headers = [*location.headers, (b"Audit-Id", session.id.encode("ascii"))]
     if text := terms.text():
         headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
     return headers

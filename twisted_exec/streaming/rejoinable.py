@@ -128,7 +128,7 @@ class RejoinableStream(SplicedStream):
                 f"{label} does not hold the session to its terms ({describe_terms(terms)})"
             )
         self._sent_terms = terms
-        self.reach_later(location, session_id(upgraded.headers) or self._session.subject.session)
+        self.reach_later(location, session_id(upgraded.headers) or self._session.id)
         return upgraded
 
     def _rejoined(self) -> None:

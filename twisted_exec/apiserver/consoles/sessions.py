@@ -86,7 +86,7 @@ class SessionRecord:
 
     @property
     def id(self) -> str:
-        return self.session.subject.session
+        return self.session.id
 
     def describes(self, obj: Object) -> bool:
         """Return whether an object is the one of this session."""

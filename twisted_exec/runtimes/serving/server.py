@@ -183,7 +183,7 @@ class SocketRoutes(Dispatcher):
             serve(
                 request,
                 attachment,
-                session=live.subject.session,
+                session=live.id,
                 user=live.subject.user,
                 clock=self._server.clock,
                 record=live,

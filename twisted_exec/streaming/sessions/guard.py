@@ -339,8 +339,7 @@ class SessionGuard(Service):
         except Exception as error:  # a bug in one review must not keep the others from theirs
             if isinstance(error, CancelledError) and not self.running:
                 raise
-            session_id = session.subject.session
-            self._log.failure("reviewing session {session} failed", session=session_id)
+            self._log.failure("reviewing session {session} failed", session=session.id)
         return ""
 
 

@@ -202,7 +202,7 @@ class Sessions:
     def forget(self, session: Session) -> None:
         """Remove a session that is over; for the session itself."""
         self._live.pop(session, None)
-        name = session.subject.session
+        name = session.id
         same = tuple(each for each in self._by_id.pop(name, ()) if each is not session)
         if same:
             self._by_id[name] = same
@@ -248,7 +248,7 @@ class Sessions:
         each_alone(chosen, act, self._failed)
 
     def _failed(self, session: Session) -> None:
-        self._log.failure("session {id}", id=session.subject.session)
+        self._log.failure("session {id}", id=session.id)
 
     def end_object(self, key: MachineKey | PoolKey, ending: Ending) -> int:
         """End the sessions that depend on an object; return their number."""
@@ -418,6 +418,11 @@ class Session:
     def _become(self, life: Life) -> None:
         assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
         self.life = life
+
+    @property
+    def id(self) -> str:
+        """The id of the session, usually the same on every hop."""
+        return self.subject.session
 
     @property
     def is_over(self) -> bool:
