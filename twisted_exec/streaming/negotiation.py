@@ -260,8 +260,7 @@ class Negotiation:
         del self._request, self._context
         if self._location.recorder is None:
             self._hop.log_translation(self._session)
-        stream.reach_later(_of_open(self._latest.location), self._session.id)
-        stream.carry()
+        stream.carry(_of_open(self._latest.location), self._session.id)
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
         location = await self._location.renewed(Renewal.FORM)
@@ -304,8 +303,7 @@ class Negotiation:
         upgraded.hand_over(splice.machine)
         self._speaks(upgrade, protocol)
         # An API server of its own may keep the session under an id of its own.
-        stream.reach_later(_of_open(self._location), session_id(upgraded.headers) or session.id)
-        stream.carry()
+        stream.carry(_of_open(self._location), session_id(upgraded.headers) or session.id)
 
     def _response(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> bytes:
         """Return the user's 101, with the answer of the next hop."""

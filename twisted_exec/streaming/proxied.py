@@ -55,13 +55,20 @@ class ProxiedStream(SessionStream):
     """
 
     connections: Splice | Translation | Tunnel
-    _next_hop: NextHop | None = None
+    _next_hop: NextHop | None = None  # until both connections are up
 
     def __init__(self, hop: Hop, session: Session) -> None:
         self._hop, self._session = hop, session
 
-    def reach_later(self, location: Location, session_id: str) -> None:
+    def carry(self, location: Location, session_id: str) -> None:
+        """
+        Let the session end and change the stream.
+
+        :param location: where requests about the open session go.
+        :param session_id: the id that the next hop gives the session.
+        """
         self._next_hop = NextHop(self._hop, self._session, location, session_id)
+        self._session.carry(self)
 
     def counts(self) -> tuple[int, int]:
         return self.connections.bytes_to_machine, self.connections.bytes_to_user
@@ -85,10 +92,6 @@ class TranslatedStream(ProxiedStream):
     """A proxied stream whose bytes this hop decodes: it translates or unwraps them."""
 
     connections: Translation | Tunnel
-
-    def carry(self) -> None:
-        """Let the session end and change the stream."""
-        self._session.carry(self)
 
     def end(self, ending: Ending) -> None:
         self.connections.end(ending)
@@ -123,9 +126,9 @@ class SplicedStream(ProxiedStream):
         self._ends_here = ends_here
         self._late: IDelayedCall | None = None
 
-    def carry(self) -> None:
+    def carry(self, location: Location, session_id: str) -> None:
+        super().carry(location, session_id)
         session = self._session
-        session.carry(self)
         if self._rejoins or session.is_resumable or session.is_rejoined_by_hop:
             self._hop.paths.watch(self.connections)
 

@@ -18,7 +18,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
 )
 from twisted_exec.streaming.location import Location, Renewal
-from twisted_exec.streaming.proxied import SplicedStream, describe_terms
+from twisted_exec.streaming.proxied import NextHop, SplicedStream, describe_terms
 from twisted_exec.streaming.rejoining import RejoinableSplice, Rejoiner
 from twisted_exec.streaming.sessions.hop_messages import REJOIN, confirmed_terms, session_id
 from twisted_exec.streaming.sessions.registry import Session
@@ -128,7 +128,8 @@ class RejoinableStream(SplicedStream):
                 f"{label} does not hold the session to its terms ({describe_terms(terms)})"
             )
         self._sent_terms = terms
-        self.reach_later(location, session_id(upgraded.headers) or self._session.id)
+        id_there = session_id(upgraded.headers) or self._session.id
+        self._next_hop = NextHop(self._hop, self._session, location, id_there)
         return upgraded
 
     def _rejoined(self) -> None:
