@@ -110,6 +110,7 @@ class Negotiation:
         self._hop, self._context, self._request = hop, context, context.request
         self._location, self._session, self._resumption = location, session, resumption
         self._continues = context.continues_session
+        self._confirm = partial(confirm, location, session)
 
     async def run(self, upgrade: bytes) -> None:
         """Splice if possible; translate for another protocol, and to record."""
@@ -268,9 +269,6 @@ class Negotiation:
         headers = _session_headers(location, self._session, terms)
         head = UpgradeRequest(b"GET", self._target(location), location.host, headers)
         return await self._reach(BackendRequest(location, attempt.head(head), terms))
-
-    async def _confirm(self) -> None:
-        await confirm(self._location, self._session)
 
     def _give_up(self, upgraded: Upgraded, problem: BaseException) -> None:
         _, why = outcome(problem)
