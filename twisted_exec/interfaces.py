@@ -184,6 +184,7 @@ from twisted_exec.spaces.interfaces import (
 )
 from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, IWatch
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -340,6 +341,7 @@ __all__ = [
     "RequestContext",
     "Resize",
     "Role",
+    "SessionEvidence",
     "SharedLine",
     "SpaceInfo",
     "SpaceName",

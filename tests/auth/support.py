@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from OpenSSL import SSL
@@ -17,6 +18,7 @@ from tests.tls.support import authority, server_identity, write
 from twisted_exec.auth.credentials import presented
 from twisted_exec.auth.interfaces import PresentedCredentials
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.pki import Issued
 from twisted_exec.tls.server import ServerTLS
@@ -55,6 +57,11 @@ class FakeRequest:
             }
         )
         self.channel = _Channel(_Transport(handle))
+        self.subject = Subject("s-0")
+
+    def learn(self, **facts: str) -> None:
+        """As that of a request."""
+        self.subject = replace(self.subject, **facts)
 
 
 class CredentialsCase(SynchronousTestCase):

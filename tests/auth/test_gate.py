@@ -67,7 +67,6 @@ class GateTests(CredentialsCase):
 
     def context(self, headers: dict[str, list[str]], shown: Any = None) -> RequestContext:
         request = self.request(headers, shown)
-        request.subject = Subject("s-0")
         request.isSecure = lambda: True
         request.method = b"POST"
         return RequestContext(request)

@@ -17,7 +17,6 @@ from twisted_exec.kube.kubeconfig.client_config import (
 )
 from twisted_exec.kube.upstream import Upstream
 from twisted_exec.streaming.location import Location, Renewal
-from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel
 
@@ -29,11 +28,10 @@ class WayTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.config = ClientConfig("https://127.0.0.1:1/clusters/c/", token="first")
-        self.subject = Subject("s-1")
 
     def to(self, **more: object) -> Location:
         way = Upstream(lambda: self.config, "the leaf", reactor)
-        going = Deferred.fromCoroutine(way.to(self.subject, PATH, **more))  # type: ignore[arg-type]
+        going = Deferred.fromCoroutine(way.to(PATH, **more))  # type: ignore[arg-type]
         location: Location = self.successResultOf(going)
         return location
 
@@ -48,7 +46,7 @@ class WayTests(SynchronousTestCase):
             list(location.headers),
             [(b"Authorization", b"Bearer first"), (b"Impersonate-User", b"ann")],
         )
-        self.assertEqual((location.subject, location.host), (self.subject, b"127.0.0.1:1"))
+        self.assertEqual(location.host, b"127.0.0.1:1")
         self.assertEqual([label for label, _ in location.endpoints], ["the leaf"])
 
     def test_without_a_query(self) -> None:
@@ -75,7 +73,7 @@ class WayTests(SynchronousTestCase):
         """A connection has no limit of its own that a slow server would meet: its user has one."""
         clock = MemoryReactorClock()
         way = Upstream(lambda: self.config, "the leaf", clock)
-        location = self.successResultOf(Deferred.fromCoroutine(way.to(self.subject, PATH)))
+        location = self.successResultOf(Deferred.fromCoroutine(way.to(PATH)))
         connecting = location.endpoints[0][1].connect(Factory.forProtocol(Protocol))
         clock.advance(LONGEST_SECONDS - 1)
         self.assertNoResult(connecting)
@@ -86,5 +84,5 @@ class WayTests(SynchronousTestCase):
         """Unreadable credentials fail at once, before connecting."""
         self.config = replace(self.config, token="", token_file="/nonexistent/token")
         way = Upstream(lambda: self.config, "the leaf", reactor)
-        going = Deferred.fromCoroutine(way.to(self.subject, PATH))
+        going = Deferred.fromCoroutine(way.to(PATH))
         self.failureResultOf(going, KubeConfigError)

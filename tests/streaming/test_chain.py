@@ -66,7 +66,7 @@ class Forward:
         session = forwarded_session_id(context.request) or context.subject.session
         context.learn(session=session, user="ann", caller="before")
         way = [("next", self.next_hop)]
-        return succeed(Location(context.subject, way, context.request.uri, b"next"))
+        return succeed(Location(way, context.request.uri, b"next"))
 
 
 class Hop(Dispatcher):

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.enduring`."""
+"""Tests for :mod:`twisted_exec.streaming.kept_bytes`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.enduring import KeptBytes
+from twisted_exec.streaming.kept_bytes import KeptBytes
 
 
 class KeptBytesTests(SynchronousTestCase):

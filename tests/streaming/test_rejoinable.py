@@ -136,13 +136,12 @@ class LostTests(RejoinableTestCase):
         """The machine may be elsewhere by now."""
         elsewhere = OneConnection()
         self.setUp()
-        (session,) = self.sessions.live()
         self.switch(received_text(len(KEYS)).encode())
-        location = self.locator.at(session.subject)
+        location = self.locator.location()
         self.locator.renew = lambda _: succeed(location)
         self.client = self.opened_again()
         self.locator.endpoints = [("10.0.0.9:1", elsewhere)]
-        location = self.locator.at(session.subject)
+        location = self.locator.location()
         self.backend.transport.protocol.connectionLost(Failure(ConnectionLost()))
         self.assertIn(b"key=", elsewhere.transport.value())
 

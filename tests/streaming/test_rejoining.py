@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.rejoining` and :mod:`twisted_exec.streaming.enduring`: both ends of
+Tests for :mod:`twisted_exec.streaming.rejoining` and :mod:`twisted_exec.streaming.rejoinable_transport`: both ends of
 a stream whose middle is lost.
 """
 
@@ -16,12 +16,12 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, Conflict
-from twisted_exec.streaming.enduring import (
+from twisted_exec.streaming.rejoinable_transport import (
     MOST_KEPT_BYTES,
     PING_BYTES,
-    EnduringStream,
+    RejoinableTransport,
 )
-from twisted_exec.streaming.rejoining import KEPT_BYTES, EnduringSplice, Rejoiner
+from twisted_exec.streaming.rejoining import KEPT_BYTES, RejoinableSplice, Rejoiner
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import INTERNAL, Ending, decode_ending
@@ -75,10 +75,12 @@ class Chain:
         self.ends: list[str] = []
         self.losses = self.leaves = 0
         boundaries = frame_boundaries(WEBSOCKET, V5, commands=True)
-        self.splice = EnduringSplice(self.clock, self.ends.append, self.lost, self.left, boundaries)
+        self.splice = RejoinableSplice(
+            self.clock, self.ends.append, self.lost, self.left, boundaries
+        )
         self.user, self.machine = Peer(), Peer()
         self.over: list[bool] = []
-        self.stream = EnduringStream(
+        self.stream = RejoinableTransport(
             self.machine, self.clock, WAIT_SECONDS, on_end=lambda: self.over.append(True)
         )
         self.network.join(self.user, self.splice.user, encrypted)
@@ -439,7 +441,7 @@ class BoundsTests(SynchronousTestCase):
     def test_nothing_kept_without_wait(self) -> None:
         """A stream that does not wait ends with its connection."""
         machine = Peer()
-        stream = EnduringStream(machine, Clock(), 0)
+        stream = RejoinableTransport(machine, Clock(), 0)
         network = MemoryNetwork()
         near, _ = network.join(Peer(), stream.connection())
         machine.transport.write(b"x")
@@ -454,7 +456,7 @@ class HeadTests(SynchronousTestCase):
     def test_not_sent_again(self) -> None:
         """Bytes are counted from behind the head, however it is written."""
         machine, near = Peer(), Peer()
-        stream = EnduringStream(machine, Clock(), WAIT_SECONDS, has_head=True)
+        stream = RejoinableTransport(machine, Clock(), WAIT_SECONDS, has_head=True)
         network = MemoryNetwork()
         first, _ = network.join(near, stream.connection())
         for piece in (b"HTTP/1.1 101 Switching\r\n", b"A: b\r", b"\n\r\n\x82\x00", b"rest"):

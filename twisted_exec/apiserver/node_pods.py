@@ -375,7 +375,7 @@ class NodePodLocator:
             raise BadRequest(f"pod {target.name} does not have a host assigned")
         context.learn(uid=pod["metadata"]["uid"], pool=node)
         kubelet = await self._kubelets.of(node, self._storage, self._reactor)
-        return to(kubelet, context, path)
+        return to(kubelet, path)
 
 
 def _stream_path(pod: Object, context: RequestContext) -> bytes:
@@ -421,10 +421,9 @@ the Pod.
 """
 
 
-def to(kubelet: KubeletClient, context: RequestContext, path: bytes) -> Location:
+def to(kubelet: KubeletClient, path: bytes) -> Location:
     """The next hop, for a request that is complete with its path and query."""
     return Location(
-        subject=context.subject,
         endpoints=[(kubelet.label, kubelet.endpoint)],
         path=path,
         host=kubelet.host,
@@ -551,7 +550,7 @@ class NodeProxyLocator:
         nodes = list(context.segments).index(NODES.resource.plural)
         below = context.segments[nodes + 3 :]
         path_below = "".join(f"/{quote(each, safe='')}" for each in below).encode("ascii")
-        return to(kubelet, context, path_below + mark + query)
+        return to(kubelet, path_below + mark + query)
 
 
 def add_node_proxy(routes: GatedRoutes, relay: Relay) -> None:

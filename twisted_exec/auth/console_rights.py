@@ -290,7 +290,7 @@ class SubresourceOptions:
     answer_headers: Sequence[tuple[bytes, bytes]] = ()
 
     def at(self, location: Location) -> Location:
-        """Return a location with these options."""
+        """Return a location with these options, which its maker does not know."""
         return replace(location, log=self.log, path=location.path_with(self.query))
 
 

@@ -56,6 +56,7 @@ from twisted_exec.auth.interfaces import (
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.x509 import is_certified_by
 from twisted_exec.streaming.context import RequestContext, on_record
+from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.http.pages import adopt_page
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import RouteMatch, RouteTable, WrongMethod, with_head
@@ -116,7 +117,7 @@ class GatePolicy:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Evidence(SessionEvidence):
     """
     The reason to allow a session.
 
@@ -130,9 +131,7 @@ class Evidence:
     sender: User
     user: User
     allowed: tuple[Attributes, ...] = ()
-    expires: float = math.inf
     console: SessionAccess | None = None
-    began: float = -math.inf
 
 
 def users_of(sessions: Sessions) -> Iterator[User]:
@@ -342,16 +341,25 @@ class Gate:
         return right
 
     def allow_console(self, context: RequestContext, access: SessionAccess) -> None:
-        """Keep the access to a console for reviews."""
+        """
+        Keep the access to a console for reviews.
+
+        It replaces what :meth:`authorize_console` has kept, once the conditions of the session are
+        known.
+        """
         assert isinstance(context.evidence, Evidence)
         context.evidence = replace(context.evidence, console=access)
 
     def allow(self, context: RequestContext, *permissions: Attributes) -> None:
-        """Keep the permissions of a session for reviews."""
+        """
+        Keep the permissions of a session for reviews.
+
+        The locator, which knows them, works after :meth:`identify`, which made the evidence.
+        """
         assert isinstance(context.evidence, Evidence)
         context.evidence = replace(context.evidence, allowed=permissions)
 
-    def review(self, subject: Subject, evidence: object) -> Deferred[Terms]:
+    def review(self, subject: Subject, evidence: SessionEvidence) -> Deferred[Terms]:
         return self.for_round().review(subject, evidence)
 
     def for_round(self) -> ISessionReviewer:
@@ -426,7 +434,7 @@ class _Round:
         self._rights: dict[object, Right | APIError] = {}
         self._proxies: dict[PeerCertificate, str] = {}
 
-    def review(self, subject: Subject, evidence: object) -> Deferred[Terms]:
+    def review(self, subject: Subject, evidence: SessionEvidence) -> Deferred[Terms]:
         assert isinstance(evidence, Evidence)
         return Deferred.fromCoroutine(self._gate.present_terms(evidence, self))
 

@@ -66,6 +66,7 @@ class TakeoverDenials:
         """
         names = sorted({each for each in writers if each})
         fields = {"other_user": ", ".join(names), "reason": message}
+        # The user is refused before the machine is read, so the request does not know its UID.
         self._trail.record(_RECORD, replace(subject, uid=uid or subject.uid), fields)
         acting = f' (by user "{impersonator}")' if impersonator else ""
         others = ", ".join(f'user "{name}"' for name in names)

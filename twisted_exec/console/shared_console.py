@@ -77,29 +77,29 @@ def build(console: type[SharedConsole]) -> Any:
 
     @new.upon(Lifecycle.open).to(opening)
     @waiting.upon(Lifecycle.open).to(reopening)
-    def connect(_: Lifecycle, core: SharedConsole) -> None:
-        core._connect()
+    def connect(_: Lifecycle, console: SharedConsole) -> None:
+        console._connect()
 
     @opening.upon(Lifecycle.opened).to(live)
     @reopening.upon(Lifecycle.opened).to(live)
-    def go_live(_: Lifecycle, core: SharedConsole, line: Line) -> None:
-        core._go_live(line)
+    def go_live(_: Lifecycle, console: SharedConsole, line: Line) -> None:
+        console._go_live(line)
 
     @live.upon(Lifecycle.let_go).to(new)
-    def let_go(_: Lifecycle, core: SharedConsole) -> None:
-        core._let_go()
+    def let_go(_: Lifecycle, console: SharedConsole) -> None:
+        console._let_go()
 
     @new.upon(Lifecycle.interrupted).to(waiting)
     @opening.upon(Lifecycle.interrupted).to(waiting)
     @live.upon(Lifecycle.interrupted).to(waiting)
     @waiting.upon(Lifecycle.interrupted).loop()
     @reopening.upon(Lifecycle.interrupted).to(waiting)
-    def wait(_: Lifecycle, core: SharedConsole, ending: Ending) -> None:
-        core._wait(ending)
+    def wait(_: Lifecycle, console: SharedConsole, ending: Ending) -> None:
+        console._wait(ending)
 
     @reopening.upon(Lifecycle.failed).to(waiting)
-    def wait_on(_: Lifecycle, core: SharedConsole, ending: Ending) -> None:
-        core._drop_line(ending)
+    def wait_on(_: Lifecycle, console: SharedConsole, ending: Ending) -> None:
+        console._drop_line(ending)
 
     @opening.upon(Lifecycle.failed).to(over)
     @new.upon(Lifecycle.over).to(over)
@@ -107,17 +107,17 @@ def build(console: type[SharedConsole]) -> Any:
     @live.upon(Lifecycle.over).to(over)
     @waiting.upon(Lifecycle.over).to(over)
     @reopening.upon(Lifecycle.over).to(over)
-    def finish(_: Lifecycle, core: SharedConsole, ending: Ending) -> None:
-        core._finish(ending)
+    def finish(_: Lifecycle, console: SharedConsole, ending: Ending) -> None:
+        console._finish(ending)
 
     @waiting.upon(Lifecycle.opened).loop()
     @over.upon(Lifecycle.opened).loop()
-    def too_late(_: Lifecycle, core: SharedConsole, line: Line) -> None:
+    def too_late(_: Lifecycle, console: SharedConsole, line: Line) -> None:
         line.transport.loseConnection()
 
     @over.upon(Lifecycle.open).loop()
-    def refuse(_: Lifecycle, core: SharedConsole) -> None:
-        core._refuse()
+    def refuse(_: Lifecycle, console: SharedConsole) -> None:
+        console._refuse()
 
     for state in (new, waiting, over):
         state.upon(Lifecycle.let_go).loop().returns(None)

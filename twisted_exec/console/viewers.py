@@ -295,23 +295,6 @@ def _receipt(text: str, readers: int, others: int) -> str:
 _DELAY_SECONDS = 0.5
 
 
-class Present(Protocol):
-    @property
-    def is_ending(self) -> bool:
-        """True if the session has ended or is about to."""
-
-    @property
-    def is_away(self) -> bool:
-        """True if the session's connection is lost, and its user may come back."""
-
-    @property
-    def reads_marks(self) -> bool:
-        """True if the session's stream has marks."""
-
-    def tell_attendance(self, attendance: Attendance) -> None:
-        """Send the mark."""
-
-
 class Presence:
     """
     Tells the sessions of one console about changes of their number, of the writer, and of the
@@ -322,12 +305,12 @@ class Presence:
         self,
         clock: IReactorTime,
         floor: Floor,
-        sessions: Sequence[Present],
+        viewers: Sequence[Viewer],
         recordings: Callable[[], tuple[OpenRecording, ...]],
         has_break: Callable[[], bool],
         missing_people: Callable[[], str],
     ) -> None:
-        self._clock, self._floor, self._sessions = clock, floor, sessions
+        self._clock, self._floor, self._viewers = clock, floor, viewers
         self._recordings, self._has_break = recordings, has_break
         self._missing_people = missing_people
         self._told_recordings: tuple[OpenRecording, ...] = ()
@@ -336,7 +319,7 @@ class Presence:
 
     @property
     def attendance(self) -> Attendance:
-        present = [each for each in self._sessions if not each.is_ending]
+        present = [each for each in self._viewers if not each.is_ending]
         seconds = int(self._clock.seconds() - self._since) if self._writer else 0
         return Attendance(
             len(present),
@@ -354,9 +337,9 @@ class Presence:
         writer = display_name(writers[0].user) if writers else ""
         if writer != self._writer:
             self._writer, self._since = writer, self._clock.seconds()
-        if not self._sessions:
+        if not self._viewers:
             self.stop()
-        elif self._call is None and any(each.reads_marks for each in self._sessions):
+        elif self._call is None and any(each.reads_marks for each in self._viewers):
             self._call = self._clock.callLater(_DELAY_SECONDS, self._tell)
 
     def recordings_changed(self) -> None:
@@ -373,7 +356,7 @@ class Presence:
         self._call = None
         attendance = self.attendance
         self._told_recordings = attendance.recordings or ()
-        for each in list(self._sessions):
+        for each in list(self._viewers):
             each.tell_attendance(attendance)
 
 
@@ -381,32 +364,9 @@ _UNKNOWN = frozenset({"", "system:anonymous"})
 """Names of unknown users: of a hop that sends no names, and of users without credentials."""
 
 
-class Attendant(Protocol):
-    """One session at a console."""
-
-    terms: Terms
-    """The terms of the session."""
-
-    @property
-    def role(self) -> Role:
-        """Writer or observer."""
-
-    @property
-    def user(self) -> str:
-        """The user's name; empty if unknown."""
-
-    @property
-    def is_ending(self) -> bool:
-        """True if the session has ended or is about to."""
-
-    @property
-    def is_away(self) -> bool:
-        """True if the session's connection is lost, and its user may come back."""
-
-
-def missing_people(sessions: Collection[Attendant]) -> str:
+def missing_people(viewers: Collection[Viewer]) -> str:
     """
-    Return why the machine gets no input while these sessions are open; empty if it does.
+    Return why the machine gets no input while these viewers are here; empty if it does.
 
     A policy may require several people before a machine gets input (the rule of four eyes). People
     are counted by their names, whatever their rights: two sessions of one user are one person. A
@@ -414,12 +374,12 @@ def missing_people(sessions: Collection[Attendant]) -> str:
     Only the terms of writers count, the strictest of them.
     """
     strictest = FULL
-    for each in sessions:
+    for each in viewers:
         if each.role is Role.WRITER and each.terms.people > strictest.people:
             strictest = each.terms
     if strictest is FULL:
         return ""
-    here = {each.user for each in sessions if not each.is_ending and not each.is_away}
+    here = {each.user for each in viewers if not each.is_ending and not each.is_away}
     present = len(here - _UNKNOWN)
     if present >= strictest.people:
         return ""
@@ -427,15 +387,15 @@ def missing_people(sessions: Collection[Attendant]) -> str:
     return f"{strictest.rule('need')} {strictest.people} people at this console, {connected}"
 
 
-def missing_place(sessions: Collection[Attendant], terms: Terms) -> str:
+def missing_place(viewers: Collection[Viewer], terms: Terms) -> str:
     """
-    Return why these sessions leave no place for another session with these terms; empty if they do.
+    Return why these viewers leave no place for another session with these terms; empty if they do.
 
     No open session has to leave, not even after a change of the policy, and a session whose
     connection is lost keeps its place. Only the terms of the new session count: any client can send
     stricter terms for its own session, and would keep all others out with them.
     """
-    present = sum(not each.is_ending for each in sessions)
+    present = sum(not each.is_ending for each in viewers)
     if not terms.viewers or present < terms.viewers:
         return ""
     allowed = "1 session" if terms.viewers == 1 else f"{terms.viewers} sessions"

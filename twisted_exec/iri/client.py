@@ -54,8 +54,8 @@ from twisted_exec.iri.target import (
     check_socket,
     parse_target,
 )
-from twisted_exec.streaming import grpc_calls
-from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Callers, Link
+from twisted_exec.program import grpc_calls
+from twisted_exec.program.grpc_calls import CHANNEL_OPTIONS, Callers, Link
 from twisted_exec.tls.pem import validity_problem
 
 MOST_MACHINES = 20_000

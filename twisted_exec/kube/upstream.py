@@ -26,7 +26,6 @@ from twisted_exec.kube.kubeconfig.connection import (
 )
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.streaming.location import Location, Renewal
-from twisted_exec.streaming.subject import Subject
 from twisted_exec.streaming.text.shared_downloads import OFFERED, SharedDownloads
 from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel
@@ -76,7 +75,6 @@ class Upstream:
 
     async def to(
         self,
-        subject: Subject,
         path: str,
         *,
         query: bytes = b"",
@@ -94,14 +92,13 @@ class Upstream:
         config = await settled(self.config(), self.reactor)
         if acting is not None:
             config = replace(config, impersonate=acting)
-        to = partial(self.to, subject, path, query=query, acting=acting, streams=streams)
+        to = partial(self.to, path, query=query, acting=acting, streams=streams)
 
         async def renew(reason: Renewal) -> Location | None:
             return None if reason is Renewal.FORM else await to()
 
         whole = (config.url.path.rstrip("/") + path).encode("ascii")
         return Location(
-            subject=subject,
             endpoints=[
                 (
                     self.label,

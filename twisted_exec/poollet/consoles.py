@@ -246,6 +246,7 @@ class ExecLocator:
             session = await self.policies.open(machine, server)
             self.gate.allow_console(context, access.under(session) if access else session)
         location = options.at(await self._to(context.subject, is_open))
+        # Only of the first location: a rejoined stream has the terms of its session.
         return replace(location, terms=terms, unknown_path=self.unknown_path())
 
     async def _authorize(self, context: RequestContext) -> tuple[ConsoleAccess | None, Terms]:
@@ -255,7 +256,7 @@ class ExecLocator:
             return None, FULL
         machine, proxy = access.permissions(context)
         if not what.is_stream:
-            context.options = replace(context.options, read_only=True, force=False)
+            context.only_observe()
         console = what.access.of(machine, context.options, strict=access.strict_verbs)
         right = await self.gate.authorize_console(context, console, proxy)
         return console, console.terms(Terms(right=right))
@@ -290,7 +291,6 @@ class ExecLocator:
         renew: Callable[[Renewal], Deferred[Location | None]] | None = None,
     ) -> Location:
         return Location(
-            subject=subject,
             endpoints=[(target.label, target.endpoint)],
             path=target.path,
             host=target.host,

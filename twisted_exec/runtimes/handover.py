@@ -49,7 +49,6 @@ from twisted_exec.runtimes.serving.resume_keys import digest
 from twisted_exec.runtimes.serving.server import OrdinaryStream, SocketRoutes, header_text
 from twisted_exec.runtimes.serving.stream_server import StreamServer, resumption_of
 from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
-from twisted_exec.streaming.enduring import StreamOwner
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
@@ -65,6 +64,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.interfaces import Position as StreamPosition
+from twisted_exec.streaming.rejoinable_transport import StreamOwner
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, Reopen, connect
 from twisted_exec.streaming.remotecommand.resuming_client import ResumingClient
@@ -256,7 +256,7 @@ class SessionsHandOver:
         return {
             "subject": asdict(live.subject),
             "bound": live.subject.uid or state["session"],
-            "keys": {digest(key).hex(): live.subject.session},
+            "keys": {digest(key).hex(): live.id},
             "settled": 0,
             "stream": values_of(live.subject, tokens, live.terms, rejoin, self._own_socket),
         }
@@ -295,7 +295,7 @@ class SessionsHandOver:
             await stop()
 
     def _not_moved(self, stream: OrdinaryStream) -> None:
-        id = stream.live.subject.session
+        id = stream.live.id
         self._log.failure("session {id} was not left to the successor", id=id)
         self._server.sessions.each(
             [stream.live], lambda live: live.end(Ending(SHUTTING_DOWN, _NOT_MOVED))
@@ -700,7 +700,9 @@ class BridgeRoutes(SocketRoutes):
         if session is None or bridged is None:
             raise NotFound("exec", "", message="the session is over")
         session.attachment.check(resumption.resume.position)
-        request.subject = bridged.subject
+        request.subject = (
+            bridged.subject
+        )  # all of it: the process before this one knows the session
         live = self._server.sessions.open(bridged.subject, ceiling=bridged.terms)
         connection: Any
         connection, beginning = session.connect(

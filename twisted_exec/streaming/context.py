@@ -13,6 +13,7 @@ from typing import Any
 from twisted_exec.api.reasons import reason_of_query
 from twisted_exec.api.status import APIError
 from twisted_exec.api.users import User
+from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.http.responses import naming, outcome
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.sessions.hop_messages import (
@@ -46,7 +47,7 @@ class RequestContext:
 
     user: User
     caller: User | None = None
-    evidence: object = None
+    evidence: SessionEvidence | None = None
     has_session = False
     ceiling: Terms = FULL
     resume_headers: Sequence[bytes] | None = None
@@ -96,12 +97,13 @@ class RequestContext:
         """The session's facts for audit and metrics known so far."""
         return self.request.subject
 
-    @subject.setter
-    def subject(self, subject: Subject) -> None:
-        self.request.subject = subject
-
     def learn(self, **facts: str) -> None:
-        self.subject = replace(self.subject, **facts)
+        """See :meth:`~twisted_exec.streaming.http.site.Request.learn`."""
+        self.request.learn(**facts)
+
+    def only_observe(self) -> None:
+        """Take no input, whatever the query says: the observers' path and screens have none."""
+        self.options = replace(self.options, read_only=True, force=False)
 
     def learn_reason(self) -> None:
         """

@@ -27,16 +27,19 @@ LOG_LINES = 10
 @dataclass(frozen=True)
 class HopSettings:
     """
-    Settings of one hop; times are in seconds.
+    Settings of one hop.
 
     :param name: of the hop, for log lines and round-trip times.
     :param connect_seconds: for each address, TLS included.  This limit and ``answer_seconds`` count
         from the last sign of life of the next hop, so slow hops are spared.
-    :param wait_seconds: longest wait for a turn while many streams are being opened; less than the
-        previous hop waits for its answer.
-    :param continue_seconds: instead of the limits of connections and answers for requests that
-        continue an open session; ``None``: no other limits.
+    :param answer_seconds: from the request to the next hop until its answer.
+    :param wait_seconds: longest wait for a turn while many streams are being opened; the previous
+        hop must wait longer for this hop's answer.
+    :param continue_seconds: takes the place of ``connect_seconds`` and ``answer_seconds`` for a
+        request that continues an open session; ``None`` if these have the same limits.
     :param end_seconds: from the decision to end a session until it is cut.
+    :param drain_seconds: from the end of one connection until the other is reset, which still
+        receives what was sent to it.
     :param leave_seconds: from the end of the user's connection until the machine's is cut; ``None``:
         no limit.
     :param cuts_when_refused: cut a session as soon as the next hop refuses to end it.
@@ -77,7 +80,7 @@ class Hop:
         self._log.debug(
             "{hop} translates session {session}: the next hop does not speak its protocol",
             hop=self.settings.name,
-            session=session.subject.session,
+            session=session.id,
         )
 
     def log_loss(self, session: Session) -> None:
@@ -94,6 +97,6 @@ class Hop:
             level,
             "{hop} " + text,
             hop=self.settings.name,
-            session=session.subject.session,
+            session=session.id,
             **values,
         )

@@ -36,6 +36,7 @@ from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
 if TYPE_CHECKING:
+    from twisted_exec.streaming.evidence import SessionEvidence
     from twisted_exec.streaming.subject import Subject
 
 __all__ = [
@@ -127,13 +128,11 @@ class IStreamRecorder(Interface):
 class ISessionReviewer(Interface):
     """Decides again whether a session may go on; :mod:`twisted_exec.streaming.sessions.guard` says when."""
 
-    def review(subject: Subject, evidence: object) -> Deferred[Terms]:
+    def review(subject: Subject, evidence: SessionEvidence) -> Deferred[Terms]:
         """
         Authenticate and authorize a session again.
 
-        :param evidence: what the hop's own gate put into ``context.evidence``.  It may have
-            ``expires`` (end of the credentials, seconds since 1970) and ``began`` (when the gate
-            began to decide, by :func:`time.monotonic`) for others; the rest is for this method.
+        :param evidence: what the hop's own gate put into ``context.evidence``.
         :return: fires with the present terms when the session may go on.  Fails with
             :class:`~twisted_exec.api.status.Unauthorized` or
             :class:`~twisted_exec.api.status.Forbidden` when it may not.  After any other

@@ -13,7 +13,6 @@ from zope.interface import Interface
 
 from twisted_exec.api.status import APIError
 from twisted_exec.streaming.interfaces import IStreamRecorder
-from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.session_terms import FULL, Terms
 
@@ -62,7 +61,6 @@ class Location:
         fails with an :class:`~twisted_exec.api.status.APIError` if it must not be opened.
     """
 
-    subject: Subject
     endpoints: Sequence[tuple[str, IStreamClientEndpoint]]
     path: bytes
     host: bytes
@@ -99,8 +97,8 @@ class IStreamLocator(Interface):
         """
         Find the next hop of a request whose user is known.
 
-        The locator adds what it learns about the object with :meth:`RequestContext.learn`, so that
-        the record of a refusal has it.
+        The locator adds what it learns about the session with :meth:`RequestContext.learn`, as soon
+        as it knows it: the record of a refusal has it, and so has the session.
 
         :return: fires with a :class:`Location`, or fails with an
             :class:`~twisted_exec.api.status.APIError` for the user.

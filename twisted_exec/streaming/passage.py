@@ -1,25 +1,23 @@
 """
-The first steps of a request that opens a stream: whose turn it is, where the stream goes, and its session.
+One request for a stream on its way through a hop.
 """
 
 from __future__ import annotations
 
 from twisted.web.iweb import IRequest
 
-from twisted_exec.api.status import APIError, BadRequest, Conflict, one_line
-from twisted_exec.streaming.asking import Asking
+from twisted_exec.api.status import APIError, BadRequest, Conflict
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.negotiation import Negotiation
 from twisted_exec.streaming.remotecommand.carriers import upgrade_required
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
 from twisted_exec.streaming.sessions.hop_messages import CANNOT_RESUME, RequestedResumption
-from twisted_exec.streaming.sessions.registry import ClientInfo
+from twisted_exec.streaming.sessions.registry import StreamRequest
 from twisted_exec.wire.upgrade import FORWARDED_UPGRADES, WEBSOCKET
-
-_MOST_AGENT = 128
 
 
 def require_upgrade(request: IRequest) -> bytes:
@@ -41,11 +39,12 @@ def require_upgrade(request: IRequest) -> bytes:
 
 class Passage:
     """
-    The passage of one request through a hop.
+    The way of one request for a stream through a hop, until the stream is open or refused.
 
     Its steps are in this order, and none changes the result of an earlier one: the request
-    (:class:`RequestContext`), where it goes (:class:`Location`), the session, what the next hop was
-    asked (:class:`~twisted_exec.streaming.asking.Asked`), and the stream that joins both connections.
+    (:class:`RequestContext`), where it goes (:class:`Location`), the session, the request to the
+    next hop (:class:`~twisted_exec.streaming.negotiation.BackendRequest`), and the stream
+    (:class:`~twisted_exec.streaming.proxied.ProxiedStream`).
     """
 
     def __init__(self, hop: Hop, locator: IStreamLocator, context: RequestContext) -> None:
@@ -72,8 +71,7 @@ class Passage:
         try:
             location = await self._locator.locate(context)
             life.note()
-            context.subject = location.subject
-            pool, opener = location.subject.pool, self._turn_of(location.subject.user)
+            pool, opener = context.subject.pool, self._turn_of(context.subject.user)
             signs = [hop.signs.of(label) for label, _ in location.endpoints]
             await openings.begin(pool, opener, clock, seconds, [each.life for each in signs])
         finally:
@@ -95,7 +93,7 @@ class Passage:
         resumption = _passable_resumption(context, location)
         context.has_session = True
         session = sessions.open(
-            location.subject,
+            context.subject,
             context.evidence,
             location.terms,
             context.ceiling,
@@ -104,10 +102,10 @@ class Passage:
         session.waits_for_machine = context.continues_session
         try:
             if sessions.watcher is not None:
-                session.client_info = client_info(context)
+                session.request = StreamRequest(context.via, context.options)
             # Last, as in kube-apiserver: 401, 403, 404, and only then whether it is an upgrade.
             upgrade = require_upgrade(context.request)
-            await Asking(self._hop, context, location, session, resumption).run(upgrade)
+            await Negotiation(self._hop, context, location, session, resumption).run(upgrade)
         except BaseException as problem:
             code, reason = outcome(problem)
             session.over(reason, code=code)
@@ -125,15 +123,3 @@ def _passable_resumption(context: RequestContext, location: Location) -> Request
     if upgrade and resumption.resume is not None:
         raise Conflict(CANNOT_RESUME)
     return None
-
-
-def client_info(context: RequestContext) -> ClientInfo:
-    """Return what the request says about the client."""
-    request = context.request
-    agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
-    return ClientInfo(
-        address=request.client_host,
-        agent=one_line(agent[:_MOST_AGENT].decode("utf-8", "replace")),
-        via=context.via,
-        options=context.options,
-    )

@@ -1,5 +1,5 @@
 """
-The proxy for streams; its locator finds the next hop and authorizes the user.
+The proxy of one program: the handler of its requests for streams.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Change = TypeVar("Change", Ending, Terms)
 
 class Proxy:
     """
-    Forwards upgrade requests to the locations of a locator.
+    Forwards requests for streams to where its locator sends them, and those about open sessions.
 
     :param caller_of: authenticates the caller of a request that ends sessions or changes their
         terms; fires with the caller's name, which must be the session's ``subject.caller``, or its
@@ -82,8 +82,8 @@ class Proxy:
         if self.caller_of is None:
             raise MethodNotAllowed("the previous hop neither ends nor changes sessions here")
         caller = await self.caller_of(context.request)
-        if self.sessions.on_asked is not None:
-            self.sessions.on_asked()
+        for each in self.sessions.on_asked:
+            each()
 
         def handle(request: Request | FurtherRequest) -> None:
             session, change = parse(request.args)

@@ -1,5 +1,5 @@
 """
-A stream of a proxy, which rejoins it when a hop behind the proxy is lost
+A stream of a proxy, which rejoins the stream when a hop behind the proxy is lost
 (:mod:`twisted_exec.wire.resume`).
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twisted_exec.api.status import APIError, GatewayTimeout, NotImplementedByBackend
-from twisted_exec.streaming.carried import SplicedStream, describe_terms
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, ask_first
 from twisted_exec.streaming.interfaces import (
@@ -19,7 +18,8 @@ from twisted_exec.streaming.interfaces import (
     Ending,
 )
 from twisted_exec.streaming.location import Location, Renewal
-from twisted_exec.streaming.rejoining import EnduringSplice, Rejoiner
+from twisted_exec.streaming.proxied import NextHop, SplicedStream, describe_terms
+from twisted_exec.streaming.rejoining import RejoinableSplice, Rejoiner
 from twisted_exec.streaming.sessions.hop_messages import REJOIN, confirmed_terms, session_id
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
@@ -39,9 +39,9 @@ _ANEW = HeaderSet.of(REJOIN_HEADER, TERMS_HEADER)
 
 
 class RejoinableStream(SplicedStream):
-    """A stream that this hop rejoins after a loss."""
+    """A spliced stream that this hop rejoins when its connection to the next hop is lost."""
 
-    stream: EnduringSplice
+    connections: RejoinableSplice
     _rejoins = True
 
     def __init__(
@@ -59,11 +59,10 @@ class RejoinableStream(SplicedStream):
         self._answer = answer
         self._patience = 1
         self._rejoiner: Rejoiner | None = None  # while there is no connection
-        self._ending: Ending | None = None
 
     def splice(self, boundaries: FrameBoundaries) -> None:
         settings = self._hop.settings
-        self.stream = EnduringSplice(
+        self.connections = RejoinableSplice(
             self._hop.clock,
             self.over,
             self._lost,
@@ -83,14 +82,14 @@ class RejoinableStream(SplicedStream):
         assert self._next_hop is not None
         self._next_hop.cancel()
         if self._session.ending is not None:
-            self.stream.give_up(self._session.ending)
+            self.connections.give_up(self._session.ending)
             return
         self._hop.log_loss(self._session)
         self._rejoiner = Rejoiner(self._hop.clock, self._answer, self._reach, self._rejoined)
-        self._rejoiner.start(self.stream)
+        self._rejoiner.start(self.connections)
 
     async def _reach(self, text: str) -> Upgraded:
-        subject, turns = self._location.subject, self._hop.sessions.rejoinings
+        subject, turns = self._session.subject, self._hop.sessions.rejoinings
         await turns.begin(subject.pool, subject.user, self._hop.clock, self._answer.seconds)
         try:
             return await self._ask(text)
@@ -100,6 +99,7 @@ class RejoinableStream(SplicedStream):
     async def _ask(self, text: str) -> Upgraded:
         before = self._location
         renewed = await before.renewed(Renewal.REJOIN)
+        # It was made for this request; the function of the first location serves for all of them.
         location = self._location = replace(renewed, renew=before.renew)
         settings, terms = self._hop.settings, self._session.terms
         headers = [pair for pair in self._head.headers if pair[0] not in _ANEW]
@@ -128,7 +128,8 @@ class RejoinableStream(SplicedStream):
                 f"{label} does not hold the session to its terms ({describe_terms(terms)})"
             )
         self._sent_terms = terms
-        self.reach_later(location, session_id(upgraded.headers) or self._session.subject.session)
+        id_there = session_id(upgraded.headers) or self._session.id
+        self._next_hop = NextHop(self._hop, self._session, location, id_there)
         return upgraded
 
     def _rejoined(self) -> None:
@@ -137,11 +138,11 @@ class RejoinableStream(SplicedStream):
         if self._session.terms != self._sent_terms:  # changed while the request was on its way
             self.hold_to(self._session.terms)
         else:
-            self.stream.resume_user()  # a change of the terms may have waited for an answer
+            self.connections.resume_user()  # a change of the terms may have waited for an answer
 
     def hold_to(self, terms: Terms) -> bool:
         # While there is no connection, the request that rejoins the stream has the terms.
-        return self.stream.is_waiting or super().hold_to(terms)
+        return self.connections.is_waiting or super().hold_to(terms)
 
     def _left(self) -> None:
         assert self._next_hop is not None
@@ -149,19 +150,18 @@ class RejoinableStream(SplicedStream):
         ending = Ending(USER_LEFT, "the client's connection was lost")
         telling = self._next_hop.end(ending, self._hop.settings.end_seconds)
         telling.addErrback(lambda _: None)  # then the machine's end waits in vain for a while
-        telling.addCallback(lambda _: self.stream.left())
+        telling.addCallback(lambda _: self.connections.left())
 
     def _sever(self, reason: str) -> None:
-        if self._ending is not None:
-            self.stream.sever_with(self._ending)
+        if self._session.ending is not None:
+            self.connections.sever_with(self._session.ending)
         else:
             super()._sever(reason)
 
     def end(self, ending: Ending) -> None:
-        self._ending = ending
-        if self.stream.is_waiting:
-            self.stream.give_up(ending)
+        if self.connections.is_waiting:
+            self.connections.give_up(ending)
         else:
             super().end(ending)
             if ending.reason in _TOLD_HERE:
-                self.stream.tell_user(ending)
+                self.connections.tell_user(ending)

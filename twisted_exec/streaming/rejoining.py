@@ -1,5 +1,6 @@
 """
-A splice that outlives the loss of its connection to the machine (:mod:`twisted_exec.wire.resume`).
+A splice whose connection to the machine can be replaced, and the search for another connection
+(:mod:`twisted_exec.wire.resume`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, one_line
-from twisted_exec.streaming.enduring import KeptBytes
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
+from twisted_exec.streaming.kept_bytes import KeptBytes
 from twisted_exec.streaming.sessions.hop_messages import REJOIN
 from twisted_exec.streaming.splice import LOST, Splice, SpliceEnd
 from twisted_exec.wire.control_messages import INTERNAL, Ending
@@ -35,7 +36,7 @@ _FINAL = frozenset({400, 403, 404, 409, 410, 501})
 """Status codes after which another attempt is of no use."""
 
 
-class EnduringSplice(Splice):
+class RejoinableSplice(Splice):
     """
     A splice whose connection to the machine can be replaced.
 
@@ -201,7 +202,7 @@ class Rejoiner:
         self._reach, self._rejoined = reach, rejoined
         self._working: Deferred[None] | None = None
 
-    def start(self, splice: EnduringSplice) -> None:
+    def start(self, splice: RejoinableSplice) -> None:
         working = Deferred.fromCoroutine(self._rejoin(splice))
         if not working.called:
             self._working = working
@@ -212,12 +213,12 @@ class Rejoiner:
         if working is not None:
             working.cancel()
 
-    def _failed(self, failure: Failure, splice: EnduringSplice) -> None:
+    def _failed(self, failure: Failure, splice: RejoinableSplice) -> None:
         if not failure.check(CancelledError):
             self._log.failure("cannot rejoin a stream", failure)
             splice.give_up(_lost())
 
-    async def _rejoin(self, splice: EnduringSplice) -> None:
+    async def _rejoin(self, splice: RejoinableSplice) -> None:
         until = self._clock.seconds() + self._answer.seconds
         pause = FIRST_PAUSE_SECONDS
         while True:
@@ -234,10 +235,10 @@ class Rejoiner:
                 self._go_on(splice, upgraded)
                 return
 
-    def _request(self, splice: EnduringSplice) -> str:
+    def _request(self, splice: RejoinableSplice) -> str:
         return Rejoin(self._answer.key, splice.machine.received).text()
 
-    def _go_on(self, splice: EnduringSplice, upgraded: Upgraded) -> None:
+    def _go_on(self, splice: RejoinableSplice, upgraded: Upgraded) -> None:
         self._working = None
         text = last_value(upgraded.headers, REJOIN).decode("ascii", "replace")
         try:

@@ -39,7 +39,7 @@ from twisted_exec.program.audit import Trail
 from twisted_exec.storage.interfaces import IStorage, Listing
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.sessions.registry import ClientInfo, Session, Sessions
+from twisted_exec.streaming.sessions.registry import Session, Sessions, StreamRequest
 from twisted_exec.streaming.subject import Subject
 
 RESOURCE = kinds.CONSOLESESSIONS.resource
@@ -115,14 +115,15 @@ class Carried:
             "uid": "u-1",
             "pool": "pool-a",
             "resource": "machines.compute.ironcore.dev",
+            "address": "192.0.2.7",
+            "agent": "kubectl/v1.33",
             **more,
         }
         self.endings: list[Ending] = []
         self.counts = (0, 0)
         self.session: Session = sessions.open(Subject(**facts))
-        self.session.client_info = ClientInfo(
-            "192.0.2.7", "websocket v5.channel.k8s.io", "kubectl/v1.33", "machines/exec"
-        )
+        self.session.request = StreamRequest("machines/exec")
+        self.session.protocol = "websocket v5.channel.k8s.io"
 
     def begin(self) -> Carried:
         self.session.carry(StreamDouble(self.endings.append, counts=lambda: self.counts))

@@ -32,7 +32,7 @@ from twisted_exec.apiserver.consoles.sessions import (
     plan,
 )
 from twisted_exec.streaming.interfaces import SESSION_DELETED
-from twisted_exec.streaming.sessions.registry import ClientInfo, Sessions
+from twisted_exec.streaming.sessions.registry import Sessions, StreamRequest
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.resume import UNCONFIRMED_SECONDS
 from twisted_exec.wire.stream_options import StreamOptions
@@ -91,6 +91,14 @@ class LifeTests(ObjectsCase):
                 "replica": "one",
             },
         )
+
+    def test_agent(self) -> None:
+        """Of a client's name only its first bytes are shown, as text on one line."""
+        agent = b"k\xff\r\nm\xc3\xbc" + b"x" * 200
+        carried = Carried(self.sessions, agent=agent.decode("latin-1"))
+        carried.begin()
+        self.clock.advance(CREATE_SECONDS)
+        self.assertEqual(self.stored()[0]["spec"]["agent"], "k\ufffd m\xfc" + "x" * 121)
 
     def test_sound(self) -> None:
         """Written objects are valid, and have no unknown fields."""
@@ -161,7 +169,7 @@ class LifeTests(ObjectsCase):
             (StreamOptions(read_only=True, force=True), "Watch"),
         ):
             carried = Carried(self.sessions)
-            carried.session.client_info = ClientInfo(options=asked)
+            carried.session.request = StreamRequest(options=asked)
             carried.begin()
             self.clock.advance(CREATE_SECONDS)
             self.assertEqual(self.stored()[0]["spec"]["mode"], mode)
@@ -372,10 +380,10 @@ class AwayTests(ObjectsCase):
             "machine": "vm",
             "uid": "u-1",
             "resource": "machines.compute.ironcore.dev",
+            "address": "192.0.2.99",
         }
         subject = Subject(f"s-{number}", **facts)
         resumed.session = sessions.open(subject, resumes=f"s-{resumes}")
-        resumed.session.client_info = ClientInfo("192.0.2.99", options=StreamOptions())
         return resumed
 
     def shown(self) -> list[tuple[str, float | None]]:

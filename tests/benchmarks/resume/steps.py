@@ -15,8 +15,8 @@ from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
-from twisted_exec.streaming.enduring import EnduringStream
-from twisted_exec.streaming.rejoining import EnduringSplice
+from twisted_exec.streaming.rejoinable_transport import RejoinableTransport
+from twisted_exec.streaming.rejoining import RejoinableSplice
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.wire.frame_boundaries import WebSocketFrameBoundaries
 
@@ -44,8 +44,8 @@ def measure() -> None:
     """Print the microseconds of a key and its echo at both hops that take part, with and without rejoining."""
     clock = Clock()
     parts: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
-        "first hop": (_hop(_splice(clock)), _hop(_enduring_splice(clock))),
-        "machine's end": (_end(_Machine()), _end(_enduring(clock))),
+        "first hop": (_hop(_splice(clock)), _hop(_rejoinable_splice(clock))),
+        "machine's end": (_end(_Machine()), _end(_rejoinable_transport(clock))),
     }
     added = 0.0
     for name, functions in parts.items():
@@ -63,9 +63,9 @@ def _splice(clock: Clock) -> Splice:
     return Splice(clock, lambda _: None)
 
 
-def _enduring_splice(clock: Clock) -> Splice:
+def _rejoinable_splice(clock: Clock) -> Splice:
     boundaries = WebSocketFrameBoundaries(_V5)
-    return EnduringSplice(clock, lambda _: None, lambda: None, lambda: None, boundaries)
+    return RejoinableSplice(clock, lambda _: None, lambda: None, lambda: None, boundaries)
 
 
 def _hop(splice: Splice) -> Callable[[], None]:
@@ -81,8 +81,8 @@ def _hop(splice: Splice) -> Callable[[], None]:
     return key
 
 
-def _enduring(clock: Clock) -> Any:
-    stream = EnduringStream(_Machine(), clock, 60)
+def _rejoinable_transport(clock: Clock) -> Any:
+    stream = RejoinableTransport(_Machine(), clock, 60)
 
     stream.ping = lambda: True
     return stream.connection()

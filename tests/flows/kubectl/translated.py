@@ -51,7 +51,6 @@ class Runtime:
             return replace(location, path=await self.url(context.request))
 
         location = Location(
-            context.subject,
             [("the runtime", self.endpoint)],
             await self.url(context.request),
             b"127.0.0.1:%d" % self.port,

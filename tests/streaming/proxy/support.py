@@ -29,7 +29,6 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryClient, MemoryServer
 
 SWITCHED = (
@@ -62,14 +61,12 @@ class Locator:
             return fail(Failure(self.problem))
         if self.waiting is not None:
             return self.waiting
-        subject = replace(context.subject, machine="vm", caller="apiserver", pool=self.pool)
-        return succeed(self.at(subject))
+        context.learn(machine="vm", caller="apiserver", pool=self.pool)
+        return succeed(self.location())
 
-    def at(self, subject: Subject) -> Location:
+    def location(self) -> Location:
         host, headers = b"backend:1", self.headers
-        return Location(
-            subject, self.endpoints, self.path, host, headers, renew=self.renew, **self.more
-        )
+        return Location(self.endpoints, self.path, host, headers, renew=self.renew, **self.more)
 
 
 class Proxying(Dispatcher):

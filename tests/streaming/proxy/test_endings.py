@@ -27,7 +27,6 @@ from twisted_exec.streaming.interfaces import (
     Ending,
 )
 from twisted_exec.streaming.location import Location, Renewal
-from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.session_terms import Right, Terms
 
 
@@ -288,8 +287,7 @@ class EndElsewhereTests(ProxyTestCase):
         def renew(reason: Renewal) -> Deferred[Location | None]:
             self.assertIs(reason, Renewal.CONTROL)
             headers = [(b"Authorization", b"Bearer tomorrow")]
-            subject = Subject("s-1", "ann")
-            return succeed(Location(subject, [("there", control)], b"/x", b"there:2", headers))
+            return succeed(Location([("there", control)], b"/x", b"there:2", headers))
 
         self.locator.renew = renew
         self.ask()

@@ -17,11 +17,11 @@ from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.streaming.carried import STOP_SECONDS
 from twisted_exec.streaming.hop import END_SECONDS
 from twisted_exec.streaming.http.pages import adopt_page
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import RESUMED, REVOKED, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.proxied import STOP_SECONDS
 from twisted_exec.streaming.sessions.registry import Life
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryClient, MemoryServer

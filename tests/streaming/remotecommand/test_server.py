@@ -4,19 +4,92 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import ClassVar
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
 from tests.contracts.attachment import ContractUser, EndOfInputContract, NoEndOfInputContract
 from tests.streaming.frames import KEY, Peer, Pong, handshake, masked
+from tests.streaming.http.test_upgrade_client import AbortableTransport
 from tests.streaming.remotecommand.serving import NOON, ServeTestCase
 from tests.streaming.users import Base64User, OlderUser, WebSocketUser
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.metrics import LatencyMetrics, new_registry
-from twisted_exec.streaming.interfaces import REVOKED, TIME_OVER, IAttachmentTransport, Role
-from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
+from twisted_exec.streaming.interfaces import REVOKED, TIME_OVER, Ending, IAttachmentTransport, Role
+from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS
+from twisted_exec.streaming.remotecommand.server import (
+    MAY_OBSERVE,
+    TRANSITIONS,
+    ConsoleServer,
+    Life,
+)
+from twisted_exec.streaming.remotecommand.spdy_carrier import ServerSPDY
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.testing.console import RecordingAttachment
+from twisted_exec.wire.channel import TERMINAL
 from twisted_exec.wire.control_messages import encode_wish
 from twisted_exec.wire.session_terms import Right, Terms
+from twisted_exec.wire.stream_options import StreamOptions
+
+ENDING = Ending(REVOKED, "not any more")
+
+
+class LifeTests(SynchronousTestCase):
+    """The life of a stream at the machine's end."""
+
+    STEPS: ClassVar = {
+        Life.ATTACHED: lambda server: server.opened(),
+        Life.ENDING: lambda server: server.end(ENDING),
+        Life.LEFT: lambda server: server.end_by_hop(ENDING),
+        Life.OVER: lambda server: server.lost("client lost"),
+    }
+    """What leads to each phase from those before it."""
+
+    def reached(self, way: list[Life]) -> ConsoleServer:
+        clock = Clock()
+        self.attachment = RecordingAttachment()
+        server = ConsoleServer(
+            self.attachment,
+            session="s-1",
+            user="ann",
+            options=StreamOptions(),
+            clock=clock,
+            limits=DEFAULT_LIMITS,
+            record=None,
+        )
+        carrier = ServerSPDY(
+            "v4.channel.k8s.io",
+            TERMINAL,
+            user=server,
+            clock=clock,
+            open_seconds=30,
+            linger_seconds=30,
+        )
+        server.use(carrier)
+        carrier.makeConnection(AbortableTransport())
+        for life in way:
+            self.STEPS[life](server)
+        return server
+
+    def test_transitions(self) -> None:
+        """Each transition of the table happens, on each way to it."""
+        ways = [[Life.OPENING]]
+        for way in ways:
+            for following in TRANSITIONS[way[-1]]:
+                self.assertIs(self.reached([*way[1:], following]).life, following, way)
+                ways.append([*way, following])
+        self.assertEqual({life for way in ways for life in way}, set(Life))
+
+    def test_detached_once(self) -> None:
+        """The attachment is detached once, and nothing changes a stream that is over."""
+        for way in ([], [Life.ATTACHED], [Life.ENDING], [Life.ENDING, Life.LEFT]):
+            server = self.reached([*way, Life.OVER])
+            for step in self.STEPS.values():
+                step(server)
+            self.assertIs(server.life, Life.OVER)
+            self.assertEqual(len(self.attachment.detached_with), 1)
 
 
 class TermsTests(ServeTestCase):

@@ -149,7 +149,7 @@ class EndTests(TranslateTestCase):
         """A paused user's input waits, in its order."""
         client = self.open()
         (session,) = self.sessions.live()
-        translation: Any = session._stream.stream  # The session alone pauses its user.
+        translation: Any = session._stream.connections  # The session alone pauses its user.
         translation.pause_user()
         translation.input(Channel.STDIN, b"read already, ")
         client.write(b"and typed")

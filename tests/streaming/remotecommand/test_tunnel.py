@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +87,9 @@ class Locator:
         self.endpoint = endpoint
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
-        subject = replace(context.subject, session="s-1", user="ann", machine="web")
+        context.learn(session="s-1", user="ann", machine="web")
         places = [("the leaf", self.endpoint)]
-        return succeed(Location(subject, places, b"/pf", b"leaf", whole=True))
+        return succeed(Location(places, b"/pf", b"leaf", whole=True))
 
 
 class TunnelTestCase(SynchronousTestCase):
@@ -350,7 +349,7 @@ class EndTests(TunnelTestCase):
         for _ in range(20):
             self.say(user, BytesMessage(NOISE * 64))
         (session,) = self.sessions.live()
-        tunnel: Any = session._stream.stream  # The session alone pauses its user.
+        tunnel: Any = session._stream.connections  # The session alone pauses its user.
         tunnel.pause_user()
         end.transport.resumeProducing()
         self.network.pump()

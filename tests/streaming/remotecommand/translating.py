@@ -47,16 +47,15 @@ class Locator:
 
     def locate(self, context: RequestContext) -> Deferred[Location]:
         context.learn(session="s-1", user="ann", machine="vm")
-        return self._to(context.subject)
+        return self._to()
 
-    def _to(self, subject: Any) -> Deferred[Location]:
+    def _to(self) -> Deferred[Location]:
         if self.problem is not None and self.located:
             return fail(self.problem)
         self.located += 1
         path = b"/exec/%d" % self.located
         self.tokens.add(path)
         location = Location(
-            subject,
             [("the runtime", self.endpoint)],
             path,
             b"runtime",
@@ -68,7 +67,7 @@ class Locator:
 
     def _renew(self, location: Location, reason: Renewal) -> Deferred[Location | None]:
         if reason is not Renewal.CONTROL:
-            return self._to(location.subject)
+            return self._to()
         if self.control is None:
             return succeed(None)
         return succeed(replace(location, endpoints=[("the runtime", self.control)]))

@@ -5,8 +5,8 @@ Tests for :mod:`twisted_exec.streaming.sessions.guard`; how the programs use it 
 
 from __future__ import annotations
 
-import math
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +23,7 @@ from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.metrics import SessionMetrics, new_registry
 from twisted_exec.program.tasks import REST_SECONDS, URGENT_TURN_SECONDS
+from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, REVOKED, Ending
 from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.streaming.sessions.guard import (
@@ -48,6 +49,13 @@ def write(path: str, content: bytes) -> str:
     return path
 
 
+@dataclass(frozen=True)
+class Given(SessionEvidence):
+    """The evidence of one session."""
+
+    session: str
+
+
 class Reviewer:
     """
     Decides as the test says.
@@ -64,8 +72,8 @@ class Reviewer:
         self.terms = FULL
         self.pending: list[Deferred[Terms]] | None = None
 
-    def review(self, subject: Subject, evidence: object) -> Deferred[Terms]:
-        assert evidence == f"evidence of {subject.session}"
+    def review(self, subject: Subject, evidence: Given) -> Deferred[Terms]:
+        assert evidence.session == subject.session
         self.reviewed.append(subject.session)
         if self.pending is not None:
             self.pending.append(Deferred())
@@ -91,9 +99,9 @@ class GuardCase(SynchronousTestCase):
 
     def open(self, *names: str) -> None:
         for name in names:
-            self.open_with(name, f"evidence of {name}")
+            self.open_with(name, Given(name))
 
-    def open_with(self, name: str, evidence: object) -> Session:
+    def open_with(self, name: str, evidence: SessionEvidence | None) -> Session:
         def end(ending: Ending) -> None:
             self.endings[name] = ending
 
@@ -114,7 +122,7 @@ class TermsTests(GuardCase):
     def test_changed(self) -> None:
         """The session is held to them."""
         held: list[Terms] = []
-        session = self.sessions.open(Subject("a"), "evidence of a")
+        session = self.sessions.open(Subject("a"), Given("a"))
         session.carry(StreamDouble(hold_to=held.append))
         for right in (Right.TAKEOVER, Right.OBSERVE, Right.OBSERVE, Right.TAKEOVER):
             self.reviewer.terms = Terms(right=right)
@@ -122,20 +130,12 @@ class TermsTests(GuardCase):
         self.assertEqual(held, [Terms(right=Right.OBSERVE), FULL])
 
 
-class Gathered(str):
-    """Evidence that says when the gate began."""
-
-    began: float
-
-
 class OpeningTests(GuardCase):
     """Changes while a session is being opened."""
 
-    def begin(self, name: str) -> Gathered:
+    def begin(self, name: str) -> Given:
         """Return the evidence of a session whose gate begins now."""
-        evidence = Gathered(f"evidence of {name}")
-        evidence.began = time.monotonic()
-        return evidence
+        return Given(name, began=time.monotonic())
 
     def test_hint_meanwhile(self) -> None:
         """
@@ -177,7 +177,7 @@ class TurnTests(GuardCase):
         taken = 0.0005
         review = self.reviewer.review
 
-        def slow(subject: Subject, evidence: object) -> Deferred[Terms]:
+        def slow(subject: Subject, evidence: Given) -> Deferred[Terms]:
             self.clock.rightNow += taken
             return cast("Deferred[Terms]", review(subject, evidence))
 
@@ -197,7 +197,7 @@ class TurnTests(GuardCase):
         """After a hint a thousand sessions are reviewed in a second, in short turns."""
         review, taken = self.reviewer.review, 0.0005
 
-        def slow(subject: Subject, evidence: object) -> Deferred[None]:
+        def slow(subject: Subject, evidence: Given) -> Deferred[None]:
             self.clock.rightNow += taken
             return cast("Deferred[None]", review(subject, evidence))
 
@@ -215,10 +215,10 @@ class TurnTests(GuardCase):
 
     def test_over_before_its_turn(self) -> None:
         """A session that ends while others are reviewed is not reviewed any more."""
-        sessions = [self.open_with(name, f"evidence of {name}") for name in ("a", "b")]
+        sessions = [self.open_with(name, Given(name)) for name in ("a", "b")]
         review = self.reviewer.review
 
-        def slow(subject: Subject, evidence: object) -> Deferred[Terms]:
+        def slow(subject: Subject, evidence: Given) -> Deferred[Terms]:
             self.clock.rightNow += 1
             return cast("Deferred[Terms]", review(subject, evidence))
 
@@ -233,7 +233,7 @@ class TurnTests(GuardCase):
         self.reviewer.pending = []
         review = self.reviewer.review
 
-        def slow(subject: Subject, evidence: object) -> Deferred[Terms]:
+        def slow(subject: Subject, evidence: Given) -> Deferred[Terms]:
             self.clock.rightNow += 1
             return cast("Deferred[Terms]", review(subject, evidence))
 
@@ -317,7 +317,7 @@ class DecisionTests(GuardCase):
 
     def test_before_the_stream(self) -> None:
         """A session is reviewed before it has a stream, and ends as soon as it has."""
-        session = self.sessions.open(Subject("a"), "evidence of a")
+        session = self.sessions.open(Subject("a"), Given("a"))
         self.reviewer.problems["a"] = Forbidden("not any more")
         self.clock.advance(REVIEW_SECONDS)
         endings: list[Ending] = []
@@ -325,19 +325,11 @@ class DecisionTests(GuardCase):
         self.assertEqual(endings, [Ending(REVOKED, "not any more")])
 
 
-class Expiring(str):
-    """Evidence with a credential that ends."""
-
-    expires: float
-
-
 class ExpiryTests(GuardCase):
     """The end of credentials."""
 
     def open_until(self, name: str, expires: float) -> Session:
-        evidence = Expiring(f"evidence of {name}")
-        evidence.expires = expires
-        return self.open_with(name, evidence)
+        return self.open_with(name, Given(name, expires=expires))
 
     def test_moment(self) -> None:
         """A session ends in the moment in which its credential does, without a review."""
@@ -456,7 +448,7 @@ class MetricTests(GuardCase):
 
     def test_hint(self) -> None:
         """A withdrawal counts from the first hint to the end of the session."""
-        session = self.open_with("a", "evidence of a")
+        session = self.open_with("a", Given("a"))
         self.reviewer.problems["a"] = Forbidden("not any more")
         self.guard.review_soon()
         self.clock.advance(HINT_SECONDS / 2)
@@ -469,7 +461,7 @@ class MetricTests(GuardCase):
 
     def test_periodic(self) -> None:
         """A withdrawal that only a periodic review has found counts from the decision."""
-        session = self.open_with("a", "evidence of a")
+        session = self.open_with("a", Given("a"))
         self.reviewer.problems["a"] = Unauthorized("not any more")
         self.clock.advance(REVIEW_SECONDS)
         self.clock.advance(0.5)
@@ -478,10 +470,7 @@ class MetricTests(GuardCase):
 
     def test_others(self) -> None:
         """Credentials that end and objects that go have causes of their own; users who leave none."""
-        evidence = Expiring("evidence of a")
-        evidence.expires = 1
-        sessions = [self.open_with(name, evidence) for name in ("a", "b", "c")]
-        self.sessions.live()[2].expires = math.inf
+        sessions = [self.open_with(name, Given(name, expires=1)) for name in ("a", "b", "c")]
         sessions[2].over("client closed")
         self.guard.end(MachineKey("u"), Ending(MACHINE_DELETED))
         sessions.append(self.sessions.open(Subject("d", uid="u"), None))
@@ -543,8 +532,8 @@ class SpacingTests(GuardCase):
 
     def ask(self) -> None:
         """Ask to end sessions, as the hop before does."""
-        assert self.sessions.on_asked is not None
-        self.sessions.on_asked()
+        (asked,) = self.sessions.on_asked
+        asked()
 
     def test_hop_before_is_busy(self) -> None:
         """A hop behind another one waits while that ends sessions, but not for long."""

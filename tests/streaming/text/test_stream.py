@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -23,7 +21,7 @@ class Answering(Dispatcher):
         self.outcome = ""
 
     async def dispatch(self, request: Request) -> None:
-        request.subject = replace(request.subject, session="s-1")
+        request.learn(session="s-1")
         self.text = TextAnswer(
             request, lambda: self.flows.append("pause"), lambda: self.flows.append("resume")
         )

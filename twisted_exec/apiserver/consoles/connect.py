@@ -141,7 +141,7 @@ class MachineLocator:
             options,
             target.namespace,
             target.name,
-            context.subject,
+            pool,
             path,
             stale=continues,
         )
@@ -149,21 +149,27 @@ class MachineLocator:
         admitted = Admitted(FULL)
         if access is not None:
             admitted = await self._admitted(context, access, right, machine)
-        location = replace(location, subject=context.subject)  # with the reason of an approval
         uid = (UID_HEADER, quote(context.subject.uid, safe="").encode("ascii"))
-        headers = (*headers, uid, *reason_headers(context.subject.reason))
+        answer_headers = location.answer_headers
         if context.recorded:
-            recorded = (RECORDED_HEADER.encode("ascii"), context.recorded.encode("ascii"))
-            location = replace(location, answer_headers=(recorded,))
+            answer_headers = [(RECORDED_HEADER.encode("ascii"), context.recorded.encode("ascii"))]
         confirm = (
             self._use(admitted.reservation, machine, context.subject)
             if admitted.reservation is not None
             else None
         )
-        more: dict[str, Any] = {}
-        if self._what.is_stream:
-            more = {"resumes": True, "renew": self._renewal(target, location)}
-        return replace(location, headers=headers, terms=admitted.terms, confirm=confirm, **more)
+        # The poollets know where the machine's pool is, and not the user and the terms.
+        return replace(
+            location,
+            headers=(*headers, uid, *reason_headers(context.subject.reason)),
+            answer_headers=answer_headers,
+            terms=admitted.terms,
+            confirm=confirm,
+            resumes=self._what.is_stream,
+            renew=self._renewal(target, context.subject.uid, location)
+            if self._what.is_stream
+            else None,
+        )
 
     def _use(
         self, reservation: IReservation, machine: Object, subject: Subject
@@ -178,20 +184,21 @@ class MachineLocator:
         return lambda: Deferred.fromCoroutine(use())
 
     def _renewal(
-        self, target: RequestTarget, location: Location
+        self, target: RequestTarget, uid: str, location: Location
     ) -> Callable[[Renewal], Deferred[Location | None]]:
-        subject, path = location.subject, location.path.decode("ascii")
+        path = location.path.decode("ascii")
 
         async def renew(reason: Renewal) -> Location | None:
             if reason is not Renewal.REJOIN:
                 return None if location.renew is None else await location.renew(reason)
             machine = await self._machine(target, stale=True)
-            if machine["metadata"]["uid"] != subject.uid:
+            if machine["metadata"]["uid"] != uid:
                 resource = target.kind.resource
                 raise NotFound(resource.plural, target.name, resource.group)
             pool_name = self._dialect.pool_name(machine)
             pool = await self.poollets.pool(target.namespace, target.name, pool_name, stale=True)
-            present = self.poollets.at(pool, subject, path)
+            present = self.poollets.at(pool, path)
+            # The stream goes on as it was located; only its poollet may be elsewhere.
             return replace(location, endpoints=present.endpoints, host=present.host)
 
         return lambda reason: Deferred.fromCoroutine(renew(reason))
@@ -205,7 +212,7 @@ class MachineLocator:
             await self._parts.gate.authorize_session(context, permission)
             return None, Right.OBSERVE
         if target.subresource == CONSOLE or not what.is_stream:
-            context.options = replace(context.options, read_only=True, force=False)
+            context.only_observe()
         access = what.access.of(permission, context.options, strict=self._parts.strict_verbs)
         right = await self._parts.gate.authorize_console(context, access)
         # A policy must not use up an approval to type for a screen.

@@ -81,6 +81,7 @@ class MachinePodLocator:
         query = query_of(context)
         command = query.texts("command") if subresource == "exec" else []
         console, options = ConsoleCommand.of(command), context.options
+        # Clients of Pods know no options of consoles: a command has them.
         context.options = replace(
             options,
             read_only=options.read_only or console.read_only,

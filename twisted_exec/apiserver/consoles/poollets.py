@@ -33,7 +33,6 @@ from twisted_exec.auth.console_rights import Subresource, SubresourceOptions
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.location import Location
-from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
@@ -99,28 +98,28 @@ class Poollets:
         options: SubresourceOptions,
         namespace: str,
         machine: str,
-        subject: Subject,
+        pool_name: str,
         path: str,
         *,
         stale: bool = False,
     ) -> Location:
         """
-        Return the location of a subresource on the poollet of the subject's pool; errors as
-        :meth:`pool` and :meth:`at`.
+        Return the location of a subresource on the poollet of a pool; errors as :meth:`pool` and
+        :meth:`at`.
 
         :param stale: as for :func:`read`.
         """
-        pool = await self.pool(namespace, machine, subject.pool, stale=stale)
-        location = self.at(pool, subject, path)
+        pool = await self.pool(namespace, machine, pool_name, stale=stale)
+        location = self.at(pool, path)
         unknown = None
         if what.lacking:
             unknown = NotImplementedByBackend(
-                f'the poollet of pool "{subject.pool}" does not serve {what.lacking}'
+                f'the poollet of pool "{pool_name}" does not serve {what.lacking}'
             )
         headers = options.answer_headers
         return replace(options.at(location), unknown_path=unknown, answer_headers=headers)
 
-    def at(self, pool: Object, subject: Subject, path: str) -> Location:
+    def at(self, pool: Object, path: str) -> Location:
         """
         Return the location of a path on the poollet of a pool.
 
@@ -141,7 +140,6 @@ class Poollets:
             raise no_address(pool, self._backend.address_types, self._dialect.pool_noun)
         first = next(iter(endpoints))
         return Location(
-            subject=subject,
             endpoints=[(f'pool "{name}" at {at}', to) for at, to in endpoints.items()],
             path=path.encode("ascii"),
             host=first.encode("ascii" if first.isascii() else "idna"),

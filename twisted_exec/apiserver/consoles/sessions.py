@@ -53,6 +53,8 @@ from twisted_exec.streaming.sessions.registry import Life, Session, Sessions
 from twisted_exec.wire.resume import UNCONFIRMED_SECONDS
 
 _RESOURCE = CONSOLESESSIONS.resource
+_MOST_AGENT = 128
+"""Bytes of a client's ``User-Agent`` that are shown."""
 _Counts = tuple[int, int]
 
 
@@ -84,7 +86,7 @@ class SessionRecord:
 
     @property
     def id(self) -> str:
-        return self.session.subject.session
+        return self.session.id
 
     def describes(self, obj: Object) -> bool:
         """Return whether an object is the one of this session."""
@@ -169,8 +171,8 @@ class SessionRecord:
         }
 
     def _spec(self, replica: str) -> Object:
-        subject, client = self.session.subject, self.session.client_info
-        options = client.options
+        session, subject = self.session, self.session.subject
+        options = session.request.options
         mode = "Drive" if options.takes_input else "Watch"
         spec = {
             "session": subject.session,
@@ -181,14 +183,19 @@ class SessionRecord:
             "machineUID": subject.uid,
             "pool": subject.pool,
             "mode": "TakeOver" if options.takes_input and options.force else mode,
-            "via": client.via,
-            "address": client.address,
-            "protocol": client.protocol,
-            "agent": client.agent,
+            "via": session.request.via,
+            "address": subject.address,
+            "protocol": session.protocol,
+            "agent": _printable(subject.agent),
             "recording": subject.recording,
             "replica": replica,
         }
         return {key: value for key, value in spec.items() if value}
+
+
+def _printable(agent: str) -> str:
+    """Return a client's ``User-Agent``, whose bytes are Latin-1 here, as far as it can be shown."""
+    return one_line(agent[:_MOST_AGENT].encode("latin-1").decode("utf-8", "replace"))
 
 
 def is_absent(obj: Object) -> bool:

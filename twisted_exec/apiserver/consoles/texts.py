@@ -68,11 +68,11 @@ class RetainedTextLocator:
             raise NotImplementedByBackend(
                 f"this server does not serve {spec['machineResource']} any more"
             )
-        path, subject = self._path(target.namespace, target.name), context.subject
+        path = self._path(target.namespace, target.name)
         location = await machines.poollets.of(
-            what, options, target.namespace, spec["machine"], subject, path
+            what, options, target.namespace, spec["machine"], spec["pool"], path
         )
-        return replace(location, headers=headers)
+        return replace(location, headers=headers)  # the poollets do not know the user
 
 
 def _check_log(target: RequestTarget, obj: Object) -> None:

@@ -48,7 +48,6 @@ from twisted_exec.kube.console import (
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.transport import Incoming
-from twisted_exec.streaming.asking import chosen_protocol
 from twisted_exec.streaming.http.pages import recognise_page
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.routes import WrongMethod, not_found, split_path
@@ -56,6 +55,7 @@ from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused, upgrade
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, SHUTTING_DOWN, Ending
+from twisted_exec.streaming.negotiation import chosen_protocol
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.web.static import ROOT, Page, protect

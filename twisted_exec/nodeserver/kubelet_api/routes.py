@@ -49,7 +49,6 @@ from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.location import Location
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.subject import Subject
 from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.wire.channel import Channel
 
@@ -291,7 +290,6 @@ async def find(hop: Hop, context: RequestContext) -> tuple[KubeletTarget, LeafPo
 
 async def to_leaf(
     hop: Hop,
-    subject: Subject,
     pod: LeafPod,
     subresource: str,
     query: bytes,
@@ -306,13 +304,14 @@ async def to_leaf(
         way = replace(way, connect_seconds=hop.connect_seconds, connecting=sharing(hop.shared))
     try:
         location = await way.to(
-            subject, path(pod.namespace, pod.name, subresource), query=query, streams=streams
+            path(pod.namespace, pod.name, subresource), query=query, streams=streams
         )
     except KubeConfigError as error:
         _log.warn("no credentials for leaf {leaf}: {why}", leaf=leaf.name, why=str(error))
         raise ServiceUnavailable(
             f'the credentials for leaf "{leaf.name}" cannot be used; the node server\'s log says why'
         ) from None
+    # An upstream does not know which requests for streams its server understands.
     return replace(location, whole=True, ends_here=True, refusal=lambda error: refused(error, leaf))
 
 

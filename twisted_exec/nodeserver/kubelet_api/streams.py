@@ -99,10 +99,10 @@ class PodLocator:
         if is_sent:  # a reason in the command reaches the leaf with the command
             query = query + b"&reason=" + quote(subject.reason, safe="").encode("ascii")
         if target.what == "portForward":
-            return await to_leaf(self.hop, subject, pod, subject.subresource, query)
+            return await to_leaf(self.hop, pod, subject.subresource, query)
         options = StreamOptions.of(parse_qs(query))
         location = await to_leaf(
-            self.hop, subject, pod, subject.subresource, query, requested_channels(options)
+            self.hop, pod, subject.subresource, query, requested_channels(options)
         )
         if self.hop.recordings is None:
             return location
@@ -112,8 +112,8 @@ class PodLocator:
         )
         if recorder is None:
             return location
-        subject = replace(location.subject, recording=recorder.name)
-        return replace(location, subject=subject, recorder=recorder)
+        context.learn(recording=recorder.name)
+        return replace(location, recorder=recorder)  # texts, and sessions without one, have none
 
 
 def _query(request: Request, target: KubeletTarget) -> bytes:
@@ -203,7 +203,7 @@ class PodLogLocator:
         options = options_of(context.request.args, target.pod).query()
         query = b"container=" + quote_plus(target.container).encode("ascii")
         query += b"&" + options if options else b""
-        return await to_leaf(self.hop, context.subject, pod, "log", query, shares=self.shares)
+        return await to_leaf(self.hop, pod, "log", query, shares=self.shares)
 
 
 def log_routes(hop: Hop) -> list[Route]:
@@ -257,10 +257,10 @@ def run_routes(hop: Hop) -> list[Route]:
 async def _run(hop: Hop, context: RequestContext) -> None:
     location = await _locate(hop, context)
     context.has_session = True
-    session = hop.sessions.open(location.subject, context.evidence)
+    session = hop.sessions.open(context.subject, context.evidence)
     command = LeafCommand(hop.clock, hop.connect_seconds)
     try:
-        await command.start(location)
+        await command.start(location, context.subject.session)
         session.carry(command)
         ending = await command.over
     except BaseException as problem:
@@ -287,7 +287,7 @@ async def _locate(hop: Hop, context: RequestContext) -> Location:
     if is_upgrade(request):
         raise BadRequest("what is run has no stream; ask for exec")
     query = run_query(request.uri.partition(b"?")[2], target.container)
-    return await to_leaf(hop, context.subject, pod, "exec", query)
+    return await to_leaf(hop, pod, "exec", query)
 
 
 def _failure_message(location: Location, command: LeafCommand, ending: Ending) -> str:
@@ -329,13 +329,13 @@ class LeafCommand(SessionStream):
     def printed_bytes(self) -> int:
         return len(self._output) + len(self._errors)
 
-    async def start(self, location: Location) -> None:
+    async def start(self, location: Location, session_id: str) -> None:
         """
         Request the command.
 
         :raises APIError: the leaf refuses, or is unreachable.
         """
-        audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
+        audit_id = (b"Audit-Id", session_id.encode("ascii"))
         head = UpgradeRequest(b"GET", location.path, location.host, [*location.headers, audit_id])
         refused: APIError = BadGateway("the leaf speaks no protocol that is known here")
         for way in _WAYS:

@@ -98,20 +98,21 @@ class TargetUpstream:
     reactor: Any
     ends_here: bool = False
 
-    async def to(self, subject: Subject, grant: Grant) -> Location:
+    async def to(self, grant: Grant, subresource: str, reason: str = "") -> Location:
         """
         Locate a machine's console, log or screen.
 
+        :param reason: that the user of the session declares.
         :raises APIError: the user cannot be impersonated, or there are no credentials.
         """
         place, acting = self.place, self.identity.acting_as(grant.user)
-        path = place.machines.path(place.namespace, grant.machine_id, subject.subresource)
+        path = place.machines.path(place.namespace, grant.machine_id, subresource)
         server = ServerWay(self.config, "the target cluster", self.reactor)
         try:
-            location = await server.to(subject, path, acting=acting, streams=TERMINAL)
-            headers = (*location.headers, *reason_headers(subject.reason))
+            location = await server.to(path, acting=acting, streams=TERMINAL)
+            headers = (*location.headers, *reason_headers(reason))
             # A hop that reports ends itself reports a loss as an end, too.
-            resumes = subject.subresource == EXEC.name and not self.ends_here
+            resumes = subresource == EXEC.name and not self.ends_here
             return replace(location, headers=headers, ends_here=self.ends_here, resumes=resumes)
         except KubeConfigError:
             raise BadGateway("this broker has no credentials for the target cluster") from None
@@ -148,8 +149,9 @@ class BrokerLocator:
         self.claims[context] = claim
         grant = claim.grant
         entry = find(self.cache, grant.machine_id, grant.machine_uid, needs_power=what.is_stream)
-        context.subject = subject = subject_of(context.subject, grant, entry)
-        location = await self.upstream.to(replace(subject, subresource=what.name), grant)
+        context.learn(**_facts(context.subject, grant, entry))
+        location = await self.upstream.to(grant, what.name, context.subject.reason)
+        context.learn(subresource=what.name)  # no longer that of the token
         unknown = None
         if what is SCREEN:
             unknown = NotImplementedByBackend(
@@ -159,18 +161,17 @@ class BrokerLocator:
         return replace(options.at(location), unknown_path=unknown)
 
 
-def subject_of(subject: Subject, grant: Grant, entry: CachedMachine) -> Subject:
-    """Complete the facts of a session with the names of the machine in the source cluster."""
+def _facts(subject: Subject, grant: Grant, entry: CachedMachine) -> dict[str, str]:
+    """Return the facts of a session that its token knows, with the machine's in the source cluster."""
     owner = entry.owner
-    return replace(
-        subject,
-        session=grant.session or subject.session,
-        user=grant.user or subject.user,
-        namespace=owner.namespace,
-        machine=owner.name or entry.id,
-        resource=owner.resource,
-        uid=owner.uid,
-    )
+    return {
+        "session": grant.session or subject.session,
+        "user": grant.user or subject.user,
+        "namespace": owner.namespace,
+        "machine": owner.name or entry.id,
+        "resource": owner.resource,
+        "uid": owner.uid,
+    }
 
 
 class BrokerRoutes(ServerRoutes):
@@ -249,12 +250,12 @@ class BrokerRoutes(ServerRoutes):
         for each in sessions:
             each.end(ending)
         if not sessions:
-            subject = Subject(session=session, subresource=grant.purpose)
-            await self._end_in_target(await self._upstream.to(subject, grant), ending)
+            location = await self._upstream.to(grant, grant.purpose)
+            await self._end_in_target(location, session, ending)
         respond_json(request, 200, _DONE)
 
-    async def _end_in_target(self, location: Any, ending: Ending) -> None:
-        path = location.path + b"?" + ending_query(location.subject.session, ending)
+    async def _end_in_target(self, location: Location, session: str, ending: Ending) -> None:
+        path = location.path_with(ending_query(session, ending))
         head = UpgradeRequest(b"DELETE", path, location.host, location.headers)
         try:
             await ask_first(

@@ -20,7 +20,6 @@ from twisted_exec.iri.request_cache import Grant, LiveStream, RequestCache, gran
 from twisted_exec.program.window_limit import WindowLimit
 from twisted_exec.runtimes.serving.resume_keys import Holder, ResumeKeys
 from twisted_exec.runtimes.serving.resume_keys import digest as digest_of
-from twisted_exec.streaming.enduring import StreamOwner
 from twisted_exec.streaming.interfaces import (
     RESUMED,
     USER_LEFT,
@@ -34,6 +33,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
+from twisted_exec.streaming.rejoinable_transport import StreamOwner
 from twisted_exec.streaming.remotecommand.resumable import Resumption
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.time_limits import LastInput

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from twisted_exec.api.status import NotFound
 from twisted_exec.iri.request_cache import TokenReservation
-from twisted_exec.streaming.enduring import EnduringStreams, StreamOwner
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.rejoinable_transport import RejoinableTransports, StreamOwner
 from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, choose_protocol
 from twisted_exec.streaming.sessions.hop_messages import REJOIN
 from twisted_exec.streaming.sessions.registry import Session, Sessions
@@ -21,7 +21,7 @@ from twisted_exec.wire.upgrade import SPDY, accept_key, switching_protocols, val
 class Rejoining:
     """Gives open streams other connections."""
 
-    def __init__(self, streams: EnduringStreams, sessions: Sessions) -> None:
+    def __init__(self, streams: RejoinableTransports, sessions: Sessions) -> None:
         self._streams, self._sessions = streams, sessions
 
     def run(

@@ -43,12 +43,12 @@ from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.serving.kept_sessions import (
     NotifyingAttachment,
 )
-from twisted_exec.streaming.enduring import EnduringStreams, Offer
 from twisted_exec.streaming.http.control import FurtherRequest
 from twisted_exec.streaming.http.responses import CLIENT_LEFT, Dispatcher, respond, respond_text
 from twisted_exec.streaming.http.routes import Routes, respond_ready
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
+from twisted_exec.streaming.rejoinable_transport import Offer, RejoinableTransports
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.sessions.guard import STOPPING
@@ -183,7 +183,7 @@ class SocketRoutes(Dispatcher):
             serve(
                 request,
                 attachment,
-                session=live.subject.session,
+                session=live.id,
                 user=live.subject.user,
                 clock=self._server.clock,
                 record=live,
@@ -262,7 +262,7 @@ class TokenServer(Service):
         rejoin_seconds: int = REJOIN_SECONDS,
     ) -> None:
         self.listening = listening
-        self.streams = EnduringStreams(reactor, rejoin_seconds)
+        self.streams = RejoinableTransports(reactor, rejoin_seconds)
         self.health = Health(reactor)
         self.ordinary: dict[TokenReservation, OrdinaryStream] = {}
         self.registry = new_registry(reactor)

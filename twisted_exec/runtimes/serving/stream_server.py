@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -57,7 +56,6 @@ from twisted_exec.runtimes.serving.server import (
     header_text,
 )
 from twisted_exec.screens.history import Screens
-from twisted_exec.streaming.enduring import Offer, StreamOwner
 from twisted_exec.streaming.http.control import FurtherRequest, answer_all
 from twisted_exec.streaming.http.responses import CLIENT_LEFT, outcome, respond
 from twisted_exec.streaming.http.routes import split_path
@@ -71,6 +69,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachment,
     IResumableAttachment,
 )
+from twisted_exec.streaming.rejoinable_transport import Offer, StreamOwner
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.sessions.guard import STOPPING
@@ -156,27 +155,19 @@ class StreamRoutes(ServerRoutes):
             self._open(request, reservation, terms, resumption, is_offered)
 
     async def _wait(self, request: Request, reservation: TokenReservation) -> None:
-        grant, clock = reservation.grant, self._server.clock
-        user = grant.user or request.subject.user
+        user, clock = request.subject.user, self._server.clock
         try:
             await self._turns.begin("", user, clock, _WAIT_SECONDS)
         except (APIError, CancelledError) as problem:
             reservation.release()
-            subject = replace(request.subject, session=grant.session or request.subject.session)
-            self._sessions.refused(subject, *outcome(problem))
+            self._sessions.refused(request.subject, *outcome(problem))
             raise
         clock.callLater(0, self._turns.end, "", user)
 
     async def _rejoin(
         self, request: Request, reservation: TokenReservation, rejoin: Rejoin, terms: Terms
     ) -> None:
-        grant = reservation.grant
-        subject = replace(
-            request.subject,
-            session=grant.session or request.subject.session,
-            user=grant.user or request.subject.user,
-            uid=grant.machine_uid or request.subject.uid,
-        )
+        subject = request.subject
         elsewhere = self._server.elsewhere
         try:
             if elsewhere is None or not await elsewhere(
@@ -271,7 +262,7 @@ class StreamRoutes(ServerRoutes):
         prepare: Callable[[Grant], tuple[Subject, _Prepared]],
         purpose: str = LOG,
     ) -> tuple[TokenReservation, LiveSession, _Prepared]:
-        request.subject = replace(request.subject, subresource=subresource)
+        request.learn(subresource=subresource)
         with self._audit_refusals(request):
             if request.method != b"GET":
                 raise MethodNotAllowed(f"a {subresource} is read with GET")
@@ -281,7 +272,7 @@ class StreamRoutes(ServerRoutes):
             except APIError:
                 reservation.release()
                 raise
-        request.subject = _subject(request.subject, reservation.grant, machine)
+        request.learn(**_facts_of(machine))
         try:
             live = self._sessions.open(request.subject)
         except APIError:
@@ -292,8 +283,7 @@ class StreamRoutes(ServerRoutes):
 
     @contextmanager
     def _audit_refusals(self, request: Request) -> Iterator[None]:
-        session = forwarded_session_id(request) or request.subject.session
-        request.subject = replace(request.subject, session=session)
+        request.learn(session=forwarded_session_id(request) or request.subject.session)
         try:
             yield
         except APIError as error:
@@ -302,10 +292,17 @@ class StreamRoutes(ServerRoutes):
 
     def _reserve(self, request: Request, token: str, purpose: str) -> TokenReservation:
         user, uid = header_text(request, USER_HEADER), header_text(request, UID_HEADER)
-        request.subject = replace(request.subject, user=user, uid=uid)
-        reason = reason_of_headers(request.requestHeaders.getRawHeaders(REASON_HEADER, ()))
-        request.subject = replace(request.subject, reason=reason)
-        return self._cache.reserve(token, user=user, machine_uid=uid, purpose=purpose)
+        request.learn(user=user, uid=uid)
+        reasons = request.requestHeaders.getRawHeaders(REASON_HEADER, ())
+        request.learn(reason=reason_of_headers(reasons))
+        reservation = self._cache.reserve(token, user=user, machine_uid=uid, purpose=purpose)
+        grant, claimed = reservation.grant, request.subject
+        request.learn(
+            session=grant.session or claimed.session,
+            user=grant.user or claimed.user,
+            uid=grant.machine_uid or claimed.uid,
+        )
+        return reservation
 
     def _open(
         self,
@@ -322,7 +319,8 @@ class StreamRoutes(ServerRoutes):
             reservation.release()
             self._sessions.refused(request.subject, error.code, error.message)
             raise
-        subject = request.subject = _subject(request.subject, grant, machine)
+        request.learn(**_facts_of(machine))
+        subject = request.subject
         resumes = "" if resumption is None else resumption.session
         try:
             live = self._sessions.open(subject, ceiling=terms, resumes=resumes)
@@ -404,16 +402,13 @@ def _token_of(request: Request | FurtherRequest) -> str:
     return segments[1]
 
 
-def _subject(claimed: Subject, grant: Grant, machine: Subject) -> Subject:
-    return replace(
-        claimed,
-        session=grant.session or claimed.session,
-        user=grant.user or claimed.user,
-        namespace=machine.namespace,
-        machine=machine.machine,
-        uid=machine.uid,
-        resource=machine.resource,
-    )
+def _facts_of(machine: Subject) -> dict[str, str]:
+    return {
+        "namespace": machine.namespace,
+        "machine": machine.machine,
+        "uid": machine.uid,
+        "resource": machine.resource,
+    }
 
 
 _PROTOCOLS = (V5, V4)

@@ -26,11 +26,11 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     one_line,
 )
+from twisted_exec.program import grpc_calls
+from twisted_exec.program.grpc_calls import CHANNEL_OPTIONS, Callers, Link
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.target import Endpoint, EtcdTarget
 from twisted_exec.storage.interfaces import StorageError
-from twisted_exec.streaming import grpc_calls
-from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Callers, Link
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading, read_file

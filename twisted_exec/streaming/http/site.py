@@ -402,7 +402,7 @@ class Request(server.Request):
     One request.
 
     :ivar gone: no response can be sent: the client left, or the connection was upgraded.
-    :ivar subject: user and target, as far as known; locators refine it.
+    :ivar subject: the facts of the session, as far as they are known; see :meth:`learn`.
     :ivar credentials: the client's, taken out of the headers
         (:mod:`twisted_exec.auth.credentials`).
     :ivar is_forwarded: a trusted proxy is known to have sent the request for its user.
@@ -440,6 +440,14 @@ class Request(server.Request):
         if is_chunked and self._chunks > MAX_CHUNKS + self.content.tell() // _CHUNK_BYTES:
             self.channel.refuse(BadRequest("the request's body comes in too many small chunks"))
 
+    def learn(self, **facts: str) -> None:
+        """
+        Add facts to the subject.
+
+        They become known one after the other, and a refusal is recorded with those known by then.
+        """
+        self.subject = replace(self.subject, **facts)
+
     def laid_out(self, body: bytes, content_type: str) -> tuple[bytes, str]:
         """Format a whole response body; programs override this, such as for ``?pretty``."""
         return body, content_type
@@ -447,7 +455,7 @@ class Request(server.Request):
     def process(self) -> None:
         self.site = self.channel.site
         agent = (self.getHeader(b"user-agent") or b"").decode("latin-1")
-        self.subject = replace(self.subject, agent=agent[:LONGEST_AGENT], address=self.client_host)
+        self.learn(agent=agent[:LONGEST_AGENT], address=self.client_host)
         # RFC 9110, section 6.6.1; clients compare their clock with it.
         self.setHeader(b"Date", _date(int(time.time())))
         self.site.resource.render(self)

@@ -1,3 +1,3 @@
 """
-Consoles as Kubernetes streams them, over WebSocket or SPDY: both ends, and bridges in between.
+Consoles as Kubernetes streams them, over WebSocket or SPDY: both ends, and hops in between that decode them.
 """

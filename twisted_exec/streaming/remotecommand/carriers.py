@@ -49,9 +49,9 @@ from twisted_exec.wire.upgrade import (
 )
 
 if TYPE_CHECKING:
-    from twisted_exec.streaming.enduring import Offer
     from twisted_exec.streaming.http.site import Request
     from twisted_exec.streaming.http.websocket import MessageSocket
+    from twisted_exec.streaming.rejoinable_transport import Offer
 
 
 # WebSockets and SPDY are imported where they are used.  Clients import autobahn while the server opens the

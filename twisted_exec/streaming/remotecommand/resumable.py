@@ -23,7 +23,7 @@ from twisted_exec.streaming.interfaces import (
     IResumableAttachment,
     Position,
 )
-from twisted_exec.streaming.remotecommand.server import ConsoleServer
+from twisted_exec.streaming.remotecommand.server import GOES_ON, HAS_LEFT, ConsoleServer, Life
 from twisted_exec.streaming.sessions.time_limits import LastInput
 from twisted_exec.wire.channel import MAX_PAYLOAD_BYTES, Channel
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -171,7 +171,7 @@ class ResumableServer(ConsoleServer):
             self._send_ping()
 
     def _send_mark(self, mark: Mark | Question | Answer) -> None:
-        if not self._ending:
+        if self.life is Life.ATTACHED:
             self._carrier.send(Channel.RESIZE, encode_mark(mark))
 
     def _tell(self, notice: Notice) -> None:
@@ -210,23 +210,22 @@ class ResumableServer(ConsoleServer):
         self._is_pinged = False
         if not self._is_question:
             self._ask_now()
-        elif self._asks and not self._left:
+        elif self._asks and self.life not in HAS_LEFT:
             self._asks = False
             self._attachment.answered()
         super().pong_received()
 
     def close_received(self, code: int | None = None) -> None:
-        if self._ending:
-            self._leave(self._why)  # the client has the status
+        self._leave(self._why)  # if it has the status
         super().close_received(code)
 
     def lost(self, reason: str) -> None:
-        if not self._left:
+        if self.life not in HAS_LEFT:
             reason = f"{reason}; may be resumed"
         super().lost(reason)
 
     def _hear(self) -> None:
-        if not self._heard and not self._left:
+        if not self._heard and self.life not in HAS_LEFT:
             self._heard = True
             self._attachment.heard()
 
@@ -280,7 +279,7 @@ class PageServer(ResumableServer):
         return self._taken + self._credit - self.bytes_to_user
 
     def received(self, channel: Channel, data: bytes) -> None:
-        if channel is Channel.RESIZE and not self._ending:
+        if channel is Channel.RESIZE and self.life is Life.ATTACHED:
             try:
                 report = parse_report(data)
                 if report is not None:
@@ -330,7 +329,7 @@ class PageServer(ResumableServer):
 
     def close_received(self, code: int | None = None) -> None:
         """Treat the end of the page, or of a connection that it gives up, as a loss."""
-        if code in (GOING_AWAY, GIVEN_UP) and not self._ending:
+        if code in (GOING_AWAY, GIVEN_UP) and self.life in GOES_ON:
             self._carrier.abort()
         else:
             super().close_received(code)

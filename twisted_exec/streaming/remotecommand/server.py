@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from twisted_exec.streaming.enduring import EnduringStream
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     REVOKED,
@@ -29,10 +29,9 @@ from twisted_exec.streaming.interfaces import (
     ITermsAttachment,
     TerminalSize,
 )
+from twisted_exec.streaming.rejoinable_transport import RejoinableTransport
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
-from twisted_exec.streaming.remotecommand.carriers import (
-    StreamLimits,
-)
+from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
@@ -49,10 +48,9 @@ from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = [
+    "GOES_ON",
+    "HAS_LEFT",
     "MAY_NOT_SAY",
     "MAY_OBSERVE",
     "NO_BREAK",
@@ -60,9 +58,11 @@ __all__ = [
     "NO_ROLES",
     "READ_ONLY",
     "SAYS_NOTHING",
+    "TRANSITIONS",
     "ConsoleServer",
     "InputQueue",
     "Item",
+    "Life",
     "UserInput",
     "pieces",
 ]
@@ -90,12 +90,40 @@ class _Served(SessionStream):
 
     def transports(self) -> tuple[object, object]:
         transport = self._server.transport
-        if isinstance(transport, EnduringStream):
+        if isinstance(transport, RejoinableTransport):
             transport = transport.connection_transport
         return transport, None
 
 
+class Life(Enum):
+    """Where a stream at the machine's end is in its life; :data:`TRANSITIONS` has the order."""
+
+    OPENING = "opening"
+    """Its channels are not open, and its attachment is not attached."""
+    ATTACHED = "attached"
+    ENDING = "ending"
+    """It has sent the status, and its attachment does not know of the end."""
+    LEFT = "left"
+    """Its attachment is detached; the client may still read the status."""
+    OVER = "over"
+    """The session is over, too."""
+
+
+TRANSITIONS: Mapping[Life, frozenset[Life]] = {
+    Life.OPENING: frozenset({Life.ATTACHED, Life.ENDING, Life.OVER}),
+    Life.ATTACHED: frozenset({Life.ENDING, Life.OVER}),
+    Life.ENDING: frozenset({Life.LEFT, Life.OVER}),
+    Life.LEFT: frozenset({Life.OVER}),
+    Life.OVER: frozenset(),
+}
+"""What may follow each phase of the life of such a stream."""
+
+GOES_ON = frozenset({Life.OPENING, Life.ATTACHED})
+HAS_LEFT = frozenset({Life.LEFT, Life.OVER})
+
+
 def unenforced(terms: Terms) -> str:
+    """Return why a console that does not know its users cannot enforce terms; empty if it can."""
     if terms.recording:
         return f"{terms.rule('require')} a recording, and this console cannot be recorded"
     if terms.people <= 1 and not terms.viewers:
@@ -108,7 +136,12 @@ def unenforced(terms: Terms) -> str:
 
 @implementer(IAttachmentTransport, IEchoTransport)
 class ConsoleServer:
-    """A session's stream at the machine's end; made by :func:`serve`."""
+    """
+    A session's stream at the machine's end; made by :func:`serve`.
+
+    :ivar life: where it is in its life.
+    :ivar terms: those that it enforces.
+    """
 
     _is_spent = False  # the client accepts no more output before its next report
 
@@ -132,7 +165,7 @@ class ConsoleServer:
         self._record = record
         self._time_limits = TimeLimits(clock, self._warn, self.end_by_hop, now=now)
         self._producer: Any = None
-        self._enduring: EnduringStream | None = None  # the transport, if it can be rejoined
+        self._rejoinable: RejoinableTransport | None = None  # the transport, if it can be rejoined
         self._input = UserInput(
             attachment,
             options,
@@ -143,13 +176,14 @@ class ConsoleServer:
             limit_bytes=limits.input_bytes,
             set_full=self._pace_client,
         )
-        self._ending = False  # the status was sent, or never will be
-        self._is_open = False  # the attachment has been attached
-        self._left = False  # the attachment is detached
-        self._detached = False  # and the session is over
+        self.life = Life.OPENING
         self._why = ""
         self._pinged_at: float | None = None  # when the oldest ping without an answer was sent
         self._timer: IDelayedCall | None = None
+
+    def _become(self, life: Life) -> None:
+        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
+        self.life = life
 
     def use(self, carrier: ServerCarrier) -> None:
         self._carrier = carrier
@@ -177,7 +211,7 @@ class ConsoleServer:
     # IAttachmentTransport
 
     def write(self, data: bytes) -> None:
-        if not self._ending:
+        if self.life is Life.ATTACHED:
             self.bytes_to_user += len(data)
             self._carrier.send(Channel.STDOUT, data)
 
@@ -185,12 +219,12 @@ class ConsoleServer:
         """
         Send error output, as for a command without a terminal, if the client has a channel for it.
         """
-        if not self._ending:
+        if self.life is Life.ATTACHED:
             self.bytes_to_user += len(data)
             self._carrier.send(Channel.STDERR, data)
 
     def end(self, ending: Ending) -> None:
-        if self._ending:
+        if self.life not in GOES_ON:
             return
         self._finish(ending)
         self._carrier.close()
@@ -205,7 +239,7 @@ class ConsoleServer:
         if self._producer is not None:
             raise RuntimeError("the attachment has registered a producer already")
         self._producer = producer
-        if self._left:
+        if self.life in HAS_LEFT:
             producer.stopProducing()
         elif self._carrier.blocked or self._is_spent:
             producer.pauseProducing()
@@ -221,14 +255,14 @@ class ConsoleServer:
         self._input.takes_input = self.takes_input
         if not self.takes_input:
             self._input.drop()
-        if self._left:
+        if self.life not in GOES_ON:
             return
-        if ITermsAttachment.providedBy(self._attachment):
-            if self._is_open:
-                self._attachment.terms_changed(terms)
-        elif why := unenforced(terms):
-            self.end_by_hop(Ending(REVOKED, why))
-        if self._is_open:
+        if not ITermsAttachment.providedBy(self._attachment):
+            if why := unenforced(terms):
+                self.end_by_hop(Ending(REVOKED, why))
+        elif self.life is Life.ATTACHED:
+            self._attachment.terms_changed(terms)
+        if self.life is Life.ATTACHED:
             self._time_limits.hold_to(terms)  # last, because it may end the session
 
     def cut(self) -> None:
@@ -245,12 +279,12 @@ class ConsoleServer:
             self._record.carry(_Served(self))
 
     def opened(self) -> None:
-        if not self._ending:
+        if self.life is Life.OPENING:
             self._arm(self._limits.ping_seconds, self._ping)
-            self._is_open = True
+            self._become(Life.ATTACHED)
             transport = self._carrier.transport
-            if isinstance(transport, EnduringStream):
-                self._enduring = transport
+            if isinstance(transport, RejoinableTransport):
+                self._rejoinable = transport
                 transport.ping = self._send_ping
                 transport.on_wait = self._forget_ping
             self._attach()
@@ -259,7 +293,7 @@ class ConsoleServer:
                 self._input.ended()
 
     def received(self, channel: Channel, data: bytes) -> None:
-        if self._ending:
+        if self.life is not Life.ATTACHED:
             return
         if channel is Channel.STDIN:
             self._input.typed(data)
@@ -267,7 +301,7 @@ class ConsoleServer:
             self._input.control_received(data)
 
     def ended(self, channel: Channel) -> None:
-        if channel is Channel.STDIN and not self._ending:
+        if channel is Channel.STDIN and self.life is Life.ATTACHED:
             self._input.ended()
 
     def pong_received(self) -> None:
@@ -275,24 +309,22 @@ class ConsoleServer:
         pinged_at, self._pinged_at = self._pinged_at, None
         if pinged_at is not None and self._record is not None:
             self._record.pinged(self._clock.seconds() - pinged_at)
-        if self._enduring is not None:
-            self._enduring.answered()
+        if self._rejoinable is not None:
+            self._rejoinable.answered()
 
     def failing(self, reason: str) -> None:
-        if not self._ending:
+        if self.life in GOES_ON:
             self._finish(Ending(INTERNAL, f"the client broke the protocol: {reason}"))
             self._why = f"protocol error: {reason}"
         self._detach(self._why)
 
     def close_received(self, code: int | None = None) -> None:
-        if not self._ending:
-            self._ending = True
+        if self.life in GOES_ON:
             self._disarm()
             self._detach("client closed")
 
     def lost(self, reason: str) -> None:
         self._disarm()
-        self._ending = True
         self._detach(reason, self._lose)
 
     # Input, output and notices
@@ -322,7 +354,7 @@ class ConsoleServer:
                 self._producer.pauseProducing()
             else:
                 self._producer.resumeProducing()
-        if self._ending and self._timer is not None and not full:
+        if self.life not in GOES_ON and self._timer is not None and not full:
             self._timer.reset(self._limits.close_seconds)  # it still reads: give it more time
 
     # The end
@@ -334,19 +366,20 @@ class ConsoleServer:
         self.end(ending)
         self._leave(self._why or ending.reason)
 
-    def _leave(self, reason: str, leave: Callable[[str], None] | None = None) -> None:
-        if not self._left:
-            self._left = True
+    def _leave(self, reason: str) -> None:
+        if self.life is Life.ENDING:
+            self._become(Life.LEFT)
             self._producer = None
-            (leave or self._attachment.detached)(reason)
+            self._attachment.detached(reason)
 
     def _finish(self, ending: Ending) -> None:
-        self._ending, self._why = True, ending.reason
+        self._become(Life.ENDING)
+        self._why = ending.reason
         self._stop()
         # kubectl takes a Close without a status for success.
         self._carrier.send_status(encode_ending(ending, self.protocol))
-        if self._enduring is not None:
-            self._enduring.wait_at_most(_STATUS_SECONDS)
+        if self._rejoinable is not None:
+            self._rejoinable.wait_at_most(_STATUS_SECONDS)
         # Discard further input, but keep reading to notice when the client leaves.
         self._carrier.transport.resumeProducing()
         # A server that closes sooner resets the connection and loses the tail of its output
@@ -358,9 +391,10 @@ class ConsoleServer:
         self._input.close()
 
     def _detach(self, reason: str, leave: Callable[[str], None] | None = None) -> None:
-        if self._detached:
+        if self.life is Life.OVER:
             return
-        self._detached = True
+        has_left = self.life is Life.LEFT
+        self._become(Life.OVER)
         self._stop()
         reason = self._why or reason
         self._producer = None
@@ -373,12 +407,13 @@ class ConsoleServer:
                 bytes_to_machine=sent,
                 bytes_to_user=self.bytes_to_user,
             )
-        self._leave(reason, leave)
+        if not has_left:
+            (leave or self._attachment.detached)(reason)
 
     def _ping(self) -> None:
         self._timer = None
-        if self._enduring is not None:
-            self._enduring.keep_alive()
+        if self._rejoinable is not None:
+            self._rejoinable.keep_alive()
         else:
             self._send_ping()
         self._arm(self._limits.ping_seconds, self._ping)

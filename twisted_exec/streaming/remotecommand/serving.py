@@ -9,9 +9,9 @@ from functools import partial
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import NotImplementedByBackend
-from twisted_exec.streaming.enduring import Offer
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IAttachment, ITermsAttachment
+from twisted_exec.streaming.rejoinable_transport import Offer
 from twisted_exec.streaming.remotecommand.carriers import (
     DEFAULT_LIMITS,
     StreamLimits,

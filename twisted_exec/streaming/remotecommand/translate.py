@@ -1,8 +1,7 @@
 """
-Bridge between a frontend and a backend connection, which may speak different protocols.
+Translation between a frontend and a backend connection, which may speak different protocols.
 
-A middle hop decodes a stream to record it, or when the next hop refuses the client's protocol. The
-bridge works like kube-apiserver's ``StreamTranslator``
+A hop decodes a stream to record it, or when the next hop refuses the client's protocol. It works like kube-apiserver's ``StreamTranslator``
 (``k8s.io/apiserver/pkg/util/proxy/streamtranslator.go``).
 """
 
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
-from typing import Protocol as Typing
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -65,7 +63,7 @@ async def translate(
     confirm: Callable[[], Awaitable[None]],
 ) -> bool:
     """
-    Bridge a request to a next hop that refused its protocol, or whose stream is recorded.
+    Open a stream at a next hop that refused its protocol, or that is recorded.
 
     :param ask: sends an offer to that hop on a new connection; raises
         :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused`.
@@ -109,7 +107,7 @@ def requested_channels(options: StreamOptions) -> frozenset[Channel]:
 
 class Translation:
     """
-    A session whose two connections may speak different protocols.
+    Two connections that may speak different protocols: each is decoded, and encoded for the other.
 
     :param on_end: called once, when both connections are closed, with the reason for audit; never
         if the client was not answered.
@@ -411,41 +409,6 @@ SILENT_SECONDS = 61.0
 LEAVE_SECONDS = 5.0
 
 
-class Bridge(Typing):
-    """Callbacks of both connections."""
-
-    @property
-    def clock(self) -> IReactorTime:
-        """Clock of time limits."""
-
-    def pump(self) -> None:
-        """The frontend accepts output now."""
-
-    def input(self, channel: Channel, data: bytes) -> None:
-        """The user sent input or a size."""
-
-    def input_over(self) -> None:
-        """The user ended the input."""
-
-    def user_flow(self, full: bool) -> None:
-        """The user's buffer is full, or has room again."""
-
-    def user_broke(self, reason: str) -> None:
-        """The user's client broke the protocol; it can still receive a status."""
-
-    def user_left(self, reason: str) -> None:
-        """The user is leaving, or has left; may be repeated."""
-
-    def output(self, channel: Channel, data: bytes) -> None:
-        """The machine sent output."""
-
-    def machine_over(self, reason: str) -> None:
-        """The machine's end sent everything, or is lost; called once."""
-
-    def gone(self) -> None:
-        """A connection is closed; the last call of each."""
-
-
 def cancel(timer: IDelayedCall | None) -> None:
     """Stop a timer, if it is set and active."""
     if timer is not None and timer.active():
@@ -459,12 +422,12 @@ class FrontendConnection:
     open = False
     gone = False
 
-    def __init__(self, bridge: Bridge) -> None:
-        self._bridge = bridge
+    def __init__(self, translation: Translation) -> None:
+        self._translation = translation
 
     def use(self, carrier: ServerCarrier) -> None:
         self.carrier = carrier
-        carrier.on_flow(self._bridge.user_flow)
+        carrier.on_flow(self._translation.user_flow)
 
     @property
     def takes(self) -> bool:
@@ -477,29 +440,29 @@ class FrontendConnection:
 
     def opened(self) -> None:
         self.open = True
-        self._bridge.pump()
+        self._translation.pump()
 
     def received(self, channel: Channel, data: bytes) -> None:
         if channel in (Channel.STDIN, Channel.RESIZE):
-            self._bridge.input(channel, data)
+            self._translation.input(channel, data)
 
     def ended(self, channel: Channel) -> None:
         if channel is Channel.STDIN:
-            self._bridge.input_over()
+            self._translation.input_over()
 
     def pong_received(self) -> None:
         """Ignored: TCP shows whether the peer is alive."""
 
     def failing(self, reason: str) -> None:
-        self._bridge.user_broke(reason)
+        self._translation.user_broke(reason)
 
     def close_received(self, code: int | None = None) -> None:
-        self._bridge.user_left("client closed")
+        self._translation.user_left("client closed")
 
     def lost(self, reason: str) -> None:
         self.gone = True
-        self._bridge.user_left(reason.replace("connection", "client", 1))
-        self._bridge.gone()
+        self._translation.user_left(reason.replace("connection", "client", 1))
+        self._translation.gone()
 
 
 class BackendConnection:
@@ -514,8 +477,8 @@ class BackendConnection:
     over = False
     gone = False
 
-    def __init__(self, bridge: Bridge) -> None:
-        self._bridge, self._clock = bridge, bridge.clock
+    def __init__(self, translation: Translation) -> None:
+        self._translation, self._clock = translation, translation.clock
         self.opening: Deferred[None] = Deferred(self._abandon)
         self._abandoned = False
         self._hearing = True
@@ -585,7 +548,7 @@ class BackendConnection:
             if len(self._status) > STATUS_LIMIT_BYTES:
                 self.carrier.fail("the status is too large")
         elif channel in (Channel.STDOUT, Channel.STDERR):
-            self._bridge.output(channel, data)
+            self._translation.output(channel, data)
 
     def ended(self, channel: Channel) -> None:
         if channel is Channel.ERROR:
@@ -602,7 +565,7 @@ class BackendConnection:
     def close_received(self, code: int | None = None) -> None:
         if not self.over:
             self.over = True
-            self._bridge.machine_over("backend closed")
+            self._translation.machine_over("backend closed")
 
     def lost(self, reason: str) -> None:
         self.gone = True
@@ -613,5 +576,5 @@ class BackendConnection:
             return
         if not self.over:
             self.over = True
-            self._bridge.machine_over(reason.replace("connection", "backend", 1))
-        self._bridge.gone()
+            self._translation.machine_over(reason.replace("connection", "backend", 1))
+        self._translation.gone()

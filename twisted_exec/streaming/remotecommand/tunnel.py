@@ -112,7 +112,7 @@ def _over_spdy(protocols: list[str]) -> Attempt:
 
 class Tunnel:
     """
-    A session with a tunnel at the frontend and plain SPDY at the backend.
+    Two connections: SPDY in WebSocket messages at the frontend, plain SPDY at the backend.
 
     :param on_end: called once, when both connections are closed, with the reason for audit; never
         if the client was not answered.

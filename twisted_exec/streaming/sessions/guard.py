@@ -168,8 +168,8 @@ class SessionGuard(Service):
     def startService(self) -> None:
         """Review from now on; the first round comes later, or soon after a hint."""
         super().startService()
-        self._sessions.on_opened = self._opened
-        self._sessions.on_asked = self._asked
+        self._sessions.on_opened.append(self._opened)
+        self._sessions.on_asked.append(self._asked)
         self._ends.start(0.0)
         if files := self._files():
             self._versions = [each.look() for each in files]
@@ -177,8 +177,10 @@ class SessionGuard(Service):
         self._rounds.start(self._review_seconds)
 
     def stopService(self) -> Deferred[Any]:
+        if self.running:
+            self._sessions.on_opened.remove(self._opened)
+            self._sessions.on_asked.remove(self._asked)
         super().stopService()
-        self._sessions.on_opened = self._sessions.on_asked = None
         return DeferredList([each.stop() for each in (self._rounds, self._looks, self._ends)])
 
     def review_soon(self) -> None:
@@ -239,8 +241,7 @@ class SessionGuard(Service):
         self._on_review()
         # The rounds of reviews have missed a session that was being opened during a hint.  The
         # caches of decisions are emptied before a hint, so what was decided after it is current.
-        began = getattr(session.evidence, "began", -math.inf)
-        if self._last_hint is not None and began <= self._last_hint:
+        if self._last_hint is not None and session.evidence.began <= self._last_hint:
             Deferred.fromCoroutine(self._review_one(self._reviewer, session))
 
     def _expect(self, moment: float) -> None:
@@ -338,8 +339,7 @@ class SessionGuard(Service):
         except Exception as error:  # a bug in one review must not keep the others from theirs
             if isinstance(error, CancelledError) and not self.running:
                 raise
-            session_id = session.subject.session
-            self._log.failure("reviewing session {session} failed", session=session_id)
+            self._log.failure("reviewing session {session} failed", session=session.id)
         return ""
 
 
@@ -439,7 +439,7 @@ async def linger(
         if not over.called:
             over.callback(why)
 
-    sessions.on_carried = carried
+    sessions.on_carried.append(carried)
     sessions.each(sessions.live(), cut)
     sessions.when_empty().addCallback(lambda _: end(""))
     limit = clock.callLater(seconds, end, reason)
@@ -448,7 +448,7 @@ async def linger(
     try:
         why = await over
     finally:
-        sessions.on_carried = None
+        sessions.on_carried.remove(carried)
         if limit.active():
             limit.cancel()
     if why:

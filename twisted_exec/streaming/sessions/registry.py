@@ -22,6 +22,7 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import LatencyMetrics, SessionMetrics, new_registry
 from twisted_exec.program.service import DrainLimit
 from twisted_exec.program.tasks import each_alone
+from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.interfaces import (
     RESUMED,
     REVOKED,
@@ -58,8 +59,9 @@ class Sessions:
     The sessions of one hop.
 
     :ivar latency: metrics of a hop at the machine's end; ``None`` for other hops.
-    :ivar on_asked: is called when the previous hop asks to end or change sessions.
-    :ivar on_carried: is called with each session whose stream is up, perhaps not completely.
+    :ivar on_opened: are called with each session that begins.
+    :ivar on_asked: are called when the previous hop asks to end or change sessions.
+    :ivar on_carried: are called with each session whose stream is up, perhaps not completely.
     :param metrics: by default some that no registry publishes.
     :param limits: of concurrent sessions; by default as many as the process's file descriptors
         allow.  Sessions without a user name count only in total.
@@ -87,9 +89,9 @@ class Sessions:
         )
         self.openings = Openings()
         self.rejoinings = Openings(per_user=AT_ONCE)
-        self.on_opened: Callable[[Session], None] | None = None
-        self.on_asked: Callable[[], None] | None = None
-        self.on_carried: Callable[[Session], None] | None = None
+        self.on_opened: list[Callable[[Session], None]] = []
+        self.on_asked: list[Callable[[], None]] = []
+        self.on_carried: list[Callable[[Session], None]] = []
         self._live: dict[Session, None] = {}
         self._by_id: dict[str, tuple[Session, ...]] = {}
         self._per_user: dict[str, set[Session]] = {}
@@ -105,7 +107,7 @@ class Sessions:
     def open(
         self,
         subject: Subject,
-        evidence: object = None,
+        evidence: SessionEvidence | None = None,
         terms: Terms = FULL,
         ceiling: Terms = FULL,
         resumes: str = "",
@@ -135,8 +137,8 @@ class Sessions:
         if problem:
             session.over(problem, code=TooManyRequests.code)
             raise TooManyRequests(problem, retry_after_seconds=10)
-        if self.on_opened is not None:
-            self.on_opened(session)
+        for each in self.on_opened:
+            each(session)
         return session
 
     def _too_many(self, session: Session) -> str:
@@ -200,7 +202,7 @@ class Sessions:
     def forget(self, session: Session) -> None:
         """Remove a session that is over; for the session itself."""
         self._live.pop(session, None)
-        name = session.subject.session
+        name = session.id
         same = tuple(each for each in self._by_id.pop(name, ()) if each is not session)
         if same:
             self._by_id[name] = same
@@ -246,7 +248,7 @@ class Sessions:
         each_alone(chosen, act, self._failed)
 
     def _failed(self, session: Session) -> None:
-        self._log.failure("session {id}", id=session.subject.session)
+        self._log.failure("session {id}", id=session.id)
 
     def end_object(self, key: MachineKey | PoolKey, ending: Ending) -> int:
         """End the sessions that depend on an object; return their number."""
@@ -300,16 +302,13 @@ def _take_one(counter: Counter[_Key], key: _Key) -> None:
 
 
 @dataclass(frozen=True)
-class ClientInfo:
+class StreamRequest:
     """
-    The user's client, and the request that opened the stream.
+    What the request for a stream asked for.
 
     :param via: the requested subresource, as ``RESOURCE/SUBRESOURCE``.
     """
 
-    address: str = ""
-    protocol: str = ""
-    agent: str = ""
     via: str = ""
     options: StreamOptions = StreamOptions()
 
@@ -348,28 +347,31 @@ TRANSITIONS: Mapping[Life, frozenset[Life]] = {
 _WITH_STREAM = frozenset({Life.CARRIED, Life.SUPERSEDED, Life.ENDING})
 
 
+def _ignore(_: Ending) -> None:
+    """Do nothing."""
+
+
 class _Opening(SessionStream):
     """
     Stands for the stream until it is up.
 
-    :ivar changed: the terms have changed meanwhile.
+    :ivar on_end: called when the session must end before that.
+    :ivar has_other_terms: the terms have changed meanwhile.
     """
 
-    changed = False
-
-    def __init__(self) -> None:
-        self.on_end: Callable[[Ending], object] | None = None
+    on_end: Callable[[Ending], object] = staticmethod(_ignore)
+    has_other_terms = False
 
     def end(self, ending: Ending) -> None:
-        if self.on_end is not None:
-            self.on_end(ending)
+        self.on_end(ending)
 
     def hold_to(self, terms: Terms) -> bool:
-        self.changed = True
+        self.has_other_terms = True
         return True
 
 
 _NO_STREAM = SessionStream()
+_NO_REQUEST = StreamRequest()
 
 
 class Session:
@@ -377,10 +379,11 @@ class Session:
     One session; :meth:`Sessions.open` creates it.
 
     :ivar life: where it is in its life.
-    :ivar ending: the reason that this side gave for ending the session, if it did.
-    :ivar evidence: what allowed the session; ``None`` when the session is not reviewed.
-    :ivar expires: the end of the credentials, in seconds since 1970.
-    :ivar client_info: the user's client; empty unless there is a :attr:`Sessions.watcher`.
+    :ivar ending: the reason that this side gave for ending the session; ``None`` while it has given
+        none, also if the session ends from the other side.
+    :ivar evidence: what allowed the session; ``None`` when the session is not reviewed, or is over.
+    :ivar request: what the user asked for; empty unless there is a :attr:`Sessions.watcher`.
+    :ivar protocol: that of the user's connection; likewise.
     :ivar resumes: the id of the session that the user wants to resume, or has resumed; may be
         empty.
     :ivar resumable_seconds: how long the next hop waits for the user after a loss; may be 0.
@@ -394,7 +397,7 @@ class Session:
         sessions: Sessions,
         subject: Subject,
         audit: AuditSession,
-        evidence: object = None,
+        evidence: SessionEvidence | None = None,
         terms: Terms = FULL,
         ceiling: Terms = FULL,
         resumes: str = "",
@@ -403,20 +406,23 @@ class Session:
         self.subject, self.evidence = subject, evidence
         self.resumes, self.resumable_seconds = resumes, 0
         self.is_rejoined_by_hop = self.waits_for_machine = False
-        self._why = ""  # the session was cut
-        self.expires: float = getattr(evidence, "expires", math.inf)
+        self._why = ""  # why this side has cut the session; a cut is no ending, it may be resumed
         self.ending: Ending | None = None
         self._own_terms, self._ceiling = terms, ceiling
         self._highest = self.terms.right
-        self.client_info = ClientInfo()
+        self.request, self.protocol = _NO_REQUEST, ""
         self.on_over: list[Callable[[], object]] = []
         self._sessions, self._audit = sessions, audit
-        self._opening: _Opening | None = _Opening()
-        self._stream: ISessionStream = self._opening
+        self._stream: ISessionStream = _Opening()
 
     def _become(self, life: Life) -> None:
         assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
         self.life = life
+
+    @property
+    def id(self) -> str:
+        """The id of the session, usually the same on every hop."""
+        return self.subject.session
 
     @property
     def is_over(self) -> bool:
@@ -428,8 +434,8 @@ class Session:
 
         :param end: called when the session must end before it has a stream.
         """
-        if self._opening is not None:
-            self._opening.on_end = end
+        if isinstance(self._stream, _Opening):
+            self._stream.on_end = end
             if self.ending is not None:
                 end(self.ending)
 
@@ -437,8 +443,8 @@ class Session:
         """
         Take note that the stream is up; it resumes the session that the request named, if any.
         """
-        opening, self._opening = self._opening, None
-        if opening is None:
+        opening = self._stream
+        if not isinstance(opening, _Opening):
             return  # a connection was lost while the stream was being set up
         self._stream = stream
         self._become(Life.CARRIED if self.ending is None else Life.ENDING)
@@ -447,11 +453,11 @@ class Session:
             self._sessions.watcher.began(self)
         if self.resumes:
             self._sessions.resumed(self)
-        if self._sessions.on_carried is not None:
-            self._sessions.on_carried(self)
+        for each in self._sessions.on_carried:
+            each(self)
         if self.ending is not None:
             stream.end(self.ending)
-        elif opening.changed:
+        elif opening.has_other_terms:
             self._apply_terms()
 
     def end(self, ending: Ending) -> None:
@@ -466,6 +472,11 @@ class Session:
     def terms(self) -> Terms:
         """The stricter ones of the terms of this hop and of the previous hop."""
         return stricter(self._own_terms, self._ceiling)
+
+    @property
+    def expires(self) -> float:
+        """The end of the credentials, in seconds since 1970; infinite if they do not end."""
+        return math.inf if self.evidence is None else self.evidence.expires
 
     @property
     def is_resumable(self) -> bool:
@@ -576,6 +587,6 @@ class Session:
         on_over, self.on_over = self.on_over, []
         for each in on_over:
             each()
-        self._stream, self._opening = _NO_STREAM, None
+        self._stream = _NO_STREAM
         self.evidence = None  # credentials hold the memory of the connection that they came by
         self._sessions.forget(self)

@@ -24,7 +24,6 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     Unauthorized,
 )
-from twisted_exec.streaming.asking import confirm
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.routes import UNKNOWN_PATH, WrongMethod
@@ -37,6 +36,7 @@ from twisted_exec.streaming.http.upgrade_client import (
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import LINE_LOST, MACHINE_DELETED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.location import IStreamLocator, Location
+from twisted_exec.streaming.negotiation import confirm
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.text.download import DOWNLOADS, Download
@@ -54,7 +54,7 @@ from twisted_exec.wire.upgrade import WEBSOCKET
 
 class Relay:
     """
-    Relays plain GETs to the location that the locator returns.
+    Passes texts on from the location that its locator returns, at the pace of their readers.
 
     :param locator: its location has the query in its path, or the options of a log.
     :param answer_seconds: from the request to the head of the response, which kubelets may send
@@ -91,10 +91,12 @@ class Relay:
         """
         if context.request.method != b"GET":
             raise WrongMethod(context.request.method, [b"GET"])
-        await _Passage(self, context).run()
+        await _RelayedText(self, context).run()
 
 
-class _Passage(SessionStream):
+class _RelayedText(SessionStream):
+    """One text, from the request until its end."""
+
     _text: TextStream
     _download: Download | ResumedLog | None = None
     _framing: Framing | None = None  # if the user gets frames
@@ -117,9 +119,9 @@ class _Passage(SessionStream):
     async def _run(self) -> None:
         sessions, request, context = self._relay.sessions, self._request, self._context
         location = await self._relay.locator.locate(context)
-        context.subject, context.has_session = location.subject, True
+        context.has_session = True
         self._headers = location.answer_headers
-        session = sessions.open(location.subject, context.evidence, location.terms)
+        session = sessions.open(context.subject, context.evidence, location.terms)
         try:
             self._text = self._form()(request, self._pause, self._resume)
             reaching = Deferred.fromCoroutine(self._open(location))
@@ -173,7 +175,7 @@ class _Passage(SessionStream):
         return ResumedLog(
             FramedText(download, framing),
             options,
-            partial(self._again, location.subject.uid),
+            partial(self._again, self._context.subject.uid),
             self._relay.clock,
             has_frames=options.frames,
             lost=self._note_outage,
@@ -185,7 +187,7 @@ class _Passage(SessionStream):
 
     async def _again(self, uid: str, options: LogOptions) -> FramedText:
         location = await self._relay.locator.locate(self._context)
-        subject = location.subject
+        subject = self._context.subject
         if subject.uid != uid:  # the end of the session is under way
             raise ServiceUnavailable(f'{subject.noun} "{subject.machine}" was deleted')
         download = await self._reach(location, options)
@@ -197,7 +199,7 @@ class _Passage(SessionStream):
 
     async def _reach(self, location: Location, options: LogOptions | None = None) -> Download:
         relay = self._relay
-        audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
+        audit_id = (b"Audit-Id", self._context.subject.session.encode("ascii"))
         query = b"" if options is None else options.query()
         path = location.path + (b"?" + query if query else b"")
         head = UpgradeRequest(b"GET", path, location.host, [*location.headers, audit_id])

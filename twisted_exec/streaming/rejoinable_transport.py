@@ -1,7 +1,7 @@
 """
-A stream at the machine's end that outlives its connection to the previous hop.
+The transport at the machine's end of a stream that the previous hop can rejoin.
 
-That hop can *rejoin* the stream over a new connection (:mod:`twisted_exec.wire.resume`), and each
+It outlives its connections: that hop can *rejoin* the stream over a new connection (:mod:`twisted_exec.wire.resume`), and each
 end sends again what the other has not received. This end keeps about :data:`MOST_KEPT_BYTES`, so it
 cannot go on for a client that is further behind.
 """
@@ -12,7 +12,7 @@ import hashlib
 import math
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -34,6 +34,7 @@ from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import Conflict, NotFound
 from twisted_exec.streaming.flow import can_half_close
+from twisted_exec.streaming.kept_bytes import KeptBytes
 from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.resume import Rejoin, Rejoinable
 
@@ -48,7 +49,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class Life(Enum):
-    """Where a stream is in its life; :data:`TRANSITIONS` has the order."""
+    """Where a transport is in its life; :data:`TRANSITIONS` has the order."""
 
     OPENING = "opening"
     CARRIED = "carried"
@@ -64,20 +65,19 @@ TRANSITIONS: Mapping[Life, frozenset[Life]] = {
     Life.CLOSING: frozenset({Life.OVER}),
     Life.OVER: frozenset(),
 }
-"""What may follow each phase of a stream's life."""
+"""What may follow each phase of a transport's life."""
 
 
 @implementer(ITransport, IConsumer, IPushProducer)
-class EnduringStream:
+class RejoinableTransport:
     """
-    The transport of one stream's protocol, over one connection after the other.
+    A transport of one stream's protocol, over one connection after the other.
 
     :param has_head: the protocol first writes the head of a response, which is no part of the
         stream.
     :ivar ping: sends a ping, and returns whether it did.  Its owner calls :meth:`keep_alive`
         instead of sending pings itself, and :meth:`answered` at each answer.
     :ivar received: bytes that the protocol got.
-    :ivar life: where the stream is in its life.
     """
 
     disconnecting = False
@@ -336,7 +336,7 @@ class EnduringStream:
 class _Connection(Protocol):
     transport: Any
 
-    def __init__(self, stream: EnduringStream) -> None:
+    def __init__(self, stream: RejoinableTransport) -> None:
         self._stream = stream
 
     def connectionMade(self) -> None:
@@ -378,16 +378,16 @@ class StreamOwner:
     uid: str
 
 
-class EnduringStreams:
+class RejoinableTransports:
     """
-    The streams of one server that the hop before may rejoin.
+    The transports of one server whose streams the hop before may rejoin.
 
     :param seconds: how long a stream waits after a loss; 0 to refuse all offers.
     """
 
     def __init__(self, clock: IReactorTime, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds
-        self._streams: dict[bytes, tuple[StreamOwner, EnduringStream]] = {}
+        self._streams: dict[bytes, tuple[StreamOwner, RejoinableTransport]] = {}
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -399,7 +399,7 @@ class EnduringStreams:
         key = secrets.token_urlsafe(_KEY_BYTES)
         return Offer(self, owner, Rejoinable(key, math.ceil(self._seconds)))
 
-    def find(self, owner: StreamOwner, rejoin: Rejoin) -> EnduringStream:
+    def find(self, owner: StreamOwner, rejoin: Rejoin) -> RejoinableTransport:
         """
         Return the stream that a request rejoins.
 
@@ -412,9 +412,9 @@ class EnduringStreams:
         stream.check(rejoin.received)
         return stream
 
-    def _add(self, offer: Offer, protocol: IProtocol, has_head: bool) -> EnduringStream:
+    def _add(self, offer: Offer, protocol: IProtocol, has_head: bool) -> RejoinableTransport:
         digest = _digest(offer.answer.key)
-        stream = EnduringStream(
+        stream = RejoinableTransport(
             protocol,
             self._clock,
             self._seconds,
@@ -432,68 +432,13 @@ class EnduringStreams:
 class Offer:
     """An accepted offer of the previous hop."""
 
-    streams: EnduringStreams
+    transports: RejoinableTransports
     owner: StreamOwner
     answer: Rejoinable
 
     def connection(self, protocol: IProtocol, *, has_head: bool) -> IProtocol:
-        return self.streams._add(self, protocol, has_head).connection()
+        return self.transports._add(self, protocol, has_head).connection()
 
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("ascii", "replace")).digest()
-
-
-_SHORT_BYTES = 512
-"""Pieces are joined up to this size: the overhead of an object is larger than a key."""
-
-
-class KeptBytes:
-    """
-    Sent bytes, by their offsets in the stream.
-
-    :param limit_bytes: about how many of the last bytes are kept.
-    :ivar first: the offset of the first byte that is kept.
-    :ivar end: the offset behind the last byte.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.first = self.end = 0
-        self._limit_bytes = limit_bytes
-        self._short_bytes = min(_SHORT_BYTES, limit_bytes // 16)
-        self._pieces: deque[bytes] = deque()
-
-    def __len__(self) -> int:
-        return self.end - self.first
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the bytes in pieces, oldest first."""
-        return iter(self._pieces)
-
-    def add(self, data: bytes) -> None:
-        pieces = self._pieces
-        self.end += len(data)
-        if pieces and len(pieces[-1]) + len(data) <= self._short_bytes:
-            pieces[-1] += data
-            return
-        pieces.append(data)
-        while self.end - self.first - len(pieces[0]) >= self._limit_bytes:
-            self._drop_piece()
-
-    def has(self, offset: int) -> bool:
-        """Return whether all bytes from an offset on are kept."""
-        return self.first <= offset <= self.end
-
-    def forget_until(self, offset: int) -> None:
-        pieces = self._pieces
-        while pieces and self.first + len(pieces[0]) <= offset:
-            self._drop_piece()
-        if pieces and self.first < offset:
-            pieces[0] = pieces[0][offset - self.first :]
-            self.first = offset
-
-    def clear(self) -> None:
-        self.forget_until(self.end)
-
-    def _drop_piece(self) -> None:
-        self.first += len(self._pieces.popleft())

@@ -1,11 +1,10 @@
 """
-A stream that a proxy carries, and the requests to the next hop about its end and its terms.
+The streams of a proxy, and its requests to the next hop about their end and their terms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -48,20 +47,31 @@ _MORE_SECONDS = {
 }
 
 
-class CarriedStream(SessionStream):
-    """An open stream of a proxy; its creator sets ``stream`` before the connections are up."""
+class ProxiedStream(SessionStream):
+    """
+    The stream of one session through a proxy.
 
-    stream: Splice | Translation | Tunnel
-    _next_hop: NextHop | None = None
+    :ivar connections: to the user and to the machine; set before they are up.
+    """
+
+    connections: Splice | Translation | Tunnel
+    _next_hop: NextHop | None = None  # until both connections are up
 
     def __init__(self, hop: Hop, session: Session) -> None:
         self._hop, self._session = hop, session
 
-    def reach_later(self, location: Location, session_id: str) -> None:
+    def carry(self, location: Location, session_id: str) -> None:
+        """
+        Let the session end and change the stream.
+
+        :param location: where requests about the open session go.
+        :param session_id: the id that the next hop gives the session.
+        """
         self._next_hop = NextHop(self._hop, self._session, location, session_id)
+        self._session.carry(self)
 
     def counts(self) -> tuple[int, int]:
-        return self.stream.bytes_to_machine, self.stream.bytes_to_user
+        return self.connections.bytes_to_machine, self.connections.bytes_to_user
 
     def over(self, reason: str) -> None:
         if self._next_hop is not None:
@@ -78,41 +88,37 @@ class CarriedStream(SessionStream):
         return False
 
 
-class BridgedStream(CarriedStream):
-    """A stream that is translated or unwrapped here."""
+class TranslatedStream(ProxiedStream):
+    """A proxied stream whose bytes this hop decodes: it translates or unwraps them."""
 
-    stream: Translation | Tunnel
-
-    def carry(self) -> None:
-        """Let the session end and change the stream."""
-        self._session.carry(self)
+    connections: Translation | Tunnel
 
     def end(self, ending: Ending) -> None:
-        self.stream.end(ending)
+        self.connections.end(ending)
 
     def cut(self) -> None:
-        self.stream.cut()
+        self.connections.cut()
 
     def hold_to(self, terms: Terms) -> bool:
         assert self._next_hop is not None
-        if not isinstance(self.stream, Translation):
+        if not isinstance(self.connections, Translation):
             return False
-        self._next_hop.hold_to(self.stream, terms, self._not_confirmed)
+        self._next_hop.hold_to(self.connections, terms, self._not_confirmed)
         return True
 
     def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
         _not_confirmed(self._hop, self._session, terms, failure)
 
 
-class SplicedStream(CarriedStream):
+class SplicedStream(ProxiedStream):
     """
-    A stream that passes unread.
+    A proxied stream whose bytes pass this hop unread.
 
     :param ends_here: this hop writes the reason to the user, see
         :class:`~twisted_exec.streaming.location.Location`.
     """
 
-    stream: Splice
+    connections: Splice
     _rejoins = False  # this hop rejoins the stream
 
     def __init__(self, hop: Hop, session: Session, ends_here: bool) -> None:
@@ -120,26 +126,26 @@ class SplicedStream(CarriedStream):
         self._ends_here = ends_here
         self._late: IDelayedCall | None = None
 
-    def carry(self) -> None:
+    def carry(self, location: Location, session_id: str) -> None:
+        super().carry(location, session_id)
         session = self._session
-        session.carry(self)
         if self._rejoins or session.is_resumable or session.is_rejoined_by_hop:
-            self._hop.paths.watch(self.stream)
+            self._hop.paths.watch(self.connections)
 
     def over(self, reason: str) -> None:
         if self._late is not None and self._late.active():
             self._late.cancel()
-        self._hop.paths.forget(self.stream)
+        self._hop.paths.forget(self.connections)
         super().over(reason)
 
     def _is_lost(self) -> bool:
-        return self._session.is_resumable and not self.stream.machine_closed
+        return self._session.is_resumable and not self.connections.machine_closed
 
     def transports(self) -> tuple[object, object]:
-        return self.stream.user.transport, self.stream.machine.transport
+        return self.connections.user.transport, self.connections.machine.transport
 
     def cut(self) -> None:
-        self.stream.cut("cut")
+        self.connections.cut("cut")
 
     def supersede(self) -> bool:
         if not self._severs_later():
@@ -148,17 +154,17 @@ class SplicedStream(CarriedStream):
 
     def end(self, ending: Ending) -> None:
         assert self._next_hop is not None
-        self.stream.pause_user()
+        self.connections.pause_user()
         self._next_hop.cancel()
         seconds = _MORE_SECONDS.get(ending.reason, self._hop.settings.end_seconds)
         self._sever_later(seconds, ending.reason)
         if self._ends_here:
-            self.stream.say(ending)
+            self.connections.say(ending)
             return
 
         def agreed(_: None) -> None:
             if self._severs_later():
-                self.stream.resume_user()
+                self.connections.resume_user()
 
         def refused(failure: Failure) -> None:
             if self._severs_later():
@@ -177,11 +183,11 @@ class SplicedStream(CarriedStream):
         self._late = self._hop.clock.callLater(seconds, self._sever, reason)
 
     def _sever(self, reason: str) -> None:
-        self.stream.sever(reason)
+        self.connections.sever(reason)
 
     def hold_to(self, terms: Terms) -> bool:
         assert self._next_hop is not None
-        self._next_hop.hold_to(self.stream, terms, self._not_confirmed)
+        self._next_hop.hold_to(self.connections, terms, self._not_confirmed)
         return True
 
     def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
@@ -204,16 +210,6 @@ def _not_confirmed(hop: Hop, session: Session, terms: Terms, failure: Failure) -
 def describe_terms(terms: Terms) -> str:
     """Return the terms for a message."""
     return terms.text().replace("&", ", ") or "no limits"
-
-
-class Stream(Protocol):
-    """A stream whose user can be paused, such as :class:`~twisted_exec.streaming.splice.Splice`."""
-
-    def pause_user(self) -> None:
-        """Pass nothing from the user on."""
-
-    def resume_user(self) -> None:
-        """Pass everything from the user on, beginning with what was held back."""
 
 
 class NextHop:
@@ -248,7 +244,10 @@ class NextHop:
         return self._end
 
     def hold_to(
-        self, stream: Stream, terms: Terms, on_refusal: Callable[[Terms, Failure], None]
+        self,
+        connections: Splice | Translation,
+        terms: Terms,
+        on_refusal: Callable[[Terms, Failure], None],
     ) -> None:
         """
         Pass nothing from the user on until the next hop has confirmed the terms.
@@ -256,12 +255,15 @@ class NextHop:
         :param on_refusal: called if the next hop does not confirm them, unless the session is
             ending.
         """
-        stream.pause_user()
+        connections.pause_user()
         if self._change is None:  # otherwise behind the answer: requests may overtake each other
-            self._send_terms(stream, terms, on_refusal)
+            self._send_terms(connections, terms, on_refusal)
 
     def _send_terms(
-        self, stream: Stream, terms: Terms, on_refusal: Callable[[Terms, Failure], None]
+        self,
+        connections: Splice | Translation,
+        terms: Terms,
+        on_refusal: Callable[[Terms, Failure], None],
     ) -> None:
         query, seconds = terms_query(self._session_id, terms), self._hop.settings.end_seconds
         request = Deferred.fromCoroutine(self._send(b"PATCH", query, seconds, awaits_silence=False))
@@ -272,9 +274,9 @@ class NextHop:
             if self._session.ending is not None:
                 return
             if self._session.terms != terms:  # changed again
-                self._send_terms(stream, self._session.terms, on_refusal)
+                self._send_terms(connections, self._session.terms, on_refusal)
             else:
-                stream.resume_user()
+                connections.resume_user()
 
         def refused(failure: Failure) -> None:
             if self._change is not change:  # cancelled

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.grpc_calls`.
+Tests for :mod:`twisted_exec.program.grpc_calls`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.streaming import grpc_calls
+from twisted_exec.program import grpc_calls
 
 import grpc  # isort: skip  # after what sets how it behaves
 

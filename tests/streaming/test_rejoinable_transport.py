@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.enduring`."""
+"""Tests for :mod:`twisted_exec.streaming.rejoinable_transport`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Conflict, NotFound
-from twisted_exec.streaming.enduring import EnduringStreams, StreamOwner
+from twisted_exec.streaming.rejoinable_transport import RejoinableTransports, StreamOwner
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.resume import Rejoin, Rejoinable
 
@@ -20,7 +20,7 @@ class StreamsTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock, self.network = Clock(), MemoryNetwork()
-        self.streams = EnduringStreams(self.clock, 29.5)
+        self.streams = RejoinableTransports(self.clock, 29.5)
 
     def open(self) -> tuple[Rejoinable, Peer, MemoryTransport]:
         offer = self.streams.offered(self.owner)
@@ -69,7 +69,7 @@ class StreamsTests(SynchronousTestCase):
             self.streams.find(self.owner, Rejoin(answer.key, 0))
 
     def test_off(self) -> None:
-        self.assertIsNone(EnduringStreams(self.clock, 0).offered(self.owner))
+        self.assertIsNone(RejoinableTransports(self.clock, 0).offered(self.owner))
 
     def test_keys_are_not_printed(self) -> None:
         offer = self.streams.offered(self.owner)

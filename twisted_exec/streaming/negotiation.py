@@ -1,5 +1,5 @@
 """
-The last steps of a request that opens a stream: ask the next hop, and join both connections.
+Negotiation with the next hop: in which form it opens a stream, and how both connections are joined.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
     Unauthorized,
 )
-from twisted_exec.streaming.carried import BridgedStream, NextHop, SplicedStream, describe_terms
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.flow import shortest_round_trip_seconds
 from twisted_exec.streaming.hop import Hop
@@ -34,6 +33,7 @@ from twisted_exec.streaming.http.upgrade_client import (
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.proxied import NextHop, SplicedStream, TranslatedStream, describe_terms
 from twisted_exec.streaming.rejoinable import OFFERED, RejoinableStream
 from twisted_exec.streaming.remotecommand.carriers import (
     STREAM_PROTOCOL,
@@ -75,11 +75,11 @@ _COMMANDS = ("exec", "attach")
 
 
 @dataclass(frozen=True)
-class Asked:
+class BackendRequest:
     """
-    What the next hop was asked for.
+    A request to the next hop for the stream, in one form.
 
-    :ivar location: of that request.
+    :ivar location: where the request goes.
     :ivar terms: that the next hop must confirm.
     """
 
@@ -88,14 +88,16 @@ class Asked:
     terms: Terms
 
 
-class Asking:
+class Negotiation:
     """
-    Asks the next hop for the stream of one session, if need be in several forms, and joins both connections.
+    The negotiation with the next hop about the stream of one session, which joins both connections.
+
+    The next hop is asked in the form in which the user has asked, and in others if it refuses that.
 
     :param resumption: what the next hop learns about resuming the session.
     """
 
-    _asked: Asked  # the latest request
+    _latest: BackendRequest
 
     def __init__(
         self,
@@ -108,23 +110,24 @@ class Asking:
         self._hop, self._context, self._request = hop, context, context.request
         self._location, self._session, self._resumption = location, session, resumption
         self._continues = context.continues_session
+        self._confirm = partial(confirm, location, session)
 
     async def run(self, upgrade: bytes) -> None:
-        """Splice if possible; bridge for another protocol, and to record."""
+        """Splice if possible; translate for another protocol, and to record."""
         if self._location.recorder is not None:
             if not await self._translate():
                 raise BadRequest("the session is recorded, and its protocol is not known here")
             return
-        asked = self._first(upgrade)
+        first = self._first_request(upgrade)
         try:
-            upgraded = await self._reach(asked)
+            upgraded = await self._reach(first)
         except UpgradeRefused as refused:
             if self._session.resumes or not (
                 of_the_protocol(refused) and await self._ask_otherwise()
             ):
                 raise self._refusal(refused) from None
             return
-        if is_answer(upgraded.headers, asked.head.headers):
+        if is_answer(upgraded.headers, first.head.headers):
             resumption = self._confirmed_resumption(upgraded)
             try:
                 await self._confirm()
@@ -137,14 +140,14 @@ class Asking:
         if self._session.resumes or not await self._ask_otherwise():
             raise BadGateway("the next hop answered with a protocol that was not offered")
 
-    async def _reach(self, asked: Asked) -> Upgraded:
-        hop, settings, location = self._hop, self._hop.settings, asked.location
-        self._asked = asked
+    async def _reach(self, request: BackendRequest) -> Upgraded:
+        hop, settings, location = self._hop, self._hop.settings, request.location
+        self._latest = request
         upgraded: Upgraded
         try:
             label, upgraded = await ask_first(
                 location.endpoints,
-                asked.head,
+                request.head,
                 clock=hop.clock,
                 connect_seconds=self._limit(settings.connect_seconds),
                 answer_seconds=self._limit(settings.answer_seconds),
@@ -158,24 +161,24 @@ class Asking:
                     f"{refused.label} does not accept this server's credentials"
                 ) from None
             raise
-        _check_terms(asked.terms, label, upgraded)
+        _check_terms(request.terms, label, upgraded)
         return upgraded
 
     def _refusal(self, refused: UpgradeRefused) -> APIError:
-        error, asked = refused.as_api_error(), self._asked
-        if asked.terms.recording and unknown_term("recording") in error.message:
-            return _makes_no_recordings(asked.terms, refused.label)
-        return error if asked.location.refusal is None else asked.location.refusal(error)
+        error, request = refused.as_api_error(), self._latest
+        if request.terms.recording and unknown_term("recording") in error.message:
+            return _makes_no_recordings(request.terms, refused.label)
+        return error if request.location.refusal is None else request.location.refusal(error)
 
     def _limit(self, seconds: float) -> float:
         longer = self._hop.settings.continue_seconds
         return seconds if longer is None or not self._continues else longer
 
-    def _first(self, upgrade: bytes) -> Asked:
+    def _first_request(self, upgrade: bytes) -> BackendRequest:
         """Return the request in the form in which the user has sent it."""
         request, location, terms = self._request, self._location, self._session.terms
         ours = [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade)]
-        ours += _session_headers(location, terms)
+        ours += _session_headers(location, self._session, terms)
         if self._resumption is not None:
             ours.append((RESUME, self._resumption.value))
         elif location.resumes:
@@ -194,7 +197,7 @@ class Asking:
             if pair[0] not in names
         ]
         target, headers = self._target(location), theirs + ours
-        return Asked(
+        return BackendRequest(
             location, UpgradeRequest(request.method, target, location.host, headers), terms
         )
 
@@ -208,21 +211,21 @@ class Asking:
 
     async def _translate(self) -> bool:
         hop = self._hop
-        carried = BridgedStream(hop, self._session)
-        carried.stream = bridge = Translation(
+        stream = TranslatedStream(hop, self._session)
+        stream.connections = translation = Translation(
             hop.clock,
-            carried.over,
-            session=self._location.subject.session,
-            terms=lambda: self._asked.terms,
+            stream.over,
+            session=self._session.id,
+            terms=lambda: self._latest.terms,
             recorder=self._location.recorder,
         )
-        self._session.wait(lambda _: bridge.pause_user())
+        self._session.wait(lambda _: translation.pause_user())
         try:
             possible = await translate(
                 self._request,
                 self._context.options,
                 self._reach_again,
-                bridge,
+                translation,
                 open_seconds=hop.settings.answer_seconds,
                 streams=self._location.streams,
                 confirm=self._confirm,
@@ -233,18 +236,17 @@ class Asking:
             raise CancelledError from None
         if possible:
             self._speaks(is_upgrade(self._request), choose_protocol(self._request))
-            self._read_here(carried)
+            self._read_here(stream)
         return possible
 
     async def _untunnel(self) -> bool:
         if not tunnelled(self._request):
             return False
-        carried = BridgedStream(self._hop, self._session)
-        session = self._location.subject.session
-        carried.stream = bridge = Tunnel(self._hop.clock, carried.over, session=session)
-        self._session.wait(lambda _: bridge.pause_user())
+        stream = TranslatedStream(self._hop, self._session)
+        stream.connections = tunnel = Tunnel(self._hop.clock, stream.over, session=self._session.id)
+        self._session.wait(lambda _: tunnel.pause_user())
         try:
-            protocol = await untunnel(self._request, self._reach_again, bridge, self._confirm)
+            protocol = await untunnel(self._request, self._reach_again, tunnel, self._confirm)
         except UpgradeRefused as refused:
             raise self._refusal(refused) from None
         except OtherProtocol as problem:
@@ -252,61 +254,44 @@ class Asking:
         except ConnectionDone:
             raise CancelledError from None
         self._speaks(WEBSOCKET, protocol)
-        self._read_here(carried)
+        self._read_here(stream)
         return True
 
-    def _read_here(self, carried: BridgedStream) -> None:
+    def _read_here(self, stream: TranslatedStream) -> None:
         del self._request, self._context
         if self._location.recorder is None:
             self._hop.log_translation(self._session)
-        location = self._asked.location
-        carried.reach_later(_of_open(location), location.subject.session)
-        carried.carry()
+        stream.carry(_of_open(self._latest.location), self._session.id)
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
         location = await self._location.renewed(Renewal.FORM)
         terms = self._session.terms
-        headers = _session_headers(location, terms)
+        headers = _session_headers(location, self._session, terms)
         head = UpgradeRequest(b"GET", self._target(location), location.host, headers)
-        return await self._reach(Asked(location, attempt.head(head), terms))
-
-    async def _confirm(self) -> None:
-        await confirm(self._location, self._session)
+        return await self._reach(BackendRequest(location, attempt.head(head), terms))
 
     def _give_up(self, upgraded: Upgraded, problem: BaseException) -> None:
         _, why = outcome(problem)
-        location = self._asked.location
-        session = session_id(upgraded.headers) or location.subject.session
-        next_hop = NextHop(self._hop, self._session, location, session)
+        location = self._latest.location
+        id_there = session_id(upgraded.headers) or self._session.id
+        next_hop = NextHop(self._hop, self._session, location, id_there)
         ending = next_hop.end(Ending(REVOKED, why), self._hop.settings.end_seconds)
         ending.addBoth(lambda _: upgraded.abort())
 
     def _join(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> None:
-        protocol, session = chosen_protocol(upgraded.headers), self._location.subject.session
-        rejoin = last_value(upgraded.headers, REJOIN)
-        carried = self._carried(accepted_offer(rejoin), upgrade, protocol)
-        splice = carried.stream
-        if self._session.ending is not None:
+        session, rejoin = self._session, last_value(upgraded.headers, REJOIN)
+        protocol = chosen_protocol(upgraded.headers)
+        stream = self._spliced(accepted_offer(rejoin), upgrade, protocol)
+        splice = stream.connections
+        if session.ending is not None:
             splice.pause_user()  # before its early bytes pass
-        headers = [
-            *forwarded_response_headers(upgraded.headers),
-            (b"Audit-Id", session.encode("ascii")),
-        ]
-        headers += self._location.answer_headers
-        if text := confirmed_terms(upgraded.headers).text():
-            headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
         if resumption is not None:
-            headers.append((RESUME, resumption.text().encode("ascii")))
-            self._session.resumable_seconds = resumption.seconds
+            session.resumable_seconds = resumption.seconds
             splice.watch_close()
         # Runtimes that keep sessions in one of these ways also let them wait for their machine.
-        self._session.waits_for_machine = resumption is not None or bool(rejoin)
-        if rejoin and self._context.rejoin:
-            headers.append((REJOIN, rejoin))
-            self._session.is_rejoined_by_hop = True
-        response = switching_protocols(upgrade, headers)
-        if resumption is not None and self._request.page is not None:
-            response += self._request.page.greeting(session, resumption)
+        session.waits_for_machine = resumption is not None or bool(rejoin)
+        session.is_rejoined_by_hop = bool(rejoin and self._context.rejoin)
+        response = self._response(upgraded, upgrade, resumption)
         try:
             take_over(self._request, splice.user, response)
         except ConnectionDone:
@@ -316,30 +301,47 @@ class Asking:
         upgraded.hand_over(splice.machine)
         self._speaks(upgrade, protocol)
         # An API server of its own may keep the session under an id of its own.
-        carried.reach_later(_of_open(self._location), session_id(upgraded.headers) or session)
-        carried.carry()
+        stream.carry(_of_open(self._location), session_id(upgraded.headers) or session.id)
 
-    def _carried(self, accepted: Rejoinable | None, upgrade: bytes, protocol: str) -> SplicedStream:
+    def _response(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> bytes:
+        """Return the user's 101, with the answer of the next hop."""
+        headers = [
+            *forwarded_response_headers(upgraded.headers),
+            (b"Audit-Id", self._session.id.encode("ascii")),
+            *self._location.answer_headers,
+        ]
+        if text := confirmed_terms(upgraded.headers).text():
+            headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
+        if resumption is not None:
+            headers.append((RESUME, resumption.text().encode("ascii")))
+        if self._session.is_rejoined_by_hop:
+            headers.append((REJOIN, last_value(upgraded.headers, REJOIN)))
+        response = switching_protocols(upgrade, headers)
+        if resumption is not None and self._request.page is not None:
+            response += self._request.page.greeting(self._session.id, resumption)
+        return response
+
+    def _spliced(self, accepted: Rejoinable | None, upgrade: bytes, protocol: str) -> SplicedStream:
         hop, location = self._hop, self._location
-        commands = location.subject.subresource in _COMMANDS
+        commands = self._session.subject.subresource in _COMMANDS
         boundaries = partial(frame_boundaries, upgrade, protocol, commands=commands)
         if accepted is not None and not self._context.rejoin:
             query = self._context.options.query()
             rejoinable = RejoinableStream(
-                hop, self._session, _of_open(location), self._asked.head, query, accepted
+                hop, self._session, _of_open(location), self._latest.head, query, accepted
             )
             rejoinable.splice(boundaries())
             return rejoinable
-        carried = SplicedStream(hop, self._session, location.ends_here)
-        carried.stream = Splice(
+        stream = SplicedStream(hop, self._session, location.ends_here)
+        stream.connections = Splice(
             hop.clock,
-            carried.over,
+            stream.over,
             drain_seconds=hop.settings.drain_seconds,
             leave_seconds=hop.settings.leave_seconds,
         )
         if location.ends_here:
-            carried.stream.follow(boundaries())
-        return carried
+            stream.connections.follow(boundaries())
+        return stream
 
     def _confirmed_resumption(self, upgraded: Upgraded) -> Resumable | None:
         if self._resumption is None:
@@ -359,12 +361,13 @@ class Asking:
 
     def _speaks(self, upgrade: bytes, protocol: str) -> None:
         if self._hop.sessions.watcher is not None:
-            description = f"{upgrade.decode('ascii')} {protocol}".rstrip()
-            self._session.client_info = replace(self._session.client_info, protocol=description)
+            self._session.protocol = f"{upgrade.decode('ascii')} {protocol}".rstrip()
 
 
-def _session_headers(location: Location, terms: Terms) -> list[tuple[bytes, bytes]]:
-    headers = [*location.headers, (b"Audit-Id", location.subject.session.encode("ascii"))]
+def _session_headers(
+    location: Location, session: Session, terms: Terms
+) -> list[tuple[bytes, bytes]]:
+    headers = [*location.headers, (b"Audit-Id", session.id.encode("ascii"))]
     if text := terms.text():
         headers.append((TERMS_HEADER.encode("ascii"), text.encode("ascii")))
     return headers
