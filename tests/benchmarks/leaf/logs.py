@@ -67,8 +67,8 @@ async def leaf(reactor: Any, directory: Path) -> int:
                 return b""
             self.asked += 1
             following.append(request)
+            request.setHeader(b"Content-Type", b"text/plain")
             if _SILENT.encode() not in request.path:
-                request.setHeader(b"Content-Type", b"text/plain")
                 request.write(_LINE)
             return server.NOT_DONE_YET
 
