@@ -65,7 +65,7 @@ class LeafServerCase(ServerCase):
     """
     A node server before such a leaf, which has the Pod ``web`` with the container ``main``.
 
-    :cvar leaf_tls: what the leaf shows, and what may be spoken above it.
+    :cvar leaf_tls: TLS of the leaf.
     """
 
     leaf_tls: type[ServerTLS] = ServerTLS
@@ -73,22 +73,18 @@ class LeafServerCase(ServerCase):
     async def setUp(self) -> None:  # type: ignore[override]
         super().setUp()
         self.leaf_server = LeafServer()
-        tls = self.leaf_tls(
+        tls = self.leaf_tls_settings = self.leaf_tls(
             self.write("leaf.crt", SERVER.certificate_pem),
             self.write("leaf.key", SERVER.key_pem),
             clock=reactor,
         )
         self.leaf_port: Any = await server_endpoint(reactor, LISTEN, tls).listen(
-            self.leaf_factory()
+            server.Site(self.leaf_server)
         )
         self.addCleanup(self.leaf_port.stopListening)
         self.leaves.leaves[0].told = self.credentials("of-the-leaf")
         self.root_pod = put_pod(self.root, "web", "leaf-one", containers=["main", "two"])
         self.leaf_pod = put_leaf_pod(self.leaf, self.root_pod)
-
-    def leaf_factory(self) -> Any:
-        """Return the site that serves a leaf."""
-        return server.Site(self.leaf_server)
 
     def credentials(self, token: str) -> ClientConfig:
         return ClientConfig(

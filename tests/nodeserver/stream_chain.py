@@ -35,7 +35,6 @@ from twisted_exec.streaming.http.responses import Dispatcher, respond
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
 from twisted_exec.wire.upgrade import switching_protocols
 
@@ -148,15 +147,12 @@ class ChainTestCase(TestCase):
         self.everyone, self.records = Everyone(), AuditList()
         self.sessions = Sessions(Trail(self.records, HOP, reactor))
         access = NodeAccess(self.everyone, self.everyone)
-        shared = SharedDownloads(reactor)
-        self.addCleanup(shared.close)
         self.hop = Hop(
             access,
             self.roots,
             self.leaves,
             self.sessions,
             reactor,
-            shared,
             self.connect_seconds,
             requires_reason=self.requires_reason,
         )

@@ -5,12 +5,10 @@ consoles.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -73,17 +71,6 @@ async def end_keeper(keeper: Keeper) -> None:
     for name in await keeper.holdings():
         keeper.forget(name)
     await keeper.close()
-
-
-@contextlib.contextmanager
-def no_descriptors() -> Iterator[None]:
-    """A time at which no file can be opened."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class RuntimeCase(TestCase):

@@ -12,6 +12,7 @@ import sys
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
+from tests.descriptors import no_descriptors
 from tests.heard import hear_signals
 from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.processes import (
@@ -27,7 +28,7 @@ from twisted_exec.runtimes.processes import (
 from twisted_exec.runtimes.service import MARK
 from twisted_exec.runtimes.state import identity
 
-from .support import RuntimeCase, no_descriptors
+from .support import RuntimeCase
 
 
 def process_of(pid: int) -> Process:

@@ -1,63 +1,20 @@
-"""
-API servers as upstreams of proxied streams.
-
-Downloads from one server can share connections if they have the same client certificate and
-identity headers.
-"""
+"""API servers as upstreams of proxied streams."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser
-from twisted_exec.kube.kubeconfig.connection import (
-    EndpointMaker,
-    connection_stamp,
-    endpoint,
-    host_header,
-    identity_headers,
-)
+from twisted_exec.kube.kubeconfig.connection import endpoint, host_header, identity_headers
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.streaming.location import Location, Renewal
-from twisted_exec.streaming.text.shared_downloads import OFFERED, SharedDownloads
 from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel
-
-
-def sharing(shared: SharedDownloads) -> EndpointMaker:
-    """
-    Return a function like :func:`endpoint` whose connections can carry many downloads.
-
-    Without TLS, or through a proxy, each download has its own connection.
-    """
-
-    def connecting(
-        config: ClientConfig, reactor: Any, *, timeout_seconds: float
-    ) -> IStreamClientEndpoint:
-        if config.url.scheme != "https" or config.proxy_url:
-            return endpoint(config, reactor, timeout_seconds=timeout_seconds)
-        inner = endpoint(config, reactor, timeout_seconds=timeout_seconds, offered=OFFERED)
-        return shared.endpoint((connection_stamp(config), _who(config)), inner)
-
-    return connecting
-
-
-def _who(config: ClientConfig) -> bytes:
-    """Return a digest of the identity headers, because a cache key must not hold credentials."""
-    digest = hashlib.sha256()
-    for pair in identity_headers(config):
-        for part in pair:
-            # With the length of each part, so that different headers never make the same bytes.
-            digest.update(len(part).to_bytes(8, "big") + part)
-    return digest.digest()
-
 
 CONNECT_SECONDS = 3.0
 """Time limit of a connection, shorter than that of the hop before us."""
@@ -71,7 +28,6 @@ class Upstream:
     label: str
     reactor: Any
     connect_seconds: float = LONGEST_SECONDS
-    connecting: EndpointMaker = endpoint
 
     async def to(
         self,
@@ -100,10 +56,7 @@ class Upstream:
         whole = (config.url.path.rstrip("/") + path).encode("ascii")
         return Location(
             endpoints=[
-                (
-                    self.label,
-                    self.connecting(config, self.reactor, timeout_seconds=self.connect_seconds),
-                )
+                (self.label, endpoint(config, self.reactor, timeout_seconds=self.connect_seconds))
             ],
             path=whole + (b"?" + query if query else b""),
             host=host_header(config),

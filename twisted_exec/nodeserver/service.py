@@ -55,7 +55,6 @@ from twisted_exec.streaming.sessions.guard import (
 )
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
-from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki import Issued, request_server
@@ -328,7 +327,6 @@ class NodeServer(AsyncService):
             leaves,
             self.sessions,
             reactor,
-            SharedDownloads(reactor),
             requires_reason=settings.requires_reason,
             recordings=self._recordings,
         )
@@ -467,7 +465,6 @@ class NodeServer(AsyncService):
         self.site.drain()
         ending = Ending(SHUTTING_DOWN, STOPPING)
         await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
-        self.hop.shared.close()
         self._endings.stop()
         await self.guard.stopService()
         await self.permissions.stop()

@@ -1,13 +1,11 @@
 """
 1 000 followers of logs, through a node server to a leaf, TLS on both legs: what one holds in the
-node server while nothing is printed; of a leaf that speaks HTTP/2, as API servers do, and of one
-that does not.
+node server while nothing is printed, and the CPU time of its opening and of a line.
 
 Leaf, node server and readers are a process each.  Root and registry are in the node server's
 memory; all that a follower goes through is real.
 
-``python -m tests.benchmarks.leaf.logs h2|http1|node DIRECTORY [LEAF_PORT]`` prints its port; the
-first two are leaves.
+``python -m tests.benchmarks.leaf.logs leaf|node DIRECTORY [LEAF_PORT]`` prints its port.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import ssl
 import sys
 import time
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ FOLLOWERS = 1000
 _WARM = 50
 _NODE, _LINE = "leaf-one", b"one\n"
 _SILENT = "silent"
-_ASKED = b"/asked"
+_ASKED, _PRINT = b"/asked", b"/print"
 
 
 def make_certificates(directory: Path) -> None:
@@ -42,13 +41,18 @@ def make_certificates(directory: Path) -> None:
     client.write(str(directory / "client.crt"), str(directory / "client.key"))
 
 
-async def leaf(reactor: Any, directory: Path, h2: bool) -> int:
-    """An API server whose Pods print one line, or none yet; it says how many asked so far."""
+async def leaf(reactor: Any, directory: Path) -> int:
+    """
+    An API server whose Pods print one line, or none yet.
+
+    It says how many asked so far, and prints a line to all that follow.
+    """
     from twisted.web import resource, server
 
-    from tests.streaming.h2_server import H2TLS, ByALPN
     from twisted_exec.tls.endpoints import server_endpoint
     from twisted_exec.tls.server import ServerTLS
+
+    following: list[Any] = []
 
     class Log(resource.Resource):
         isLeaf = True
@@ -57,17 +61,21 @@ async def leaf(reactor: Any, directory: Path, h2: bool) -> int:
         def render_GET(self, request: Any) -> int | bytes:
             if request.path == _ASKED:
                 return b"%d" % self.asked
+            if request.path == _PRINT:
+                for each in following:
+                    each.write(_LINE)
+                return b""
             self.asked += 1
+            following.append(request)
+            request.setHeader(b"Content-Type", b"text/plain")
             if _SILENT.encode() not in request.path:
-                request.setHeader(b"Content-Type", b"text/plain")
                 request.write(_LINE)
             return server.NOT_DONE_YET
 
-    make = H2TLS if h2 else ServerTLS
-    tls = make(str(directory / "server.crt"), str(directory / "server.key"), clock=reactor)
+    tls = ServerTLS(str(directory / "server.crt"), str(directory / "server.key"), clock=reactor)
     listening: Any = await server_endpoint(
         reactor, "tcp:0:interface=127.0.0.1:backlog=1024", tls
-    ).listen(ByALPN(server.Site(Log())))
+    ).listen(server.Site(Log()))
     return int(listening.getHost().port)
 
 
@@ -135,37 +143,69 @@ def followed(
 
 def asked(context: ssl.SSLContext, leaf_port: int) -> int:
     """Return the number of log requests that the leaf has received."""
-    url = f"https://localhost:{leaf_port}{_ASKED.decode()}"
+    return int(answer_of(context, leaf_port, _ASKED))
+
+
+def answer_of(context: ssl.SSLContext, leaf_port: int, path: bytes) -> bytes:
+    url = f"https://localhost:{leaf_port}{path.decode()}"
     with urllib.request.urlopen(url, context=context, timeout=30) as answer:
-        return int(answer.read())
+        return bytes(answer.read())
 
 
-def measure(directory: Path, pod: str, leaf: str) -> float:
-    """Bytes that a follower holds in a node server of its own."""
+@dataclass(frozen=True)
+class Figures:
+    """
+    What a follower costs the node server.
+
+    :ivar held: bytes of resident memory.
+    :ivar opening: CPU seconds until it has its first line, or waits for it.
+    :ivar line: CPU seconds for a further line.
+    :ivar connections: how many the node server has to the leaf, for all followers.
+    """
+
+    held: float
+    opening: float
+    line: float
+    connections: int
+
+
+def measure(directory: Path, pod: str) -> Figures:
+    """Measure followers of a Pod in a node server of its own."""
     context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
     context.load_cert_chain(directory / "client.crt", directory / "client.key")
     program = (sys.executable, "-m", "tests.benchmarks.leaf.logs")
     with (
-        running(*program, leaf, str(directory)) as (_, leaf_port),
+        running(*program, "leaf", str(directory)) as (_, leaf_port),
         running(*program, "node", str(directory), str(leaf_port)) as (pid, port),
     ):
         # What the first ones allocate is not theirs.
         lines = followed(context, port, pod, leaf_port, _WARM)
-        before = procfs.resident_bytes(pid)
+        before, idle = procfs.resident_bytes(pid), procfs.exact_cpu_seconds(pid)
         lines += followed(context, port, pod, leaf_port, FOLLOWERS)
+        opened = procfs.exact_cpu_seconds(pid)
         held = (procfs.resident_bytes(pid) - before) / FOLLOWERS
+        opening = (opened - idle) / FOLLOWERS
+        connections = procfs.loopback_connections(pid) - len(lines)  # without those of the readers
+        answer_of(context, leaf_port, _PRINT)
+        for line in lines:
+            got = b""
+            while _LINE not in got:
+                got += line.recv(65536)
+        passing = (procfs.exact_cpu_seconds(pid) - opened) / len(lines)
         for line in lines:
             line.close()
-    return held
+    return Figures(held, opening, passing, connections)
 
 
 def main(directory: Path) -> None:
     make_certificates(directory)
     print(f"{FOLLOWERS} idle followers of logs, TLS on both legs:")
-    for leaf, spoken in (("h2", "HTTP/2"), ("http1", "HTTP/1.1")):
-        for pod, told in (("web", "have read a line"), (_SILENT, "wait for the first line")):
-            held = measure(directory, pod, leaf) / 1024
-            print(f"  {held:5.1f} KiB each of those that {told}, the leaf speaks {spoken}")
+    for pod, told in (("web", "have read a line"), (_SILENT, "wait for the first line")):
+        each = measure(directory, pod)
+        print(
+            f"  {each.held / 1024:5.1f} KiB each of those that {told}; CPU {each.opening * 1e3:.2f} ms"
+            f" to open, {each.line * 1e3:.2f} ms a line; {each.connections} connections to the leaf"
+        )
 
 
 def _serve() -> None:
@@ -176,7 +216,7 @@ def _serve() -> None:
     made = (
         node(reactor, Path(directory), *map(int, rest))
         if what == "node"
-        else leaf(reactor, Path(directory), what == "h2")
+        else leaf(reactor, Path(directory))
     )
     serving = Deferred.fromCoroutine(made)
     serving.addCallbacks(lambda port: print(port, flush=True), lambda why: why.printTraceback())

@@ -128,7 +128,7 @@ MODULES = [
 LIBRARIES = {"autobahn", "cbor2", "click", "h11", "hyperlink", "txaio"}
 """Libraries that a session needs: HTTP, WebSockets, what autobahn imports; and PyYAML, unless the kubeconfig is JSON."""
 
-HEAVY = {"decimal", "h2", "twisted.web.client", "twisted.web.http", "twisted.web.server"}
+HEAVY = {"decimal", "twisted.web.client", "twisted.web.http", "twisted.web.server"}
 
 SET_CLOCK = f"""
 import os, time

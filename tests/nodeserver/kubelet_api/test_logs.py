@@ -8,15 +8,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
+from OpenSSL import SSL
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web import server
 from twisted.web.http import Request, parse_qs
 
 from tests import procfs
-from tests.chain import PATIENCE_SECONDS, until
+from tests.chain import PATIENCE_SECONDS, reactor, until
+from tests.descriptors import no_descriptors
 from tests.nodeserver.chain import JANE
 from tests.nodeserver.leaf_server import LeafServerCase, status, text
 from tests.nodeserver.support import put_leaf_pod
@@ -24,13 +26,19 @@ from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, BadRequest, Invalid
 from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
 from twisted_exec.nodeserver.kubelet_api.streams import log_routes, options_of
-from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
+from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
-from twisted_exec.streaming.text import shared_downloads
+from twisted_exec.tls.server import ServerTLS
 
 LOG = "/containerLogs/default/web/main"
 FOLLOW = f"{LOG}?follow=true"
 WITHIN_SECONDS = 1.0
+
+
+def followed(path: str) -> str:
+    """Return the path with one more option."""
+    return f"{path}{'&' if '?' in path else '?'}follow=true"
 
 
 def query_of(query: str) -> str:
@@ -128,12 +136,17 @@ def patient_routes(hop: Hop) -> Iterable[Route]:
 
 
 class LogCase(LeafServerCase):
-    """With the route."""
+    """
+    With the route.
+
+    :cvar limits: settings of the node server.
+    """
+
+    limits: ClassVar[dict[str, Any]] = {}
 
     async def setUp(self) -> None:  # type: ignore[override]
         await super().setUp()
-        self.patch(shared_downloads, "READY_SECONDS", PATIENCE_SECONDS)
-        await self.start(patient_routes)
+        await self.start(patient_routes, **self.limits)
 
     def lose_leaf(self) -> None:
         """Cut what the leaf's first answer comes on."""
@@ -230,6 +243,25 @@ class PassedTests(LogCase):
         reader.download.resume()
         await until(lambda: reader.complete is not None)
         self.assertEqual((len(reader.got), reader.complete), (whole, True))
+
+
+class FollowedPassedTests(PassedTests):
+    """Requests for followed logs, and their answers."""
+
+    async def read(self, path: str) -> Reader:
+        return await super().read(path if "follow" in path else followed(path))
+
+    async def test_request(self) -> None:
+        """The leaf gets the same request, with one more option."""
+        await self.read(f"{LOG}?tail=5&timestamps=true&insecureSkipTLSVerifyBackend=true")
+        (request,) = self.leaf_server.asked
+        self.assertEqual(
+            request.uri,
+            b"/api/v1/namespaces/default/pods/web/log"
+            b"?container=main&follow=true&timestamps=true&tailLines=5",
+        )
+        self.assertEqual(request.getHeader("authorization"), "Bearer of-the-leaf")
+        self.assertEqual(request.getHeader("audit-id"), self.audit[0]["session"])
 
 
 class Flood:
@@ -384,6 +416,107 @@ class RefusedTests(LogCase):
         answer = await self.refused(FOLLOW)
         self.assertEqual(answer.code, 502)
         self.assertIn(b'leaf "one"', answer.body)
+
+
+class FollowedRefusedTests(RefusedTests):
+    """Refusals of followed logs."""
+
+    async def ask(self, path: str, **more: Any) -> UpgradeRefused:
+        return await super().ask(path if "follow" in path else followed(path), **more)
+
+
+class PrefersHTTP2(ServerTLS):
+    """
+    TLS of a server that chooses HTTP/2 where a client offers it, as kube-apiservers do.
+
+    :ivar offers: the protocols that each client has offered.
+    """
+
+    def __init__(self, *files: Any, **more: Any) -> None:
+        self.offers: list[list[bytes]] = []
+        super().__init__(*files, **more)
+
+    def _build(self, *contents: bytes) -> SSL.Context:
+        context = super()._build(*contents)
+        context.set_alpn_select_callback(self._select)
+        return context
+
+    def _select(self, connection: SSL.Connection, offered: list[bytes]) -> bytes:
+        self.offers.append(offered)
+        return b"h2" if b"h2" in offered else offered[0]
+
+
+class ConnectionTests(LogCase):
+    """Connections to a leaf that prefers HTTP/2."""
+
+    leaf_tls = PrefersHTTP2
+
+    async def test_http_1_1(self) -> None:
+        """Followed and other logs are requested over HTTP/1.1, the only protocol that is offered."""
+        await self.follow()
+        self.leaf_server.answer = lambda request: text(request) and b"all\n"
+        reader = await self.read(LOG)
+        await until(lambda: reader.complete)
+        self.assertEqual(self.leaf_tls_settings.offers, [[b"http/1.1"]] * 2)
+
+    async def test_own_connections(self) -> None:
+        """
+        Each follower has a connection of its own: no other request uses it, also after it was left,
+        and its end is that of no other follower.
+        """
+        readers = [await self.follow() for _ in range(3)]
+        self.leaf_server.answer = lambda request: text(request) and b"all\n"
+        reader = await self.read(LOG)
+        await until(lambda: reader.complete)
+        first, second, third, once = self.leaf_server.asked
+        readers[0].download.abort()
+        await until(lambda: first in self.leaf_server.left)
+        second.channel.transport.abortConnection()
+        await until(lambda: readers[1].complete is not None)
+        await self.read(LOG)
+        last = self.leaf_server.asked[-1]
+        ports = {each.getClientAddress().port for each in (first, second, third, once, last)}
+        self.assertEqual(len(ports), 5)
+        third.write(b"two\n")
+        await until(lambda: readers[2].got == b"one\ntwo\n")
+
+
+class LimitTests(LogCase):
+    """Followers beyond what the node server can carry."""
+
+    limits: ClassVar[dict[str, Any]] = {"sessions": SessionLimits(2, 2)}
+
+    async def test_sessions(self) -> None:
+        """
+        Beyond the limit of sessions a follower gets 429, with the limit, the option for another and
+        when to come again; the leaf gets no request.  A follower that leaves makes room.
+        """
+        readers = [await self.follow() for _ in range(2)]
+        answer = await self.refused(FOLLOW)
+        self.assertEqual(answer.code, 429)
+        self.assertEqual({n.lower(): v for n, v in answer.headers}[b"retry-after"], b"10")
+        self.assertIn(b"2 sessions are open here, the most allowed (--max-sessions)", answer.body)
+        self.assertEqual(len(self.leaf_server.asked), 2)
+        readers[0].download.abort()
+        await until(lambda: len(self.server.sessions) == 1)
+        await self.follow()
+
+    async def test_no_descriptors(self) -> None:
+        """
+        Without a descriptor for the leaf's connection a follower gets 503, with the leaf, the
+        limit to raise and when to come again.
+        """
+        connection = await connect(self.endpoint(), clock=reactor, timeout_seconds=PATIENCE_SECONDS)
+        self.addCleanup(connection.abort)
+        with no_descriptors(), self.assertRaises(UpgradeRefused) as caught:
+            await connection.ask(UpgradeRequest(b"GET", FOLLOW.encode(), b"node"))
+        answer = caught.exception
+        self.assertEqual(answer.code, 503)
+        self.assertEqual({n.lower(): v for n, v in answer.headers}[b"retry-after"], b"10")
+        for words in (b'leaf "one"', b"no file descriptor is free", b"LimitNOFILE="):
+            self.assertIn(words, answer.body)
+        self.assertEqual(self.end()["code"], 503)
+        await self.follow()
 
 
 class FollowTests(LogCase):

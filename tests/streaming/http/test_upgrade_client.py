@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +19,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tests.descriptors import no_descriptors
 from tests.streaming.http.test_upgrade_server import Taker
 from tests.streaming.places import KINDS, PlacesTestCase
 from twisted_exec.api.status import (
@@ -24,14 +27,17 @@ from twisted_exec.api.status import (
     BadGateway,
     BadRequest,
     GatewayTimeout,
+    ServiceUnavailable,
     TooManyRequests,
 )
 from twisted_exec.streaming.http.upgrade_client import (
     MAX_ERROR_BYTES,
+    RETRY_SECONDS,
     Upgraded,
     UpgradeRefused,
     UpgradeRequest,
     ask_first,
+    connect_first,
     upgrade,
 )
 
@@ -347,6 +353,29 @@ class ConnectTests(SynchronousTestCase):
             failure = self.failureResultOf(self.upgrading, BadGateway)
             self.assertEqual(failure.value.message, words)
 
+    def test_shortage(self) -> None:
+        """
+        What this program or its host lacks for a connection is a 503 with a remedy, and with the
+        time after which to come again.
+        """
+        for number, words in (
+            (errno.EMFILE, "no file descriptor is free: raise the limit (LimitNOFILE= of systemd"),
+            (errno.ENFILE, "no file descriptor of the host is free (fs.file-max)"),
+            (errno.EADDRNOTAVAIL, "no local port is free for it (net.ipv4.ip_local_port_range)"),
+        ):
+            self.setUp()
+            self.endpoint.connecting.errback(error.getConnectError((number, os.strerror(number))))
+            problem = self.failureResultOf(self.upgrading, ServiceUnavailable).value
+            self.assertIn(words, problem.message)
+            self.assertEqual(problem.retry_after_seconds, RETRY_SECONDS)
+
+    def test_shortage_in_resolver(self) -> None:
+        """A resolver without a descriptor finds no name: the message tells the cause."""
+        with no_descriptors():
+            self.endpoint.connecting.errback(error.DNSLookupError())
+        problem = self.failureResultOf(self.upgrading, ServiceUnavailable).value
+        self.assertIn("no file descriptor is free", problem.message)
+
     def test_endpoint_times_out(self) -> None:
         """An endpoint that gives up by itself is slow: 504."""
         self.endpoint.connecting.errback(error.TimeoutError())
@@ -415,6 +444,27 @@ class FirstTests(SynchronousTestCase):
         late = self.failureResultOf(self.asking, APIError).value
         message = "b:1: no answer to the upgrade request within 10 s"
         self.assertEqual((late.code, late.message), (504, message))
+
+
+class NoneTests(SynchronousTestCase):
+    """No endpoint that accepts."""
+
+    def problem(self, *problems: Exception) -> APIError:
+        places = [(f"{each}:1", OneConnection(connected=False)) for each in "ab"]
+        connecting = connect_first(places, clock=Clock(), timeout_seconds=5)
+        asked = defer.Deferred.fromCoroutine(connecting)
+        for (_, place), problem in zip(places, problems, strict=True):
+            place.connecting.errback(problem)
+        error: APIError = self.failureResultOf(asked, APIError).value
+        return error
+
+    def test_shortage(self) -> None:
+        """503 if this program cannot connect anywhere; otherwise 502, with the reason of each."""
+        refused, lacking = error.ConnectionRefusedError(), error.ConnectBindError(errno.EMFILE)
+        self.assertEqual(self.problem(refused, lacking).code, 502)
+        problem = self.problem(lacking, lacking)
+        self.assertEqual((problem.code, problem.retry_after_seconds), (503, RETRY_SECONDS))
+        self.assertIn("cannot connect to a:1: no file descriptor is free", problem.message)
 
 
 class Answering(Protocol):

@@ -106,7 +106,6 @@ SCRIPT = Path(__file__).with_name("renamed.py")
 OTHERS = [
     "asyncio",
     "attr",
-    "h2.connection",
     "hyperlink",
     "hypothesis.stateful",
     "prometheus_client",

@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import re
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -52,21 +52,11 @@ def host_header(config: ClientConfig) -> bytes:
     return config.url.netloc.encode("ascii")
 
 
-class EndpointMaker(Protocol):
-    """Type of functions like :func:`endpoint`."""
-
-    def __call__(
-        self, config: ClientConfig, reactor: Any, *, timeout_seconds: float
-    ) -> IStreamClientEndpoint:
-        """See :func:`endpoint`."""
-
-
 def endpoint(
     config: ClientConfig,
     reactor: Any,
     *,
     timeout_seconds: float = 10.0,
-    offered: Sequence[bytes] = (b"http/1.1",),
     check: Check | None = None,
     first_address: int = 0,
 ) -> IStreamClientEndpoint:
@@ -75,10 +65,8 @@ def endpoint(
 
     ``connect()`` fails with :class:`KubeConfigError`, :class:`~twisted_exec.kube.proxy.ProxyError`,
     or as :func:`twisted_exec.tls.endpoints.client_endpoint`.
-
-    :param offered: protocols for ALPN, the preferred first.
     """
-    return _ServerEndpoint(config, reactor, timeout_seconds, offered, check, first_address)
+    return _ServerEndpoint(config, reactor, timeout_seconds, check, first_address)
 
 
 @implementer(IStreamClientEndpoint)
@@ -87,7 +75,6 @@ class _ServerEndpoint:
     config: ClientConfig
     reactor: Any
     timeout_seconds: float
-    offered: Sequence[bytes]
     check: Check | None
     first_address: int
 
@@ -109,7 +96,7 @@ class _ServerEndpoint:
         host, port = host_and_port(config)
         own: ClientTLS | None = None
         if config.url.scheme == "https":
-            own = tls(config, self.offered, self.check)
+            own = tls(config, self.check)
         elif config.has_credentials and config.in_the_clear:
             raise KubeConfigError(f"{config.server}: credentials would travel in the clear")
         if not config.proxy_url:
@@ -162,9 +149,7 @@ def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
     return outcome
 
 
-def tls(
-    config: ClientConfig, offered: Sequence[bytes] = (b"http/1.1",), check: Check | None = None
-) -> ClientTLS:
+def tls(config: ClientConfig, check: Check | None = None) -> ClientTLS:
     """
     Return the TLS settings of ``config``, from its current PEM.
 
@@ -179,7 +164,6 @@ def tls(
             key_pem=config.key.read(),
             insecure_skip_verify=config.insecure_skip_tls_verify,
             check=check,
-            alpn=offered,
         )
     except TLSConfigError as error:
         file = f" in {config.ca.path}" if config.ca.path else ""

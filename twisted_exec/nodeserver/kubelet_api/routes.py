@@ -38,7 +38,7 @@ from twisted_exec.api.status import (
 from twisted_exec.auth.gate import GatedDispatcher, GatedEndpoint, GatedRoutes, Handler
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.kube.upstream import CONNECT_SECONDS, Upstream, sharing
+from twisted_exec.kube.upstream import CONNECT_SECONDS, Upstream
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafPod
 from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess, subresources_of, verb_of
 from twisted_exec.nodeserver.recordings import PodRecordings
@@ -49,7 +49,6 @@ from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.location import Location
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.text.shared_downloads import SharedDownloads
 from twisted_exec.wire.channel import Channel
 
 RESOURCE = "pods"
@@ -179,18 +178,13 @@ HOP = "nodeserver"
 
 @dataclass(frozen=True)
 class Hop:
-    """
-    The collaborators of routes and locators.
-
-    :param shared: connections that followed logs share.
-    """
+    """The collaborators of routes and locators."""
 
     access: NodeAccess
     root_pods: IRootPods
     leaves: ILeaves
     sessions: Sessions
     clock: Any
-    shared: SharedDownloads
     connect_seconds: float = CONNECT_SECONDS
     requires_reason: bool = False
     recordings: PodRecordings | None = None
@@ -294,14 +288,10 @@ async def to_leaf(
     subresource: str,
     query: bytes,
     streams: Collection[Channel] | None = None,
-    *,
-    shares: bool = False,
 ) -> Location:
     """Return the location of a subresource of a leaf's Pod, with our current credentials."""
     leaf = pod.leaf
     way = Upstream(leaf.config, f'leaf "{leaf.name}"', hop.clock)
-    if shares:
-        way = replace(way, connect_seconds=hop.connect_seconds, connecting=sharing(hop.shared))
     try:
         location = await way.to(
             path(pod.namespace, pod.name, subresource), query=query, streams=streams

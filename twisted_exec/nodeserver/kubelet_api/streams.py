@@ -195,7 +195,6 @@ class PodLogLocator:
     """
 
     hop: Hop
-    shares: bool = False
 
     @as_deferred
     async def locate(self, context: RequestContext) -> Location:
@@ -203,7 +202,7 @@ class PodLogLocator:
         options = options_of(context.request.args, target.pod).query()
         query = b"container=" + quote_plus(target.container).encode("ascii")
         query += b"&" + options if options else b""
-        return await to_leaf(self.hop, pod, "log", query, shares=self.shares)
+        return await to_leaf(self.hop, pod, "log", query)
 
 
 def log_routes(hop: Hop) -> list[Route]:
@@ -214,10 +213,9 @@ def log_routes(hop: Hop) -> list[Route]:
         "connect_seconds": hop.connect_seconds,
         "tells_loss": True,
     }
-    reading = Relay(PodLogLocator(hop), **about, answer_seconds=ANSWER_SECONDS)
-    following = Relay(
-        PodLogLocator(hop, shares=True), **about, answer_seconds=None, keeps_connections=False
-    )
+    locator = PodLogLocator(hop)
+    reading = Relay(locator, **about, answer_seconds=ANSWER_SECONDS)
+    following = Relay(locator, **about, answer_seconds=None, keeps_connections=False)
 
     async def answer(context: RequestContext) -> None:
         relay = following if follows(context.request.args) else reading

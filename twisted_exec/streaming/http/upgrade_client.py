@@ -7,7 +7,9 @@ every byte behind the head.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,6 +49,9 @@ from twisted_exec.wire.upgrade import MISDIRECTED, requested_upgrade
 MAX_HEAD_BYTES = 64 << 10
 MAX_ERROR_BYTES = 64 << 10
 """Limit for the body of a refusal; the rest is not read."""
+
+RETRY_SECONDS = 10
+"""When a client may try again after a shortage of descriptors or ports."""
 
 
 @dataclass(frozen=True)
@@ -348,6 +353,7 @@ async def connect(
     :param timeout_seconds: counted from the last sign of life of the hop.
     :raises BadGateway: the connection or the verification of the peer failed.
     :raises GatewayTimeout: no connection in time.
+    :raises ServiceUnavailable: this process has no free descriptor or port.
     """
     life = () if signs is None else (signs.life,)
     connecting: Deferred[Any] = endpoint.connect(factory)
@@ -360,6 +366,8 @@ async def connect(
     except CancelledError:
         raise
     except Exception as problem:  # endpoints fail with the exceptions of all their layers
+        if shortage := _shortage(problem):
+            raise ServiceUnavailable(shortage, retry_after_seconds=RETRY_SECONDS) from None
         raise BadGateway(connection_problem(problem)) from None
     # Other connections are made by the hop's kernel, also while the hop is stopped.
     if signs is not None and ISSLTransport.providedBy(connection.transport):
@@ -380,7 +388,8 @@ async def connect_first(
 
     :raises BadGateway: none accepts; with the reason for each.
     :raises GatewayTimeout: none accepts in time.
-    :raises ServiceUnavailable: there are no endpoints.
+    :raises ServiceUnavailable: there are no endpoints, or this process has no free descriptor or
+        port for any.
     """
     problems: list[tuple[str, APIError]] = []
     for label, endpoint in endpoints:
@@ -399,6 +408,9 @@ async def connect_first(
     reasons = "; ".join(f"{label}: {error.message}" for label, error in problems)
     if all(isinstance(error, GatewayTimeout) for _, error in problems):
         raise GatewayTimeout(f"cannot connect to {reasons}")
+    if all(isinstance(error, ServiceUnavailable) for _, error in problems):
+        message = f"cannot connect to {reasons}"
+        raise ServiceUnavailable(message, retry_after_seconds=RETRY_SECONDS)
     raise BadGateway(f"cannot connect to {reasons}")
 
 
@@ -550,8 +562,36 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
+_SHORTAGES = {
+    errno.EMFILE: "no file descriptor is free: raise the limit (LimitNOFILE= of systemd, ulimit -n)",
+    errno.ENFILE: "no file descriptor of the host is free (fs.file-max)",
+    errno.EADDRNOTAVAIL: "no local port is free for it (net.ipv4.ip_local_port_range)",
+}
+
+
+def _shortage(problem: BaseException) -> str:
+    """Return what this process or its host lacks for a connection, or an empty string."""
+    number: Any = None
+    if isinstance(problem, error.ConnectError):
+        number = problem.osError
+    elif isinstance(problem, error.DNSLookupError):
+        number = _descriptor_problem()  # without a descriptor the resolver finds no name
+    return _SHORTAGES.get(number, "")
+
+
+def _descriptor_problem() -> int | None:
+    """Return the ``errno`` with which this process can open no file now, or ``None``."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as problem:
+        return problem.errno
+    return None
+
+
 def connection_problem(problem: BaseException) -> str:
     """Return a few words for a lost connection, or one that was not made."""
+    if shortage := _shortage(problem):
+        return shortage
     for kind, words in _WORDS:
         if isinstance(problem, kind):
             return words

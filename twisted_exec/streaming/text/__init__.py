@@ -1,4 +1,3 @@
 """
-Texts (logs, screens, recordings): served, and relayed over one connection each or shared HTTP/2
-connections.
+Texts (logs, screens, recordings): served, and relayed over one connection each.
 """

@@ -4,8 +4,8 @@ Client for long-lived texts: a plain GET whose body is read at the receiver's pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import h11
 from twisted.internet.protocol import connectionDone
@@ -18,19 +18,6 @@ CONTENT_TYPE = b"text/plain"
 _FRAMING = HEADER.lower()
 
 
-class Delivering(Protocol):
-    """The source of a response: a connection, or a stream of one."""
-
-    def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
-        """See :meth:`Download.deliver`."""
-
-    def flow(self, flowing: bool) -> None:
-        """Pause or resume."""
-
-    def leave(self) -> None:
-        """See :meth:`Download.abort`."""
-
-
 class Download:
     """
     A response whose head has arrived; its body is paused.
@@ -41,7 +28,7 @@ class Download:
 
     is_waiting = False
 
-    def __init__(self, asking: Delivering, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def __init__(self, asking: _Downloading, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self._asking, self.headers = asking, headers
 
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
@@ -88,7 +75,9 @@ class _Downloading(Asking):
     def _is_wanted(self, response: h11.Response) -> bool:
         if self.any_type:
             return bool(response.status_code == 200)
-        return is_text(response.status_code, response.headers)
+        types = [value for name, value in response.headers if name == b"content-type"]
+        media = [value.partition(b";")[0].strip().lower() for value in types]
+        return response.status_code == 200 and media == [CONTENT_TYPE]
 
     def dataReceived(self, data: bytes) -> None:
         if self._over:
@@ -173,14 +162,3 @@ class _AnyFactory(AskingFactory):
 
 ANY_DOWNLOADS = _AnyFactory()
 """Checks no type: a kubelet guesses it from the first bytes of the text."""
-
-
-def is_text(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """
-    Return whether a response is 200, ``text/plain``.
-
-    :param headers: names in lower case.
-    """
-    types = [value for name, value in headers if name == b"content-type"]
-    media = [value.partition(b";")[0].strip().lower() for value in types]
-    return status == 200 and media == [CONTENT_TYPE]
