@@ -91,7 +91,7 @@ class OutageTests(OutageCase):
             self.assertEqual(self.said, [])
             self.clock.advance(0.01)
             self.assertEqual(self.said, [f"connection lost{hint}\nreconnecting"])
-            self.session.resumed(3.24, 0)
+            self.session.resumed(3.24, 0, 0)
             self.assertEqual(self.said[1:], ["reconnected after 3.2 s"])
             self.assertEqual(len(self.clock.getDelayedCalls()), timers)
 
@@ -109,7 +109,7 @@ class OutageTests(OutageCase):
         count = len(drawn)
         self.clock.advance(1)
         self.assertEqual(len(drawn), count)
-        self.session.resumed(4, 0)
+        self.session.resumed(4, 0, 0)
         self.clock.advance(9)
         self.assertEqual(len(drawn), count)
 
@@ -121,7 +121,7 @@ class OutageTests(OutageCase):
             self.session.outage(LOST)
             self.clock.advance(1)
             stream.missed_bytes = count
-            self.session.resumed(1, 0)
+            self.session.resumed(1, 0, 0)
             self.assertEqual(self.said[-1], f"reconnected after 1.0 s; {text}")
 
     def test_short(self) -> None:
@@ -131,18 +131,17 @@ class OutageTests(OutageCase):
         for _ in range(3):
             self.session.outage("connection lost")
             self.clock.advance(0.4)
-            self.session.resumed(0.4, 0)
+            self.session.resumed(0.4, 0, 0)
         self.clock.advance(1)
         self.assertEqual(self.said, [])
 
     def test_discarded(self) -> None:
         """Keys that were never sent are counted apart."""
         self.begin()
-        stream: Any = self.attach()
+        self.attach()
         for unsent, end in ((1, "1 key typed after that was"), (3, "3 keys typed after that were")):
-            stream.unsent_keys = unsent
             self.session.outage("connection lost")
-            self.session.resumed(0.1, 2 + unsent)
+            self.session.resumed(0.1, 2 + unsent, unsent)
             line = f"2 keys may not have reached the machine; {end} discarded"
             self.assertEqual(self.said[-1], f"reconnected after 0.1 s; {line}")
 
@@ -153,7 +152,7 @@ class OutageTests(OutageCase):
             self.attach()
             for seconds, keys in ((0.1, 1), (125.0, 17)):
                 self.session.outage("connection lost")
-                self.session.resumed(seconds, keys)
+                self.session.resumed(seconds, keys, 0)
             end = "may not have reached the machine"
             self.assertEqual(
                 self.said,
@@ -169,7 +168,7 @@ class OutageTests(OutageCase):
         stream = self.attach()
         self.session.outage("connection lost")
         self.session.typed(b"reb")
-        self.session.resumed(0.1, 3)
+        self.session.resumed(0.1, 3, 0)
         self.session.typed(b"~B")
         self.assertEqual(stream.told, [Break()])
 
@@ -188,7 +187,7 @@ class OutageTests(OutageCase):
         self.attach()
         self.session.outage("connection lost")
         self.clock.advance(5)
-        self.session.resumed(5, 0)
+        self.session.resumed(5, 0, 0)
         self.assertEqual(self.said, [])
 
     def test_messages_begin_lines(self) -> None:
@@ -249,7 +248,7 @@ class OutageTests(OutageCase):
         self.session.outage("connection lost")
         self.session.outage("connection lost")
         self.assertEqual((watched, stream.told), (["begin"], ["network changed"]))
-        self.session.resumed(1, 0)
+        self.session.resumed(1, 0, 0)
         self.assertEqual(watched, ["begin", "end"])
         self.session.outage("connection lost")
         self.session.failed("gone")
@@ -273,7 +272,7 @@ class ScriptOutageTests(OutageCase):
         self.session.outage("connection lost")
         self.clock.pump([60] * 60)
         self.assertEqual(stream.told, [])
-        self.session.resumed(3600, 0)
+        self.session.resumed(3600, 0, 0)
         self.clock.advance(1.9)
         self.assertEqual(stream.told, [])
         self.clock.advance(0.1)
@@ -287,7 +286,7 @@ class ScriptOutageTests(OutageCase):
         self.session.input_ended()
         self.clock.advance(100)
         self.assertEqual(stream.told, [])
-        self.session.resumed(100, 0)
+        self.session.resumed(100, 0, 0)
         self.clock.advance(2)
         self.assertEqual(stream.told, ["leave"])
 
@@ -298,7 +297,7 @@ class ScriptOutageTests(OutageCase):
         self.session.input_ended()
         self.session.outage("connection lost")
         self.clock.advance(SCRIPT_SECONDS * 2)
-        self.session.resumed(SCRIPT_SECONDS * 2, 0)
+        self.session.resumed(SCRIPT_SECONDS * 2, 0, 0)
         self.clock.advance(SCRIPT_SECONDS - 1)
         self.assertEqual(stream.told, ["end of input"])
         self.clock.advance(1)
@@ -334,7 +333,7 @@ class ScriptOutageTests(OutageCase):
         self.session.typed(b"reboot\n")
         self.session.input_ended()
         self.session.outage("connection lost")
-        self.session.resumed(2, 7)
+        self.session.resumed(2, 7, 0)
         self.assertEqual(stream.told, ["leave"])
         self.session.detached("left")
         self.sink.flush()
@@ -348,7 +347,7 @@ class ScriptOutageTests(OutageCase):
         self.begin(script=script)
         self.attach()
         self.session.outage("connection lost")
-        self.session.resumed(2, 1)
+        self.session.resumed(2, 1, 0)
         event = "failed: the connection was lost, and 1 key may not have reached the machine"
         self.assertEqual(script.events, ["outage", event])
 
@@ -532,7 +531,7 @@ class SilenceTests(OutageCase):
         self.session.outage("the server has not answered for 20 seconds")
         stream.overdue_seconds = 0.0
         self.clock.advance(1)
-        self.session.resumed(1, 0)
+        self.session.resumed(1, 0, 0)
         self.clock.advance(1)
         self.assertEqual(
             self.said[1:],

@@ -377,7 +377,7 @@ class MessageTests(PeopleCase):
         self.session.outage("gone")
         self.assertIn("not sent: the connection is lost", self.type(b"~M", b"hello\r"))
         self.assertEqual(self.messages(stream), [])
-        self.session.resumed(1, 0)
+        self.session.resumed(1, 0, 0)
         self.type(b"~M", b"hello\r")
         self.said.clear()
         self.clock.advance(5)

@@ -18,7 +18,6 @@ from twisted_exec.streaming.interfaces import COMPLETED, RESUMED, Break, Ending,
 from twisted_exec.streaming.remotecommand.client import LOST, connect
 from twisted_exec.streaming.remotecommand.first_user import FirstUser
 from twisted_exec.streaming.remotecommand.input_log import LIMIT_PIECES, WINDOW_PIECES
-from twisted_exec.streaming.remotecommand.resuming_client import Messages
 from twisted_exec.testing.console import RecordingProducer, RecordingUser
 from twisted_exec.testing.network import MemoryNetwork
 from twisted_exec.testing.resumable_console import ResumableConsole
@@ -366,7 +365,7 @@ class OutageTests(ResumingCase):
         assert self.client.position is not None
         self.server.live[0].mark(At(self.client.position))
         self.end.pump()
-        self.assertEqual((self.user.returns[0][1], self.client.unsent_keys), (4, 1))
+        self.assertEqual((self.user.returns[0][1], self.user.unsent), (4, 1))
         self.client.write(b"e")
         self.end.wait(1)
         self.assertEqual(self.line, [b"abce"])
@@ -392,7 +391,7 @@ class OutageTests(ResumingCase):
             self.end.wait(2)
             ((_, uncertain),) = self.user.returns
             dropped = (0, 0) if is_settled else (7, 4)
-            self.assertEqual((uncertain, self.client.unsent_keys), dropped)
+            self.assertEqual((uncertain, self.user.unsent), dropped)
             self.client.write(b"h")
             self.end.wait(1)
             typed = b"defgh" if is_settled else b"h"
@@ -628,16 +627,11 @@ class EndTests(ResumingCase):
 
     def test_user_without_notices(self) -> None:
         """A user that has no place for notices gets them in the output, but no messages of other users."""
-        output: list[bytes] = []
-
-        class Plain:
-            def data_received(self, data: bytes) -> None:
-                output.append(data)
-
-        messages = Messages(Plain())  # type: ignore[arg-type]  # only what is called here
-        messages.notice(Notice("one"))
-        messages.notice(Notice('message from bob: "two"', NoticeKind.SAID))
-        self.assertEqual(output, [Notice("one").output])
+        self.end = self.make(RecordingUser())
+        self.server.notice("one")
+        self.server.notice(Notice('message from bob: "two"', NoticeKind.SAID))
+        self.end.pump()
+        self.assertEqual(self.user.received, Notice("one").output)
 
     def test_leave_in_callbacks(self) -> None:
         """The user may leave from any callback."""
@@ -649,8 +643,8 @@ class EndTests(ResumingCase):
                 super().outage(reason)
                 self.leave_at("outage")
 
-            def resumed(self, seconds: float, uncertain: int) -> None:
-                super().resumed(seconds, uncertain)
+            def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
+                super().resumed(seconds, uncertain, unsent)
                 self.leave_at("resumed")
 
             def data_received(self, data: bytes) -> None:
@@ -821,7 +815,7 @@ class VectorTests(SynchronousTestCase):
                 sent.append(item.decode())
         items = self.user.items
         lost = [uncertain for _, uncertain in self.user.returns if uncertain]
-        unsent = self.client.unsent_keys
+        unsent = self.user.unsent
         happened = {
             "sent": sent,
             "output": b"".join(each for each in items if isinstance(each, bytes)).decode(),

@@ -33,7 +33,7 @@ from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.console.floor import NOBODY, understood
 from twisted_exec.kube.console import RecordingNews
-from twisted_exec.streaming.remotecommand.stream import ConsoleStream
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import (
     MESSAGE_CHARACTERS,
     SHUTTING_DOWN,
@@ -133,7 +133,7 @@ class Outcome:
     next: NextSession | None = None
 
 
-class ConsoleSession:
+class ConsoleSession(ConsoleUser):
     """
     Joins the user's input and output to the stream.
 
@@ -431,19 +431,13 @@ class ConsoleSession:
         if self._stream is not None:
             self._outage.watch(self._watch_network, self._stream.network_changed)
 
-    def resumed(self, seconds: float, uncertain: int) -> None:
-        """
-        Handle the new connection.
-
-        :param uncertain: number of dropped keys that the machine may have received, and of those that
-            were not sent.
-        """
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
+        """Handle the new connection."""
         outage, self._outage = self._outage, None
         if outage is not None:
             outage.stop()
         if self._outcome is not None:
             return
-        unsent = self._facts.unsent_keys
         keys = dropped_keys(uncertain, unsent) if uncertain else ""
         if keys and not self._interactive:
             line = f"the connection was lost, and {keys}"

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Protocol
-from typing import Protocol as Typing
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
@@ -26,9 +25,9 @@ from twisted_exec.streaming.interfaces import RESUMED, Break, Ending, Role, Term
 from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient, Reopen
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
-from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.control_messages import Message, dropped_keys, encode_gap
+from twisted_exec.wire.control_messages import Message, dropped_keys
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.resume import (
     MARKS,
@@ -37,8 +36,6 @@ from twisted_exec.wire.resume import (
     Attendance,
     EchoTime,
     Mark,
-    Notice,
-    NoticeKind,
     Position,
     Resumable,
     Resume,
@@ -86,16 +83,16 @@ class ResumingClient(ConsoleStream):
         self._reconnecting = Reconnecting(
             self._resume, self._refused, clock, limit_seconds=limit_seconds, jitter=jitter
         )
-        self._messages = Messages(user)
         self._state = _State.OPEN
         self._connection = SessionConnection(self)
         self._keys: list[tuple[Resumable, str]] = []  # of the newest and the previous connection
         self._position: Position | None = None
         self._uncertain: int | None = None  # while the user does not know that the session goes on
+        self._unsent = 0  # of those
         self._attendance: Attendance | None = None
         self._attendance_at = 0.0
         self._echo_seconds: float | None = None
-        self.resumes = self.missed_bytes = self.unsent_keys = self.live_from = 0
+        self.resumes = self.missed_bytes = self.live_from = 0
         self._input = InputLog()
         self._input_ended = False
         self._size: TerminalSize | None = None
@@ -276,11 +273,11 @@ class ResumingClient(ConsoleStream):
                 self._place(connection, mark)
             elif isinstance(mark, Attendance):
                 self._attendance, self._attendance_at = mark, self._clock.seconds()
-                self._messages.attendance_changed(mark)
+                self._user.attendance_changed(mark)
             elif isinstance(mark, EchoTime):
                 self._echo_seconds = mark.microseconds / 1_000_000
             elif self._state is _State.OPEN:
-                self._messages.notice(mark)
+                self._user.notice(mark)
         except RemoteProtocolError as problem:
             self._broken(connection, str(problem))
 
@@ -308,7 +305,7 @@ class ResumingClient(ConsoleStream):
             connection.client = None
             self._state, self._lost_at = _State.LOST, self._clock.seconds()
             self._blocked, self._echo_seconds = False, None
-            self._messages.outage(reason)
+            self._user.outage(reason)
             if self._state is _State.LOST:  # the user may have left
                 self._reconnecting.start()
 
@@ -382,7 +379,7 @@ class ResumingClient(ConsoleStream):
             self.missed_bytes = max(0, (mark.end or 0) - position.offset)
             self._tell_resumed()
         if self._state is _State.OPEN and before != position:
-            self._messages.placed(mark)
+            self._user.placed(mark)
         if before is None or before == position:
             return
         if before.epoch != position.epoch:
@@ -392,7 +389,7 @@ class ResumingClient(ConsoleStream):
         else:
             raise RemoteProtocolError("the output goes back to an earlier position")
         if self._state is _State.OPEN:
-            self._messages.skipped(missing)
+            self._user.skipped(missing)
 
     # Outages
 
@@ -437,9 +434,9 @@ class ResumingClient(ConsoleStream):
         if self._size is not None:
             stream.resize(self._size)
         if self._uncertain is None:
-            self._uncertain = self.unsent_keys = 0
+            self._uncertain = self._unsent = 0
         self._uncertain += sent + unsent
-        self.unsent_keys += unsent
+        self._unsent += unsent
         self.missed_bytes = 0
         self._send()
         self._pace()
@@ -456,9 +453,9 @@ class ResumingClient(ConsoleStream):
         if uncertain:
             sent, unsent = self._input.drop()
             uncertain += sent + unsent
-            self.unsent_keys += unsent
+            self._unsent += unsent
         seconds = self._clock.seconds() - self._lost_at
-        self._messages.resumed(seconds, uncertain, self.unsent_keys)
+        self._user.resumed(seconds, uncertain, self._unsent)
         self._send()
         self._pace()
 
@@ -514,7 +511,7 @@ class ResumableSession(Protocol):
         """The connection is lost, or closed by the server."""
 
 
-class SessionConnection:
+class SessionConnection(MarkUser):
     """
     The user of one connection of a session.
 
@@ -566,80 +563,3 @@ class SessionConnection:
     @property
     def _counts(self) -> bool:
         return self.stream is not None and self.stream.resumable is not None
-
-
-class ResumableUser(ConsoleUser, Typing):
-    """
-    Further, optional callbacks of a user.
-
-    A user without ``notice`` and ``skipped`` gets these messages in the output, but none of other
-    users of the console.
-    """
-
-    @property
-    def is_observer(self) -> bool:
-        """True if a resumed session is to have an observer: a new process of the runtime does not know."""
-
-    def outage(self, reason: str) -> None:
-        """The connection is lost; :meth:`resumed` or ``detached`` follows."""
-
-    def resumed(self, seconds: float, uncertain: int) -> None:
-        """
-        The session goes on.
-
-        :param uncertain: number of dropped keys and requests: ``unsent_keys`` of the stream were
-            never sent, and the machine may have received some of the others.
-        :param seconds: since :meth:`outage`.
-        """
-
-    def notice(self, notice: Notice) -> None:
-        """A message for people, and for programs what it is about."""
-
-    def skipped(self, count: int | None) -> None:
-        """Output is missing here: its bytes, or ``None`` if unknown."""
-
-    def placed(self, mark: At) -> None:
-        """The position of the next output; called before :meth:`skipped`."""
-
-    def attendance_changed(self, attendance: Attendance) -> None:
-        """The sessions at the console have changed, or may have."""
-
-
-class Messages:
-    """
-    Calls the optional callbacks that a user has, and writes messages without one into its output.
-    """
-
-    def __init__(self, user: ConsoleUser) -> None:
-        self._user: Any = user
-
-    def outage(self, reason: str) -> None:
-        if tell := getattr(self._user, "outage", None):
-            tell(reason)
-
-    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
-        """Tell the user; ``unsent`` of the dropped keys and requests were never sent."""
-        if tell := getattr(self._user, "resumed", None):
-            tell(seconds, uncertain)
-        elif uncertain:
-            self.notice(Notice(f"the connection was lost: {dropped_keys(uncertain, unsent)}"))
-
-    def notice(self, notice: Notice) -> None:
-        if tell := getattr(self._user, "notice", None):
-            tell(notice)
-        elif notice.kind is not NoticeKind.SAID:  # in the output it could be the machine's
-            self._user.data_received(notice.output)
-
-    def placed(self, mark: At) -> None:
-        if tell := getattr(self._user, "placed", None):
-            tell(mark)
-
-    def attendance_changed(self, attendance: Attendance) -> None:
-        if tell := getattr(self._user, "attendance_changed", None):
-            tell(attendance)
-
-    def skipped(self, count: int | None) -> None:
-        if tell := getattr(self._user, "skipped", None):
-            tell(count)
-        else:
-            self._user.data_received(encode_gap(count))
