@@ -370,6 +370,15 @@ class OutageTests(ResumingCase):
         self.end.wait(1)
         self.assertEqual(self.line, [b"abce"])
 
+    def test_leave_before_told(self) -> None:
+        """A user who leaves meanwhile learns of lost keys first, and does not wait for the position."""
+        self.begin_restarted()
+        self.client.write(b"d")
+        self.client.leave()
+        self.assertEqual((self.user.returns[0][1], self.user.unsent), (4, 1))
+        self.end.wait(1)
+        self.assertEqual((self.line, len(self.user.detached_with)), ([b"abc"], 1))
+
     def test_typed_while_away(self) -> None:
         """
         Keys that a user types behind uncertain ones, while the server restarts, are dropped, and
