@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.status`, in a session whose connection is lost.
+Tests for :mod:`twisted_exec.cli.console.outage`, in a session.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from tests.cli.console.test_outage import OutageCase, ResumableStream
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError, Forbidden, ServiceUnavailable, from_code
+from twisted_exec.cli.console.conversation import NO_MARKS, NO_MESSAGES
 from twisted_exec.cli.console.menu import MachineAccess
 from twisted_exec.cli.console.people import (
     ATTEMPTS,
@@ -25,7 +26,7 @@ from twisted_exec.cli.console.people import (
     names_of,
     people_at,
 )
-from twisted_exec.cli.console.session import NO_MARKS, NO_MESSAGES, NOT_LISTED, NOTHING_TO_ASK
+from twisted_exec.cli.console.session import NOT_LISTED, NOTHING_TO_ASK
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import Message
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
