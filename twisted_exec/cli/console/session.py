@@ -18,8 +18,9 @@ from __future__ import annotations
 import random
 import signal
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +125,34 @@ class Outcome:
     next: NextSession | None = None
 
 
+class Life(Enum):
+    """Where a session is in its life; :data:`TRANSITIONS` has the order."""
+
+    NEW = "new"
+    """It has no input and output yet."""
+    CONNECTING = "connecting"
+    """It has no stream yet."""
+    CARRIED = "carried"
+    """Its stream is up."""
+    WAITING = "waiting"
+    """The connection is lost, and the stream makes another."""
+    ENDING = "ending"
+    """Its outcome is known; the last output is written, and the stream ends."""
+    OVER = "over"
+    """:attr:`ConsoleSession.finished` has fired."""
+
+
+TRANSITIONS: Mapping[Life, frozenset[Life]] = {
+    Life.NEW: frozenset({Life.CONNECTING, Life.ENDING}),
+    Life.CONNECTING: frozenset({Life.CARRIED, Life.ENDING}),
+    Life.CARRIED: frozenset({Life.WAITING, Life.ENDING}),
+    Life.WAITING: frozenset({Life.CARRIED, Life.ENDING}),
+    Life.ENDING: frozenset({Life.OVER}),
+    Life.OVER: frozenset(),
+}
+"""What may follow each phase of a session's life."""
+
+
 class ConsoleSession(ConsoleUser):
     """
     Joins the user's input and output to the stream.
@@ -139,6 +168,7 @@ class ConsoleSession(ConsoleUser):
     :param tell_recorded: gets messages about recordings, instead of the terminal.
     :param watch_network: calls its argument after each change of the network; returns a function
         that stops this.
+    :ivar life: where the session is in its life.
     :ivar step: returns the step that the connection is at.
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
         user decided to go.
@@ -162,6 +192,7 @@ class ConsoleSession(ConsoleUser):
         tell_recorded: Callable[[str], None] | None = None,
         watch_network: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
     ) -> None:
+        self.life = Life.NEW
         self.problem = ""
         self.step: Callable[[], str] = lambda: ""
         self.finished: Deferred[Outcome] = Deferred()
@@ -191,7 +222,7 @@ class ConsoleSession(ConsoleUser):
         self._attached_at = 0.0
         self._outage: Outage | None = None  # the present one
         self._silence: Silence | None = None  # looks whether the server answers
-        self._outcome: Outcome | None = None
+        self._outcome = Outcome()  # from the phase ``ENDING`` on
         self._recordings = RecordingNews()
         self._act = act if interactive and terminal.draw is not None else None
         self._scrollback: Scrollback | None = None
@@ -202,9 +233,13 @@ class ConsoleSession(ConsoleUser):
         self._looking: Deferred[None] | None = None  # for the names in the status
         self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
 
+    def _become(self, life: Life) -> None:
+        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
+        self.life = life
+
     @property
     def _is_live(self) -> bool:
-        return self._outcome is None
+        return self.life is not Life.ENDING and self.life is not Life.OVER
 
     def start(self, source: Source, sink: Sink, *, timeout_seconds: float | None = None) -> None:
         """
@@ -212,6 +247,7 @@ class ConsoleSession(ConsoleUser):
 
         :param timeout_seconds: of the whole session, including connecting and lost connections.
         """
+        self._become(Life.CONNECTING)
         self._input = TypeAhead(source, reads_on=self._interactive)
         if self._escapes is not None:
             self._escapes.begin_line()
@@ -281,9 +317,11 @@ class ConsoleSession(ConsoleUser):
 
         :param greets: greet the user now; otherwise :meth:`greet` does it later.
         """
-        if self._outcome is not None or self._input is None:
+        if self.life is not Life.CONNECTING:
             stream.abort()
             return
+        assert self._input is not None
+        self._become(Life.CARRIED)
         self._stream, self._connecting = stream, None
         self._attached_at = self._clock.seconds()
         self._terminal.attached()
@@ -397,11 +435,12 @@ class ConsoleSession(ConsoleUser):
 
     def outage(self, reason: str) -> None:
         """Handle the loss of the connection; the stream keeps the input, and reconnects."""
-        if self._outcome is not None or self._outage is not None:
+        if self.life is not Life.CARRIED:
             return
         # Imported here, because the program starts faster without it.
         from twisted_exec.cli.console.outage import Outage
 
+        self._become(Life.WAITING)
         self._timers.pause()
         if self._silence is not None:
             self._silence.lost()
@@ -418,7 +457,7 @@ class ConsoleSession(ConsoleUser):
 
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
         """Handle the new connection."""
-        if self._outcome is not None:
+        if self.life is not Life.WAITING:
             return
         keys = dropped_keys(uncertain, unsent) if uncertain else ""
         if keys and not self._interactive:
@@ -427,6 +466,7 @@ class ConsoleSession(ConsoleUser):
                 self._script.failed(line)
             self._end(Outcome(1, line))
             return
+        self._become(Life.CARRIED)
         outage = self._end_outage()
         self._timers.resume()
         if self._script is not None:
@@ -504,7 +544,7 @@ class ConsoleSession(ConsoleUser):
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
             ends = self._interactive and self._discarded_since is None and _INTERRUPT in typed
-            if ends and self._stream is None:
+            if ends and self.life is Life.CONNECTING:
                 self.interrupted(signal.SIGINT)  # there is no machine yet to receive Ctrl-C
             else:
                 self._send(typed)
@@ -547,7 +587,7 @@ class ConsoleSession(ConsoleUser):
         self._display.tell(f"The console of {self._terminal.place()} goes on.")
 
     def _tell_sent(self, line: str) -> None:
-        if not self.is_observer and self._stream is not None and self._outage is None:
+        if not self.is_observer and self.life is Life.CARRIED:
             self._display.tell(line)
 
     def _tell_about(self, lines: list[str]) -> None:
@@ -630,7 +670,7 @@ class ConsoleSession(ConsoleUser):
 
     def _say(self, line: str) -> bool:
         """Send a message to the other users; return whether the connection is up."""
-        if self._stream is None or self._outage is not None:
+        if self.life is not Life.CARRIED or self._stream is None:
             return False
         self._timers.after("receipt", RECEIPT_SECONDS, self._has_no_receipt, steady=True)
         self._stream.say(Message(line))
@@ -672,7 +712,7 @@ class ConsoleSession(ConsoleUser):
     def _tell_status(self) -> None:
         """Show the status, with the names of the viewers if the server lists them soon."""
         attendance = self._facts.attendance
-        if self._people is None or attendance is None or self._outage is not None:
+        if self._people is None or attendance is None or self.life is not Life.CARRIED:
             self._tell_about(self._status())
             return
         # Imported here, because the program starts faster without it.
@@ -741,7 +781,7 @@ class ConsoleSession(ConsoleUser):
             outcome = Outcome(1, f"cannot write output: {error.strerror}")
             if self._script is not None:
                 self._script.failed(outcome.line)
-            if self._outcome is not None and not (self._outcome.line or self._outcome.signal):
+            if self.life is Life.ENDING and not (self._outcome.line or self._outcome.signal):
                 self._outcome = outcome  # it was the last output
         self._end(outcome)
         self._finish_if_done()
@@ -790,9 +830,9 @@ class ConsoleSession(ConsoleUser):
     def _hindrance(self) -> str:
         """Return why the machine sends nothing, if that is known; or an empty string."""
         # Without seconds, because a fleet prints equal messages once.
-        if self._outage is not None:
+        if self.life is Life.WAITING:
             return "the connection is lost"
-        if self._stream is None:
+        if self.life is not Life.CARRIED:
             return self.problem or self.step()
         is_silent = (self._facts.overdue_seconds or 0.0) >= 1
         return "the server does not answer" * is_silent
@@ -805,6 +845,7 @@ class ConsoleSession(ConsoleUser):
         """
         if not self._is_live:
             return
+        self._become(Life.ENDING)
         self._outcome = outcome
         self._end_outage()
         if self._conversation is not None:
@@ -830,10 +871,13 @@ class ConsoleSession(ConsoleUser):
 
     def _finish_if_done(self) -> None:
         is_gone = self._stream is None and self._connecting is None
-        if self._outcome is not None and is_gone and self._display.sink is None:
+        if self.life is Life.ENDING and is_gone and self._display.sink is None:
             self._finish(self._outcome)
 
     def _finish(self, outcome: Outcome) -> None:
+        if self.life is Life.OVER:
+            return
+        self._become(Life.OVER)
         self._timers.cancel_all()
         stream, self._stream = self._stream, None
         if stream is not None:
@@ -841,8 +885,7 @@ class ConsoleSession(ConsoleUser):
         attempt, self._connecting = self._connecting, None
         if attempt is not None:
             attempt.cancel()  # once more: it does not wait any longer
-        if not self.finished.called:
-            self.finished.callback(outcome)
+        self.finished.callback(outcome)
 
 
 def _told(ending: Ending) -> str:
