@@ -13,7 +13,8 @@ from twisted.internet.defer import Deferred
 from tests.cli.console.test_session import FakeStream, SessionCase
 from tests.streaming.remotecommand.test_pings import Carrier
 from twisted_exec.cli.console.escape import parse_escape
-from twisted_exec.cli.console.session import SCRIPT_SECONDS, TIMED_OUT, Outcome
+from twisted_exec.cli.console.session import TIMED_OUT, Outcome
+from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
 from twisted_exec.streaming.remotecommand.client import LOST, SILENCE_SECONDS, Pings
 from twisted_exec.wire.control_messages import Break, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, Position, RoundTrip

@@ -24,13 +24,12 @@ from twisted_exec.cli.console.session import (
     NEVER_QUIET,
     NO_BREAK,
     NOTHING_TO_ASK,
-    SCRIPT_SECONDS,
     TIMED_OUT,
     WHICH_KEY,
     ConsoleSession,
     Outcome,
 )
-from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
+from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS, TYPE_AHEAD_BYTES
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import HINT, LINE_AGAIN, WAITS, Floor, notice
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream

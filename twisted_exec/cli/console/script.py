@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Protocol
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.patterns import Search
-from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome, Timers
+from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
+from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import RoleNotices
 from twisted_exec.wire.control_messages import is_gap

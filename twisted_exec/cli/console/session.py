@@ -1,12 +1,6 @@
 """
 One console session at the user's end: keys to the machine, output to the user.
 
-**End of input.** With ``linger_seconds`` the session leaves after that time without output.
-Otherwise it sends a half-close, and *the machine's side* ends the session when the output stops or
-the process exits.  Without half-close (v4) this side leaves after :data:`QUIET_SECONDS`.  A machine
-may never be quiet, so without ``--timeout`` a script's session ends :data:`SCRIPT_SECONDS` and the
-linger time after the end of input.
-
 **Lost connections.** A stream that can resume reports a loss with :meth:`ConsoleSession.outage`,
 and keeps what is typed meanwhile.  A loss neither ends a script nor counts as silence of the
 machine.  If the last input may not have reached the machine, a user at a terminal reads how many
@@ -25,13 +19,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.status import APIError
 from twisted_exec.cli.console.display import NO_TERMINAL, Display, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
-from twisted_exec.cli.console.type_ahead import TypeAhead
+from twisted_exec.cli.console.timers import Timers
+from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS, EndOfInput, TypeAhead
 from twisted_exec.cli.messages import duration, one_line
 from twisted_exec.console.floor import NOBODY, understood
 from twisted_exec.kube.console import RecordingNews
@@ -58,10 +53,6 @@ if TYPE_CHECKING:
     from twisted_exec.wire.resume import Attendance, Notice
 
     Act = Callable[[EscapeCommand, Dialog, Scrollback], Coroutine[Any, Any, NextSession | None]]
-
-QUIET_SECONDS = 1.0
-SCRIPT_SECONDS = 60.0
-"""Time for a machine to become quiet after the end of input; ``--timeout`` replaces this limit."""
 
 TIMED_OUT_CODE = 124
 """The exit code of ``timeout(1)``."""
@@ -203,7 +194,6 @@ class ConsoleSession(ConsoleUser):
         self._read_only, self._takes_over = read_only, False
         self._discarded_since: float | None = None  # Ctrl-C, too
         self._is_discarded = False  # the machine's side says so
-        self._linger_seconds, self._is_limited = linger_seconds, limited
         self._script, self._watch_network = script, watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
         self._timers = Timers(clock)
@@ -211,13 +201,20 @@ class ConsoleSession(ConsoleUser):
             script=script,
             terminal=terminal,
             quiet=quiet,
-            wrote=lambda: self._timers.restart("quiet"),
+            wrote=lambda: self._end_of_input.put_off(),
             last_line=self._last_line,
             when_quiet=lambda call: self._timers.after("drawn", _DRAWN_SECONDS, call, steady=True),
         )
         self._stream: ConsoleStream | None = None
         self._input: TypeAhead | None = None
-        self._input_over = False
+        self._end_of_input = EndOfInput(
+            self._timers,
+            linger_seconds,
+            limited=limited,
+            is_held_up=self._is_held_up,
+            quiet=self._fell_quiet,
+            late=lambda: self.timed_out(NEVER_QUIET),
+        )
         self._connecting: Deferred[Any] | None = None
         self._attached_at = 0.0
         self._outage: Outage | None = None  # the present one
@@ -489,7 +486,9 @@ class ConsoleSession(ConsoleUser):
         return self._escapes.how_to_leave if self._escapes is not None else ""
 
     def ended(self, ending: Ending) -> None:
-        line = "" if self._input_over and ending.ok else f"session ended: {_told(ending)}"
+        line = (
+            "" if self._end_of_input.has_come and ending.ok else f"session ended: {_told(ending)}"
+        )
         following = None
         if ending.reason == SHUTTING_DOWN:
             following = self._terminal.again(_told(ending))
@@ -749,21 +748,10 @@ class ConsoleSession(ConsoleUser):
         )
 
     def input_ended(self) -> None:
-        self._input_over = True
         if self._interactive:
             self._end(Outcome(1))  # the terminal's window was closed
-            return
-        if "timeout" not in self._timers and self._is_limited:
-            seconds = SCRIPT_SECONDS + (self._linger_seconds or 0)
-            self._timers.after("limit", seconds, lambda: self.timed_out(NEVER_QUIET))
-        if (
-            self._linger_seconds is None
-            and self._stream is not None
-            and self._stream.can_half_close
-        ):
-            self._stream.end_input()
         else:
-            self._await_quiet()
+            self._end_of_input.begin(self._facts)
 
     def window_changed(self) -> None:
         self._display.resized()
@@ -803,15 +791,12 @@ class ConsoleSession(ConsoleUser):
 
     # The end.
 
-    def _await_quiet(self) -> None:
-        seconds = QUIET_SECONDS if self._linger_seconds is None else self._linger_seconds
-        self._timers.after("quiet", seconds, self._fell_quiet)
+    def _is_held_up(self) -> bool:
+        """Whether the machine may be silent only because this side takes or sends nothing."""
+        return self._display.is_paused or (self._input is not None and self._input.is_stuck)
 
     def _fell_quiet(self) -> None:
-        is_stuck = self._input is not None and self._input.is_stuck
-        if is_stuck or self._display.is_paused:  # the silence may be due to our own pause
-            self._await_quiet()
-        elif why := self._display.notices.not_sent:
+        if why := self._display.notices.not_sent:
             self._end(Outcome(1, f"{NOT_SENT}: {why}"))
         elif why := self._display.notices.interruption:
             self._end(Outcome(1, f"the machine ended: {why}"))
@@ -896,78 +881,6 @@ def _exit_code(ending: Ending) -> int:
     if ending.exit_code is not None:
         return ending.exit_code
     return 0 if ending.ok else 1
-
-
-@dataclass
-class _Timer:
-    seconds: float
-    call: Callable[[], None]
-    is_steady: bool
-    pending: IDelayedCall | None = None
-
-
-class Timers:
-    """
-    Timers with names.
-
-    While the connection is lost, most of what they wait for cannot happen.  So :meth:`pause` stops
-    all but the steady ones, and :meth:`resume` starts them anew with their full time.
-    """
-
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-        self._timers: dict[str, _Timer] = {}
-        self._is_paused = False
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._timers
-
-    def after(
-        self, name: str, seconds: float, call: Callable[[], None], *, steady: bool = False
-    ) -> None:
-        """
-        Call later, instead of the earlier call of that name.
-
-        :param steady: the time goes on during a pause.
-        """
-        self.cancel(name)
-        timer = self._timers[name] = _Timer(seconds, call, steady)
-        if steady or not self._is_paused:
-            self._start(name, timer)
-
-    def restart(self, name: str) -> None:
-        timer = self._timers.get(name)
-        if timer is not None and timer.pending is not None:
-            timer.pending.reset(timer.seconds)
-
-    def cancel(self, name: str) -> None:
-        timer = self._timers.pop(name, None)
-        if timer is not None and timer.pending is not None:
-            timer.pending.cancel()
-
-    def cancel_all(self) -> None:
-        for name in list(self._timers):
-            self.cancel(name)
-
-    def pause(self) -> None:
-        """Stop all timers that are not steady."""
-        self._is_paused = True
-        for timer in self._timers.values():
-            if timer.pending is not None and not timer.is_steady:
-                timer.pending.cancel()
-                timer.pending = None
-
-    def resume(self) -> None:
-        self._is_paused = False
-        for name, timer in self._timers.items():
-            if timer.pending is None:
-                self._start(name, timer)
-
-    def _start(self, name: str, timer: _Timer) -> None:
-        timer.pending = self._clock.callLater(timer.seconds, self._due, name)
-
-    def _due(self, name: str) -> None:
-        self._timers.pop(name).call()
 
 
 def patiently(
