@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 
 from tests.cli.console.test_session import FakeStream, SessionCase
 from tests.streaming.remotecommand.test_pings import Carrier
+from twisted_exec.cli.console.display import SessionScript
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import TIMED_OUT, Outcome
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
@@ -38,7 +39,7 @@ class ResumableStream(FakeStream):
         self.told.append("network changed")
 
 
-class RecordingScript:
+class RecordingScript(SessionScript):
     """Records what a session passes on to its script."""
 
     def __init__(self) -> None:

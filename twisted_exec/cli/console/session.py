@@ -23,7 +23,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.status import APIError
-from twisted_exec.cli.console.display import NO_TERMINAL, Display, UserTerminal
+from twisted_exec.cli.console.display import NO_TERMINAL, Display, SessionScript, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS, EndOfInput, TypeAhead
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from twisted_exec.cli.console.conversation import Conversation, Talk
     from twisted_exec.cli.console.dialog import Dialog
-    from twisted_exec.cli.console.interfaces import NextSession, SessionScript, Sink, Source
+    from twisted_exec.cli.console.interfaces import NextSession, Sink, Source
     from twisted_exec.cli.console.outage import Outage, Silence
     from twisted_exec.cli.console.people import Company, Person
     from twisted_exec.cli.console.scrollback import Scrollback
@@ -194,7 +194,8 @@ class ConsoleSession(ConsoleUser):
         self._read_only, self._takes_over = read_only, False
         self._discarded_since: float | None = None  # Ctrl-C, too
         self._is_discarded = False  # the machine's side says so
-        self._script, self._watch_network = script, watch_network
+        self._script = script or SessionScript()
+        self._watch_network = watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
         self._timers = Timers(clock)
         self._display = Display(
@@ -441,8 +442,7 @@ class ConsoleSession(ConsoleUser):
         self._timers.pause()
         if self._silence is not None:
             self._silence.lost()
-        if self._script is not None:
-            self._script.outage()
+        self._script.outage()
         self._outage = Outage(
             self._clock,
             reason,
@@ -459,15 +459,13 @@ class ConsoleSession(ConsoleUser):
         keys = dropped_keys(uncertain, unsent) if uncertain else ""
         if keys and not self._interactive:
             line = f"the connection was lost, and {keys}"
-            if self._script is not None:
-                self._script.failed(line)
+            self._script.failed(line)
             self._end(Outcome(1, line))
             return
         self._become(Life.CARRIED)
         outage = self._end_outage()
         self._timers.resume()
-        if self._script is not None:
-            self._script.resumed()
+        self._script.resumed()
         if keys and self._escapes is not None:
             self._escapes.begin_line()  # the machine has not all of the line
         if outage is not None:
@@ -767,8 +765,7 @@ class ConsoleSession(ConsoleUser):
         outcome = Outcome()
         if error is not None:
             outcome = Outcome(1, f"cannot write output: {error.strerror}")
-            if self._script is not None:
-                self._script.failed(outcome.line)
+            self._script.failed(outcome.line)
             if self.life is Life.ENDING and not (self._outcome.line or self._outcome.signal):
                 self._outcome = outcome  # it was the last output
         self._end(outcome)
