@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.session`, in a session.
+Tests for :mod:`twisted_exec.cli.console.display`, in a session.
 """
 
 from __future__ import annotations
