@@ -447,6 +447,33 @@ class OutageTests(ResumingCase):
         self.assertEqual(producer.calls, ["pause", "resume"])
         self.assertEqual(self.line, [b"x" * LIMIT_PIECES])
 
+    def test_source_that_acts(self) -> None:
+        """A source that may go on after a loss can pause the output, leave or abort; the user learns of the loss once."""
+
+        class Source(RecordingProducer):
+            def resumeProducing(self) -> None:
+                super().resumeProducing()
+                act()
+
+        for name in ("pause_output", "leave", "abort"):
+            self.setUp()
+            self.server.print(b"$ ")
+            self.end.pump()
+            act = getattr(self.client, name)
+            source = Source()
+            self.client.registerProducer(source, True)
+            self.client.write(b"x" * LIMIT_PIECES)
+            self.server.restart()
+            self.end.wait(1)
+            self.assertEqual(source.calls, ["pause", "resume"], name)
+            self.assertEqual(len(self.user.returns), name != "abort", name)
+            self.assertEqual(len(self.user.detached_with), name != "pause_output", name)
+            if name == "pause_output":
+                self.client.resume_output()
+                self.server.print(b"on")
+                self.end.pump()
+                self.assertIn(b"on", self.user.received)
+
     def test_blocked(self) -> None:
         """Input waits for a transport that is full."""
         mine = self.end.network.transports[0]
@@ -684,18 +711,29 @@ class EndTests(ResumingCase):
         self.assertEqual(self.end.link.attempts, 1)
 
     def test_ended_at_once(self) -> None:
-        """A status instead of the first Ack ends the session too."""
+        """A status instead of the first Ack, or of the position behind it, ends the session too."""
+        for greeting in (b"", b'{"Ack":null}\n'):
+            self.setUp()
+            self.lose()
+            self.assertEqual(self.server.live, [])
+            self.server.greeting = greeting
+            self.end.link.state = "up"
+            self.clock.advance(0.2)
+            while not self.server.live:
+                self.end.step()
+            self.server.end(Ending(COMPLETED))
+            self.end.wait(1)
+            self.assertEqual(self.user.endings, [Ending(COMPLETED)])
+            self.assert_over("connection closed")
+
+    def test_broken_at_once(self) -> None:
+        """A server that breaks the protocol behind the first Ack ends the session."""
         self.lose()
-        original = self.server.live
-        self.assertEqual(original, [])
+        self.server.greeting = b'{"Ack":null}\n' * 2
         self.end.link.state = "up"
-        self.clock.advance(0.2)
-        while not self.server.live:
-            self.end.step()
-        self.server.end(Ending(COMPLETED))
         self.end.wait(1)
-        self.assertEqual(self.user.endings, [Ending(COMPLETED)])
-        self.assert_over("connection closed")
+        why = "an Ack without a number is not at the beginning"
+        self.assert_over(f"the server broke the protocol: {why}")
 
     def test_resumed_elsewhere(self) -> None:
         """The status Resumed ends a session that has not been resumed by this client."""

@@ -487,7 +487,7 @@ class ResumingClient(ConsoleStream):
         if self._output_paused:
             stream.pause_output()
         self.resumes += 1
-        if self._output_paused:
+        if self._output_paused and self.life is Life.RETURNING:  # no callback has paused it
             self._tell_resumed()  # the position is not read before the user goes on
 
     def _tell_resumed(self) -> None:
