@@ -5,10 +5,8 @@ The controller of MachineNotes in the API server.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from note_queue import COMPONENT, NoteQueue
-from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.kinds import Kind, Object
@@ -45,16 +43,13 @@ class NoteController(NoteQueue, StoreFollower):
         self._resource, self._machines = notes.resource, machines
         self._client = VerbsClient(verbs, [notes])
         self._recorder = own_recorder(verbs, clock, now, about=notes.resource, component=COMPONENT)
+        self.add_part(self._recorder)
+        self.add_part(self.queue)
 
     def followed(self) -> list[Followed]:
         """See :meth:`StoreFollower.followed`."""
         notes = Followed(self._resource, self._on_note, listed_as_added(self._on_note))
         return [notes, *(Followed(each, self._on_machine) for each in self._machines)]
-
-    def stopService(self) -> Deferred[Any]:
-        """Stop following the store; fires when no work is under way."""
-        super().stopService()
-        return DeferredList([self.queue.stop(), self._recorder.stop()])
 
     def _on_note(self, event: Event) -> None:
         (self.note_gone if event.type == DELETED else self.note_changed)(event.obj)

@@ -15,9 +15,10 @@ from twisted.logger import Logger
 
 from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.api.status import Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.control.queue import WorkQueue
+from twisted_exec.control.runs import readable
 from twisted_exec.kube.informers import Key, key_of
 
 COMPONENT = "note-controller"
@@ -94,7 +95,7 @@ class NoteQueue:
         except CancelledError:
             raise
         except Exception as error:
-            message = error.message if isinstance(error, APIError) else "see the controller's log"
+            message = readable(error).message
             if self._problems.get(key) != message:
                 self._problems[key] = message
                 self._log.warn("note {name} waits: {why}", name="/".join(key), why=message)

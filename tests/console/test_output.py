@@ -373,7 +373,7 @@ class HistoryTests(OpenConsoleCase):
         for _ in range(8):
             self.console.says((b"\x1b_G" + b",i=" * 11_000)[: 32 << 10])
         stream = self.join()
-        self.assertEqual(len(stream.output), 64 << 10)
+        self.assertEqual(len(stream.output), 32 << 10)
         self.clock.advance(0)
         self.assertEqual(len(stream.output), 256 << 10)
         self.assertNotIn(b"=", stream.output)
@@ -381,7 +381,7 @@ class HistoryTests(OpenConsoleCase):
         viewer.attached(stream)
         viewer.away()
         self.clock.advance(0)
-        self.assertEqual(len(stream.output), 64 << 10)
+        self.assertEqual(len(stream.output), 32 << 10)
 
     def test_another_boot(self) -> None:
         """A boot may end within a query, and the next one begin with the rest."""

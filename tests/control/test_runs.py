@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.control.runs import BackgroundTask, StoppingParts
+from twisted_exec.control.runs import BackgroundTask, Failures, StoppingParts
 
 
 class Waits(BackgroundTask):
@@ -48,6 +48,35 @@ class RunningTests(SynchronousTestCase):
         self.assertEqual([each.type for each in waits.crashes], [OSError])
         self.successResultOf(waits.stop())
         self.assertEqual(len(waits.crashes), 1)
+
+
+class FailuresTests(SynchronousTestCase):
+    """Tests for :class:`Failures`."""
+
+    def test_each(self) -> None:
+        """All blocks run, and the first failure is raised in the end."""
+        failures, done = Failures(), []
+        for number in range(4):
+            with failures.noted():
+                if number in (1, 2):
+                    raise ValueError(number)
+                done.append(number)
+        self.assertEqual(done, [0, 3])
+        self.assertEqual(self.assertRaises(ValueError, failures.raise_first).args, (1,))
+
+    def test_none(self) -> None:
+        """Without a failure nothing is raised."""
+        failures = Failures()
+        with failures.noted():
+            pass
+        failures.raise_first()
+
+    def test_cancelled(self) -> None:
+        """A cancellation ends the run."""
+        failures = Failures()
+        with self.assertRaises(CancelledError), failures.noted():
+            raise CancelledError
+        failures.raise_first()
 
 
 class StoppingTests(SynchronousTestCase):

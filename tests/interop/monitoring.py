@@ -45,6 +45,12 @@ reactor: Any = _reactor
 SECONDS = 45
 """A runtime pings its users every 30 s."""
 
+QUEUE_METRICS = (
+    "workqueue_depth",
+    "workqueue_queue_duration_seconds_count",
+    "workqueue_retries_total",
+)
+
 _ABSENT = re.compile("twisted_exec_(shipping|space|leaf|host|recording_store)_")
 """Metrics of programs, and of settings, that a plain ``exec-standalone`` does not have."""
 
@@ -96,8 +102,8 @@ class PrometheusCase(TestCase):
 
     directory: str
 
-    def start_prometheus(self, config: dict[str, Any]) -> int:
-        """Start it with a configuration, and short intervals; return its port."""
+    async def start_prometheus(self, config: dict[str, Any]) -> int:
+        """Start it with a configuration, and short intervals; return its port when it answers."""
         port = unused_port()
         path = Path(self.directory, "prometheus.yml")
         intervals = {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "5s"}
@@ -111,6 +117,9 @@ class PrometheusCase(TestCase):
             ]
         )
         self.addCleanup(program.stop)
+        ready = ["curl", "-sf", f"http://127.0.0.1:{port}/-/ready"]
+        while (await deferToThread(subprocess.run, ready, capture_output=True)).returncode:
+            await deferLater(reactor, 0.1)
         return port
 
     async def ask(self, port: int, path: str, **query: str) -> dict[str, Any]:
@@ -155,12 +164,31 @@ class PagesTests(PrometheusCase):
             text = text.replace(address, f"127.0.0.1:{port}")
         config = yaml.safe_load(text)
         jobs = [job for job in config["scrape_configs"] if "scheme" in job]
-        port = self.start_prometheus({**config, "scrape_configs": jobs})
+        port = await self.start_prometheus({**config, "scrape_configs": jobs})
         targets: list[dict[str, Any]] = []
         while len(targets) < len(ports) or any(each["health"] == "unknown" for each in targets):
             await deferLater(reactor, 0.5)
             targets = (await self.ask(port, "targets"))["activeTargets"]
         self.assertEqual([each["lastError"] for each in targets], [""] * len(ports))
+        await self.check_queues(port)
+
+    async def check_queues(self, port: int) -> None:
+        """
+        The queues of controllers have the metrics of client-go, labelled by controller, and no
+        others.
+        """
+        found: dict[str, set[str]] = {}
+        for metric in QUEUE_METRICS:
+            data = await self.ask(port, "query", query=metric)
+            found[metric] = {each["metric"]["name"] for each in data["result"]}
+        first, *others = found.values()
+        self.assertEqual(others, [first] * len(others), found)
+        # Of the API server and of the poollet.
+        self.assertLessEqual({"scheduler", "namespaces", "console-sessions"}, first)
+        self.assertLessEqual({"pool", "machines", "console-alerts"}, first)
+        (names,) = [await self.ask(port, "label/__name__/values")]
+        ours = [each for each in names if re.match("twisted_exec_.*(queue|retries)", each)]
+        self.assertEqual(ours, [])
 
     def option(self) -> str:
         """Return the option of poollets that the page names."""
@@ -180,7 +208,7 @@ class PrometheusTests(StandaloneCase, PrometheusCase):
         """Every query of the dashboard and of the alert rules is valid, and finds its series."""
         await self.ready("--without-spaces")
         await self.type()
-        port = self.start_prometheus({"scrape_configs": await self.jobs()})
+        port = await self.start_prometheus({"scrape_configs": await self.jobs()})
         await deferLater(reactor, SECONDS)
         targets = (await self.ask(port, "targets"))["activeTargets"]
         self.assertEqual([each["lastError"] for each in targets], [""] * 3)

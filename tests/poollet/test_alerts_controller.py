@@ -67,6 +67,7 @@ class AlertControllerTests(SynchronousTestCase):
             each["metadata"]["uid"]: Journal(self.now_nanoseconds) for each in self.machines
         }
         self.looked: list[str] = []
+        self.reported: list[tuple[str, ...]] = []
         self.runtime: Any = self.make_runtime()
         self.poollet = self.start()
 
@@ -91,6 +92,7 @@ class AlertControllerTests(SynchronousTestCase):
             synced=lambda: True,
             look_again=self.looked.append,
             registry=self.registry,
+            report=lambda about, *event: self.reported.append((about["metadata"]["name"], *event)),
             now=lambda: BEGIN + self.clock.seconds(),
         )
         made.start()
@@ -331,6 +333,69 @@ class AlertControllerTests(SynchronousTestCase):
         self.cluster.problem = None
         self.run_for(60)
         self.assertEqual(len(self.events()), 1)
+
+    def test_failing_match(self) -> None:
+        """
+        A match that cannot be handled is told on its machine and retried; others do not wait.
+        """
+        self.alert()
+        event_of = controller.event_of
+
+        def failing(match: pb.AlertMatch, about: dict[str, Any], *more: Any) -> dict[str, Any]:
+            if about["metadata"]["name"] == "vm":
+                raise ZeroDivisionError
+            return event_of(match, about, *more)
+
+        self.patch(controller, "event_of", failing)
+        self.print(PANIC)
+        self.print(PANIC, "db")
+        self.run_for(5)
+        self.assertEqual([each["involvedObject"]["name"] for each in self.events()], ["db"])
+        ((name, *_, reason, why),) = self.reported
+        self.assertEqual((name, reason), ("vm", controller.NOT_HANDLED))
+        self.assertIn("its log says more", why)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.patch(controller, "event_of", event_of)
+        self.run_for(60)
+        self.assertEqual(len(self.events()), 2)
+
+    def test_failing_rules(self) -> None:
+        """
+        An alert whose rules cannot be made says so; others are searched.
+        """
+        patterns_of = rules.patterns_of
+
+        def failing(spec: dict[str, Any]) -> Any:
+            if spec.get("broken"):
+                raise ZeroDivisionError
+            return patterns_of(spec)
+
+        self.patch(rules, "patterns_of", failing)
+        self.alert("broken", broken=True)
+        self.alert()
+        self.print(PANIC)
+        self.assertEqual(len(self.events()), 1)
+        self.assertIn("its log says more", self.pools("broken")[0]["message"])
+        self.assertTrue(self.flushLoggedErrors(ZeroDivisionError))
+
+    def test_failing_status(self) -> None:
+        """
+        An alert whose status cannot be made has an Event; others get theirs.
+        """
+        entry_of = rules.entry_of
+
+        def failing(pool: Any, alert: dict[str, Any], *more: Any, **options: Any) -> Any:
+            if alert["metadata"]["name"] == "broken":
+                raise ZeroDivisionError
+            return entry_of(pool, alert, *more, **options)
+
+        self.patch(rules, "entry_of", failing)
+        self.alert("broken")
+        self.alert()
+        self.assertEqual(self.pools()[0]["state"], "Watching")
+        (about,) = self.events()
+        self.assertEqual(about["involvedObject"]["name"], "broken")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_flood(self) -> None:
         """

@@ -17,6 +17,7 @@ from twisted_exec.api.status import Invalid, NotFound, NotImplementedByBackend, 
 from twisted_exec.api.times import timestamp
 from twisted_exec.iri.interfaces import IConsoleRecordings
 from twisted_exec.iri.protos import console_pb2 as pb
+from twisted_exec.poollet import recordings as controller
 from twisted_exec.poollet.recordings import RecordingController
 from twisted_exec.recording.chain import decode_head
 from twisted_exec.testing.cluster import MemoryCluster
@@ -184,6 +185,32 @@ class ControllerTests(ControllerCase):
         self.cluster.problem = None
         self.run_for(60)
         self.assertEqual(self.status_of()["endOffset"], 5)
+
+    def test_failing_report(self) -> None:
+        """
+        A report that cannot be handled is told on its recording; others do not wait, and the newest
+        report of the recording is written in the end.
+        """
+        events_of = controller.events_of
+
+        def failing(before: Any, after: dict[str, Any]) -> Any:
+            raise ZeroDivisionError
+
+        self.create("other", UID.replace("1", "2"))
+        self.patch(controller, "events_of", failing)
+        self.create()
+        self.run_for(5)
+        self.patch(controller, "events_of", events_of)
+        reasons = [each[2] for each in self.events if each[0] == "rec"]
+        self.assertEqual(reasons, [controller.NOT_HANDLED])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.journal.append(b"hello")
+        self.change("other", ended=True)
+        self.assertEqual(self.status_of("other")["phase"], "Closed")
+        self.change(ended=True)
+        self.run_for(60)
+        status = self.status_of()
+        self.assertEqual((status["phase"], status["endOffset"]), ("Closed", 5))
 
     def test_refused_status(self) -> None:
         """A head that the API server refuses, because it goes back, does not hold up others."""

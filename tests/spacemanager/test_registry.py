@@ -6,6 +6,7 @@ becomes of them.
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -23,6 +24,7 @@ from twisted_exec.api.spaces import (
     namespace_of,
 )
 from twisted_exec.api.status import BadGateway, Unauthorized
+from twisted_exec.spacemanager import registry
 from twisted_exec.spacemanager.interfaces import IProviders, IProviderView, Physical
 from twisted_exec.spacemanager.registry import ProviderRegistry
 
@@ -85,6 +87,26 @@ class ReadyTests(ProvidersCase):
         self.assertEqual(self.hub.condition("here", CREDENTIALS_VALID)[0], "Unknown")
         self.assertEqual(self.hub.message("here", PROVIDER_REACHABLE), "cannot reach it; start it")
         self.assertIn(("Warning", "Unreachable", "here"), self.hub.events())
+
+    def test_one_fails(self) -> None:
+        """A provider that cannot be processed has an Event, and holds up no other; it is retried."""
+        status_of = registry.status_of
+
+        def failing(desc: Any, *more: Any) -> Any:
+            if desc["metadata"]["name"] == "broken":
+                raise ZeroDivisionError
+            return status_of(desc, *more)
+
+        failed = self.patch(registry, "status_of", failing)
+        for name in ("broken", "here"):
+            self.hub.desc(name)
+        self.start()
+        self.assertEqual(self.hub.got("here")["status"]["Phase"], "Ready")
+        self.assertIn(("Warning", "ReconcileFailed", "broken"), self.hub.events())
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        failed.restore()
+        self.hub.pass_time(90)
+        self.assertEqual(self.hub.got("broken")["status"]["Phase"], "Ready")
 
     def test_down_and_back(self) -> None:
         """One that goes away keeps what it told, and is found again by itself."""

@@ -11,6 +11,7 @@ from twisted.trial.unittest import TestCase
 from tests.contracts.storage import MACHINES, machine
 from twisted_exec.api.resource import Resource
 from twisted_exec.control.backoff import LONGEST_PAUSE_SECONDS
+from twisted_exec.control.queue import WorkQueue
 from twisted_exec.storage.follower import (
     Followed,
     StoreFollower,
@@ -74,6 +75,27 @@ class StoreFollowerTests(TestCase):
         self.assertEqual(self.follower.changes, [])
         self.successResultOf(self.storage.create(MACHINES, machine("b")))
         self.assertEqual(self.follower.changes, [("ADDED", "b")])
+
+    def test_parts(self) -> None:
+        """A queue of the follower works while the follower runs, also after a new start."""
+        begun: list[str] = []
+        ending: Deferred[None] = Deferred(lambda each: None)
+
+        async def work(name: str) -> None:
+            begun.append(name)
+            await ending
+
+        queue: WorkQueue[str] = WorkQueue(work, self.clock)
+        self.follower.add_part(queue)
+        self.follower.startService()
+        queue.add("a")
+        stopping = self.follower.stopService()
+        queue.add("b")
+        self.assertEqual(begun, ["a"])
+        self.successResultOf(stopping)
+        self.follower.startService()
+        queue.add("c")
+        self.assertEqual(begun, ["a", "c"])
 
     def test_one_namespace(self) -> None:
         """Lists and changes are those of the namespace."""

@@ -244,6 +244,15 @@ class CaseTests(SynchronousTestCase):
         for size in (0, 1, 5, 20):
             self.assertEqual(filtered(output, size), b"\x1b]5522;type=rea-:type=rea-\x07")
 
+    def test_many_keys(self) -> None:
+        """
+        An image with more numbers and queries than a command has loses all its keys.
+        """
+        image = b"\x1b_Gq=2,v=1" + b",i=1,q=2,a=q" * 50 + b";"
+        self.assertEqual(filtered(image, 0), image.replace(b"=", b"-"))
+        for size in (1, 7, 100):
+            self.assertFalse(answered(filtered(image, size) + b"\x1b\\"), size)
+
     def test_quiet_image(self) -> None:
         """
         An image of which the terminal confirms nothing passes, also with thousands of keys.

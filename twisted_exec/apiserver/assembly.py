@@ -39,6 +39,7 @@ from twisted_exec.apiserver.consoles.pods import (
 )
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.consoles.poollets import Backend
+from twisted_exec.apiserver.consoles.power import PowerChanges
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings
 from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
 from twisted_exec.apiserver.controllers.console_objects import (
@@ -372,14 +373,22 @@ class _Server:
         self._gate = Gate(control_plane.authenticator, authorizer, self._make_policy())
         self.guard = self._make_guard()
         requests = RequestRights(storage, dialects, authorizer, now, self._policies)
+        self.verbs = Verbs(storage, [], now)
+        machines = [each.workload for each in dialects]
+        power = PowerChanges(
+            machines,
+            own_recorder(
+                self.verbs, reactor, now, about=kinds.MACHINES.resource, component="apiserver"
+            ),
+        )
         self._admissions = [
             self._restrictions,
             *control_plane.admissions,
             requests,
             PolicyLabels(self._policies, dialects, authorizer),
             RecordingRules(storage, dialects, authorizer, now),
+            power,  # last, behind all that may refuse the write
         ]
-        self.verbs = Verbs(storage, [], now)
         self.watches = [Watches(storage, reactor, now)]
         self._recordings = OpenRecordings(storage, self.verbs, now)
         replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
@@ -413,6 +422,7 @@ class _Server:
             requests,
             self._recordings,
             ObjectEndings(storage, self.guard, workloads),
+            power,
             self.session_objects,
             self.guard,
         ]

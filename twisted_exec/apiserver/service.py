@@ -16,7 +16,6 @@ from twisted.application.service import IService
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import alsoProvides, implementer
 
@@ -41,6 +40,7 @@ from twisted_exec.apiserver.signers import (
 )
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.oidc import HTTPSFetcher
+from twisted_exec.control.polling import until
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
@@ -497,9 +497,7 @@ class APIServer(AsyncService):
             watches.end_all()
         self._site.wind_down()
         await self._withdraw()
-        until = self._reactor.seconds() + _REQUEST_SECONDS
-        while self._requests() and self._reactor.seconds() < until:
-            await deferLater(self._reactor, _LOOK_SECONDS)
+        await until(lambda: not self._requests(), self._reactor, _LOOK_SECONDS, _REQUEST_SECONDS)
         if self._handed_storage is not None:
             await self._handed_storage.freeze()
         return ServiceState({"replicas": list(self._parts.session_objects.replicas)})
@@ -527,10 +525,10 @@ class APIServer(AsyncService):
         lost: Deferred[str] | None = None
         if self._handed_storage is not None:
             lost = self._handed_storage.retire().addCallback(_LOST.format)
-        until = self._reactor.seconds() + _LAST_REQUEST_SECONDS
+        began = self._reactor.seconds()
         await linger(self._parts.sessions, self._reactor, linger_seconds, _REPLACED, lost)
-        while self._site.connections and self._reactor.seconds() < until:
-            await deferLater(self._reactor, _LOOK_SECONDS)
+        left = began + _LAST_REQUEST_SECONDS - self._reactor.seconds()
+        await until(lambda: not self._site.connections, self._reactor, _LOOK_SECONDS, left)
 
     def _withdraw(self) -> Deferred[None]:
         leading = self._parts.leading

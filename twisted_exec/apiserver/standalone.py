@@ -127,7 +127,7 @@ class StandaloneControlPlane:
         metrics: WorkQueueMetrics,
     ) -> list[Service]:
         services: list[Service] = [
-            RoleAggregation(self.storage, reactor, metrics),
+            RoleAggregation(self.storage, verbs, reactor, now, metrics),
             NamespaceLifecycle(self.storage, registry, verbs, reactor, metrics, now),
             EventExpiry(self.storage, reactor, now, metrics=metrics),
             TokenExpiry(self.storage, reactor, now, metrics),

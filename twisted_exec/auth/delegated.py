@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import random
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -53,6 +52,7 @@ from twisted_exec.auth.interfaces import (
 from twisted_exec.auth.rbac import subjects
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.program.metrics import state_gauge
@@ -63,9 +63,6 @@ MAX_CACHE_SECONDS = 10.0
 AT_ONCE = 100
 """Concurrent reviews of one kind."""
 _MAX_CACHED_SPEC_BYTES = 10_000
-_FIRST_PAUSE_SECONDS = 0.5
-_PAUSE_FACTOR = 1.5
-_JITTER = 0.2
 _Result = TypeVar("_Result")
 
 
@@ -78,16 +75,15 @@ class _Reviews:
     async def ask(self, resource: Resource, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         review = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": dict(spec)}
         deadline = self._clock.seconds() + self._retry_seconds
-        pause = _FIRST_PAUSE_SECONDS
+        backoff = Backoff()
         while True:
             try:
                 return await self._post(resource, review, deadline)
             except APIError as problem:
-                wait = pause * (1 + random.random() * _JITTER)
-                if not _may_pass(problem) or self._clock.seconds() + wait >= deadline:
+                pause = backoff.pause()
+                if not _may_pass(problem) or self._clock.seconds() + pause >= deadline:
                     raise _told(resource, problem) from None
-            await deferLater(self._clock, wait)
-            pause *= _PAUSE_FACTOR
+            await deferLater(self._clock, pause)
 
     async def _post(
         self, resource: Resource, review: dict[str, Any], deadline: float
@@ -464,6 +460,7 @@ class PermissionWatch:
             self._arm(SECOND_HINT_SECONDS)
 
     def _arm(self, seconds: float) -> None:
+        # Not a PokedLoop: a hint neither waits nor fails, and must not be late after a failure.
         timer = self._timer
         if timer is None or not timer.active():
             self._timer = self._clock.callLater(seconds, self._give)

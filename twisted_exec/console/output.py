@@ -25,8 +25,8 @@ from twisted_exec.wire.escape_sequences import LOOKBACK_BYTES, QueryFilter
 from twisted_exec.wire.resume import At, Attendance, Notice, NoticeKind
 
 _WRITE_BYTES = 32 << 10
-_FILTERED_BYTES = 64 << 10
-"""Output without queries that is written in one turn: up to 20 ms of work."""
+_FILTERED_BYTES = 32 << 10
+"""Output without queries that is written in one turn: up to 2 ms of work."""
 _MOST_NOTICES = 16
 _LONGEST_PROMPT = 512
 _MOVES = re.compile(rb"\x1b\[[\d;]*[A-Hfd]")

@@ -14,9 +14,10 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import APIError, InternalError
+from twisted_exec.api.status import APIError
 from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS, Backoff
 from twisted_exec.control.metrics import UNREAD, QueueMetrics
+from twisted_exec.control.runs import readable
 
 LONGEST_RETRY_SECONDS = 60.0
 MAX_WORKERS = 8
@@ -68,10 +69,6 @@ class _Entry:
     failures: int = 0
     bug: str = ""
     """The unexpected exception that was logged last."""
-
-
-def _name(error: object) -> str:
-    return type(error).__name__  # the text may be about something secret
 
 
 class WorkQueue(Generic[K]):
@@ -316,7 +313,7 @@ class WorkQueue(Generic[K]):
             if repr(error) != entry.bug:
                 entry.bug = repr(error)
                 self._log.failure("work on {key} failed", failure, key=key)
-            error = InternalError(f"the controller failed ({_name(error)}); its log says more")
+            error = readable(error)
         if isinstance(error, APIError):
             # A server that is busy says when to come back.
             asked = min(float(error.retry_after_seconds or 0), LONGEST_RETRY_SECONDS)

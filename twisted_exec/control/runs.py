@@ -1,13 +1,16 @@
-"""Coroutines in the background, and parts that stop."""
+"""Coroutines in the background, failures of single objects, and parts that stop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError, InternalError
 
 
 class BackgroundTask:
@@ -67,6 +70,43 @@ class SingleRun:
         else:
             waiter.callback(None)
         return waiter
+
+
+def readable(error: object) -> APIError:
+    """
+    Return an error that users may read.
+
+    Of a bug that is only its type, because its text may be about something secret.
+    """
+    if isinstance(error, APIError):
+        return error
+    return InternalError(f"the controller failed ({type(error).__name__}); its log says more")
+
+
+class Failures:
+    """The failures of single objects in a run over many: the others do not wait."""
+
+    def __init__(self) -> None:
+        self.first: Exception | None = None
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Take note of a failure of the block, but not of a cancellation."""
+        try:
+            yield
+        except CancelledError:
+            raise
+        except Exception as error:
+            self.first = self.first or error
+
+    def raise_first(self) -> None:
+        """Raise the first failure, if there was one, so that the run is repeated."""
+        first, self.first = self.first, None
+        try:
+            if first is not None:
+                raise first
+        finally:
+            del first  # else the error and this frame would refer to each other
 
 
 class StoppingParts:

@@ -160,6 +160,7 @@ class Reflector:
         return len(self._objects)
 
     async def _run(self) -> None:
+        # Not a PokedLoop: the state between two attempts is the version of the last event.
         while not self._stopped:
             try:
                 # A server that was restored from a backup has lower versions, and sends nothing to

@@ -42,6 +42,7 @@ from twisted_exec.api.status import (
     message_of,
 )
 from twisted_exec.api.times import precise_timestamp
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, IObjectClient, Object
 from twisted_exec.kube.recorder import Recorder
 
@@ -144,6 +145,9 @@ class Election(Service):
     """
     One candidate.
 
+    It is not a :class:`~twisted_exec.control.loop.PokedLoop`: attempts have a fixed pace, also after
+    a failure, since a leader has only :attr:`ElectionTimings.renew_seconds` to succeed.
+
     :param clock: a monotonic clock, see :func:`~twisted_exec.tls.fast.loop.use_monotonic_clock`.
     :param now: seconds since the epoch.
     """
@@ -176,7 +180,7 @@ class Election(Service):
         self._lease, self._on_failure = lease, on_failure
         self.failure: BaseException | None = None
         self._failing_since = self._repeat_at = 0.0
-        self._repeat_seconds = _REPEAT_SECONDS
+        self._repeats = Backoff(_REPEAT_SECONDS, _LONGEST_REPEAT_SECONDS)
         self._reason = ""
 
     def startService(self) -> None:
@@ -302,14 +306,14 @@ class Election(Service):
             return
         now, is_first = self._clock.seconds(), self.failure is None
         if is_first:
-            self._failing_since, self._repeat_seconds = now, _REPEAT_SECONDS
+            self._failing_since = now
         self.failure = failure.value
         reason = self._why()
-        if not is_first and reason == self._reason and now < self._repeat_at:
+        if is_first or reason != self._reason:
+            self._repeats.reset()
+        elif now < self._repeat_at:
             return
-        if not is_first and reason == self._reason:
-            self._repeat_seconds = min(self._repeat_seconds * 2, _LONGEST_REPEAT_SECONDS)
-        self._reason, self._repeat_at = reason, now + self._repeat_seconds
+        self._reason, self._repeat_at = reason, now + self._repeats.pause()
         if failure.check(APIError, defer.TimeoutError):
             self._log.warn("{problem}", problem=self._message())
         else:

@@ -248,6 +248,7 @@ class Recorder:
         return False
 
     async def _write(self) -> None:
+        # Not a WorkQueue: Events wait in one line, and after a failure all wait for the server.
         for _ in range(_LOOKS):
             if not self._busy():
                 break

@@ -14,14 +14,14 @@ import os
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 from OpenSSL import SSL
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
@@ -34,7 +34,8 @@ from twisted_exec.api.kinds.certificates import (
 )
 from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.control.backoff import Backoff
-from twisted_exec.control.runs import BackgroundTask
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.queue import Again
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.tls import pem
@@ -57,11 +58,26 @@ LOOK_SECONDS = 3600.0
 DENIED_SECONDS = 900.0
 CLOCK_SECONDS = 86400.0
 """A certificate that begins later than this from now is of no use."""
+_LONGEST_PAUSE_SECONDS = 60.0
+_LONGEST_WAIT_SECONDS = 15.0
+"""Longest pause between two looks whether a request is signed."""
 _RENEW_FIRST, _RENEW_LAST = 0.7, 0.9
 """Renewal happens after a random part of the certificate's life, between these two."""
 
 
-class SignedCertificate(BackgroundTask, ABC):
+@dataclass(frozen=True)
+class _Request:
+    """
+    A request to sign a certificate.
+
+    :param issued: the key, with the request in place of the certificate.
+    """
+
+    name: str
+    issued: Issued
+
+
+class SignedCertificate(ABC):
     """
     Certificate and key in a directory, renewed before they expire.
 
@@ -94,6 +110,14 @@ class SignedCertificate(BackgroundTask, ABC):
         self._part = random.uniform(_RENEW_FIRST, _RENEW_LAST)
         self.problem = ""
         """Why there is no trusted certificate, or why it is not renewed yet; or empty."""
+        self._request: _Request | None = None
+        """The request that waits for its signature."""
+        self._loop = PokedLoop(
+            self._look,
+            clock,
+            refused=self._refused,
+            backoff=lambda: Backoff(longest_seconds=_LONGEST_PAUSE_SECONDS),
+        )
 
     @abstractmethod
     def request(self) -> Issued:
@@ -123,27 +147,31 @@ class SignedCertificate(BackgroundTask, ABC):
 
     def run(self) -> None:
         """Request certificates when needed, until :meth:`stop`."""
-        self._begin(self._run())
+        self._request = None
+        self._loop.start()
 
-    async def _run(self) -> None:
-        backoff = Backoff(longest_seconds=60.0)
-        while True:
-            left = self._good_for()
-            if left > 0:
-                await deferLater(self._clock, min(left, LOOK_SECONDS))
-                continue
+    def stop(self) -> Deferred[None]:
+        """Stop; fires when nothing is under way."""
+        return self._loop.stop()
+
+    async def _look(self) -> float:
+        left = self._good_for()
+        if left <= 0:
             try:
                 await self._renew()
-                backoff.reset()
             except Forbidden as refused:
+                self._request = None
                 self._tell(refused.message)
-                await deferLater(self._clock, DENIED_SECONDS)
-            except APIError as problem:
-                self._tell(self.explained(problem))
-                await deferLater(self._clock, backoff.pause())
+                return DENIED_SECONDS
             except (TLSConfigError, KubeConfigError) as problem:
+                self._request = None
                 self._tell(str(problem))
-                await deferLater(self._clock, backoff.pause())
+                raise Again from None
+            left = self._good_for()
+        return min(left, LOOK_SECONDS)
+
+    def _refused(self, error: APIError, failures: int) -> None:
+        self._tell(self.explained(error))
 
     def installed(self) -> x509.Certificate | None:
         """Return the installed certificate if it and its key are usable and signed."""
@@ -169,7 +197,21 @@ class SignedCertificate(BackgroundTask, ABC):
         return begin > self._now() + CLOCK_SECONDS
 
     async def _renew(self) -> None:
-        issued = self.request()
+        """
+        Take the next step to a new certificate.
+
+        :raises Again: the certificate is not signed yet.
+        :raises Forbidden: it will not be signed.
+        """
+        client = self.asking()
+        if self._request is None:
+            self._request = await self._ask(client, self.request())
+        certificate = await self._signed(client, self._request.name)
+        self.install(self._fitting(certificate, self._request.issued))
+        self._log.info("certificate of {csr} installed", csr=self._request.name)
+        self._request, self.problem = None, ""
+
+    async def _ask(self, client: IKubeClient, issued: Issued) -> _Request:
         digest = hashlib.sha256(issued.certificate_pem).hexdigest()[:12]
         request: Object = {
             # The name of an object has at most 253 characters.
@@ -180,32 +222,22 @@ class SignedCertificate(BackgroundTask, ABC):
                 "usages": [DIGITAL_SIGNATURE, self.usage],
             },
         }
-        client = self.asking()
         await client.create(CERTIFICATESIGNINGREQUESTS.resource, request)
         name = request["metadata"]["name"]
         self._log.info("asked {signer} for a certificate: {csr}", signer=self._signer, csr=name)
-        certificate = await self._signed(client, name)
-        self.install(self._fitting(certificate, issued))
-        self._log.info("certificate of {csr} installed", csr=name)
-        self.problem = ""
+        return _Request(name, issued)
 
     async def _signed(self, client: IKubeClient, name: str) -> bytes:
-        backoff = Backoff(longest_seconds=15.0)
-        resource = CERTIFICATESIGNINGREQUESTS.resource
-        while True:
-            try:
-                existing = await client.get(resource, name)
-            except APIError as error:
-                if error.code == NotFound.code:
-                    raise
-                self._tell(error.message)
-            else:
-                if certificate := certificate_of(existing):
-                    return base64.b64decode(certificate)
-                self._decided(existing, name)
-            await deferLater(self._clock, backoff.pause())
-
-    def _decided(self, request: Object, name: str) -> None:
+        try:
+            request = await client.get(CERTIFICATESIGNINGREQUESTS.resource, name)
+        except NotFound:
+            self._request = None
+            raise
+        except APIError as error:
+            self._tell(error.message)
+            raise Again(_LONGEST_WAIT_SECONDS) from None
+        if certificate := certificate_of(request):
+            return base64.b64decode(certificate)
         for kind in (DENIED, FAILED):
             if condition := condition_of(request, kind):
                 why = condition.get("message") or condition.get("reason") or kind
@@ -213,6 +245,7 @@ class SignedCertificate(BackgroundTask, ABC):
         self._tell(
             f"certificate signing request {name} waits for approval (kubectl certificate approve)"
         )
+        raise Again(_LONGEST_WAIT_SECONDS)
 
     def _fitting(self, certificate: bytes, issued: Issued) -> Issued:
         leaf = pem.certificates(certificate, "the signed certificate")[0]
@@ -245,10 +278,6 @@ class SignedCertificate(BackgroundTask, ABC):
             lack = "no" if self.installed() is None else "no renewal of the"
             self._log.warn("{lack} {what} yet: {why}", lack=lack, what=self.what, why=problem)
         self.problem = problem
-
-    def _crashed(self, failure: Failure) -> None:
-        self.problem = "keeping the certificate failed; see the log"
-        self._log.failure("keeping the {what} failed", failure, what=self.what)
 
 
 _OWN_LIFE = timedelta(days=30)

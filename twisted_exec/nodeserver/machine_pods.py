@@ -213,6 +213,7 @@ class MachinePods(Service):
         return bool(self._leaves.synced and self._pods.synced)
 
     def _failed(self, key: Key, refused: APIError, failures: int) -> None:
+        # Only the log says it: the object that would say it in the root is the one that is missing.
         if failures == 1:
             self._log.warn(
                 "the machine {namespace}/{name} has no pod in the root: {why}",

@@ -566,6 +566,7 @@ class PodRecordings:
     # Signatures
 
     def _tick(self) -> None:
+        # Not a PokedLoop: stop() must wait for the signatures that a tick begins, not cancel them.
         self._timer = self._reactor.callLater(HEAD_SECONDS, self._tick)
         self._signing.start()
 

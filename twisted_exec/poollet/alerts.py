@@ -13,8 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as MetricCounter
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.interfaces import IDelayedCall
-from twisted.internet.task import deferLater
+from twisted.logger import Logger
 
 from twisted_exec.api import selectors, times
 from twisted_exec.api.dialects import Dialect
@@ -30,9 +29,12 @@ from twisted_exec.api.kinds.consolealerts import (
 )
 from twisted_exec.api.kinds.events import cut_message, new_event
 from twisted_exec.api.selectors import LabelSelector
-from twisted_exec.api.status import AlreadyExists, APIError, one_line
+from twisted_exec.api.status import AlreadyExists, APIError, NotFound, one_line
 from twisted_exec.api.times import timestamp
-from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.queue import Again
+from twisted_exec.control.runs import readable
 from twisted_exec.iri.interfaces import IConsoleAlerts
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.informers import Reflector
@@ -41,9 +43,13 @@ from twisted_exec.kube.recorder import EventLimit
 from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, RuntimeController, RuntimeReports
 from twisted_exec.program.tasks import ShortTurns
 
+_log = Logger()
+
 STATUS_SECONDS = 1.0
 """Time from a change to the update of the status."""
 MOST_ALERTS = 10_000
+NOT_HANDLED = "AlertNotHandled"
+"""Reason of the Event about a machine with a match that cannot be handled."""
 
 _MOST_LABELS = 1000
 _NANOSECONDS = 10**9
@@ -77,6 +83,8 @@ class AlertController(RuntimeController):
 
     :param synced: whether ``machines`` is complete.
     :param look_again: called with the UID of a Machine whose condition may have changed.
+    :param report: records an Event about a Machine.
+    :param metrics: of the program's queues.
     """
 
     label = "console alerts"
@@ -95,10 +103,12 @@ class AlertController(RuntimeController):
         synced: Callable[[], bool],
         look_again: Callable[[str], None],
         registry: CollectorRegistry,
+        report: Callable[[Object, str, str, str], None],
         now: Callable[[], float] = time.time,
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         self._client, self._dialect, self._pool_name = client, dialect, pool
-        self._now = now
+        self._now, self._record_event = now, report
         self._machines, self._look_again = machines, look_again
         self._metrics = AlertMetrics(registry)
         self._pool = PoolEntry(f"{dialect.pool.plural}.{dialect.pool.group}", pool)
@@ -111,22 +121,28 @@ class AlertController(RuntimeController):
             max_objects=MOST_ALERTS,
             optional=True,
         )
-        super().__init__(runtime, clock, self.alerts, synced)
+        super().__init__(runtime, clock, self.alerts, synced, metrics)
         self._rules = PoolRules()
         self._problems: dict[int, str] = {}
         self._limit = EventLimit(REFILL_SECONDS, MOST_MACHINES)
         self._tallies: dict[str, Tally] = {}
-        self._status_call: IDelayedCall | None = None
-        self._writing: Deferred[None] | None = None
+        self._last: tuple[pb.AlertMatch, bool] = pb.AlertMatch(), False
+        """The last match, and whether its machine may have an Event."""
+        self._troubled: set[str] = set()
+        """UIDs of alerts with an Event about an unexpected failure."""
+        self._statuses = PokedLoop(
+            self._write_statuses,
+            clock,
+            soon_seconds=STATUS_SECONDS,
+            metrics=metrics.of("console-alerts-status"),
+        )
+
+    def start(self) -> None:
+        self._statuses.start(None)
+        super().start()
 
     def stop(self) -> Deferred[Any]:
-        stopping = super().stop()
-        if self._status_call is not None and self._status_call.active():
-            self._status_call.cancel()
-        if self._writing is None:
-            return stopping
-        self._writing.cancel()
-        return DeferredList([stopping, self._writing])
+        return DeferredList([super().stop(), self._statuses.stop()])
 
     def machine_changed(self, before: Object | None, after: Object | None) -> None:
         """Handle a change of a Machine (reflector listener)."""
@@ -181,7 +197,7 @@ class AlertController(RuntimeController):
             return  # deleted meanwhile
         self._look_again(match.machine_uid)
         is_new = True
-        if self._limit.allows(match.machine_uid, self._clock.seconds()):
+        if self._may_have_event(match):
             event = event_of(match, machine, alert, pattern, self._dialect, self._pool_name)
             is_new = await self._write(event)
         tally = self._tallies.setdefault(alert["metadata"]["uid"], Tally())
@@ -195,85 +211,98 @@ class AlertController(RuntimeController):
         }
         self._report_soon()
 
+    def _may_have_event(self, match: pb.AlertMatch) -> bool:
+        last, may = self._last
+        if match != last:  # else it is handled again, and counted already
+            may = self._limit.allows(match.machine_uid, self._clock.seconds())
+            self._last = match, may
+        return may
+
     def _machine(self, uid: str) -> Object | None:
         return next((each for each in self._machines() if each["metadata"]["uid"] == uid), None)
 
     async def _write(self, event: Object) -> bool:
-        backoff = Backoff()
-        while True:
-            try:
-                await self._client.create(EVENTS.resource, event, event["metadata"]["namespace"])
-            except APIError as error:
-                if error.reason == AlreadyExists.reason:
-                    return False
-                if error.code not in (429, *range(500, 600)):
-                    self._log.warn("console alerts: an Event: {why}", why=error.message)
-                    return True
-                await deferLater(self._clock, backoff.pause())
-            else:
-                return True
+        """:raises APIError: the server may take the Event later."""
+        try:
+            await self._client.create(EVENTS.resource, event, event["metadata"]["namespace"])
+        except APIError as error:
+            if error.code in (429, *range(500, 600)):
+                raise
+            if error.reason == AlreadyExists.reason:
+                return False
+            self._log.warn("console alerts: an Event: {why}", why=error.message)
+        return True
+
+    def _key(self, match: pb.AlertMatch) -> tuple[str, int]:
+        return self._instance, match.number
+
+    def _failed(self, match: pb.AlertMatch, why: str) -> None:
+        machine = self._machine(match.machine_uid)
+        if machine is not None:
+            self._record_event(machine, "Warning", NOT_HANDLED, why)
 
     # Status.
 
     def _report_soon(self) -> None:
-        waits = self._status_call is not None and self._status_call.active()
-        if not (waits or self._stopped):
-            self._status_call = self._clock.callLater(STATUS_SECONDS, self._report)
+        self._statuses.poke()
 
-    def _report(self) -> None:
-        if self._writing is not None:
-            self._report_soon()
-            return
-        self._writing = Deferred.fromCoroutine(self._write_status()).addErrback(self._failed)
-        self._writing.addBoth(self._was_written)
-
-    def _was_written(self, _: object) -> None:
-        self._writing = None
-
-    async def _write_status(self) -> None:
+    async def _write_statuses(self) -> None:
         if not self._is_supported:
             self._rules = await self._made_rules()
-        turns = ShortTurns(self._clock)
+        turns, bug, is_refused = ShortTurns(self._clock), None, False
         for alert in list(self.alerts):
             await turns.breathe()
-            uid, metadata = alert["metadata"]["uid"], alert["metadata"]
-            tally = self._tallies.get(uid, Tally())
-            entry = entry_of(
-                self._pool,
-                alert,
-                self._rules.alerts.get(uid),
-                tally,
-                self._problems,
-                is_supported=self._is_supported,
-            )
-            pools = new_pools(self._pool, alert, entry)
-            if pools is None:
-                continue
-            patch = {
-                "metadata": {"resourceVersion": metadata.get("resourceVersion", "")},
-                "status": {"pools": pools},
-            }
-            count, last = tally.count, tally.last
             try:
-                await self._client.patch(
-                    CONSOLEALERTS.resource,
-                    metadata["name"],
-                    patch,
-                    metadata.get("namespace", ""),
-                    subresource="status",
-                )
+                await self._write_status(alert)
+                self._troubled.discard(alert["metadata"]["uid"])
             except APIError as error:
-                if error.code == 404:
-                    self._tallies.pop(uid, None)
-                else:
-                    self._log.debug("console alerts: the status: {why}", why=error.message)
-                    self._report_soon()  # another pool's poollet was faster, or the server fails
-                continue
-            if entry is not None and is_degraded(self._pool, alert, entry):
-                await self._report_problem(alert, entry["message"])
-            tally.count -= count
-            if not tally.count and tally.last == last:
-                self._tallies.pop(uid, None)
+                self._log.debug("console alerts: the status: {why}", why=error.message)
+                is_refused = True  # another pool's poollet was faster, or the server fails
+            except Exception as error:  # the others do not wait
+                bug = error
+                if (uid := alert["metadata"]["uid"]) not in self._troubled:
+                    self._troubled.add(uid)
+                    await self._report_problem(alert, readable(error).message)
+        if bug is not None:
+            raise bug
+        if is_refused:
+            raise Again
+
+    async def _write_status(self, alert: Object) -> None:
+        uid, metadata = alert["metadata"]["uid"], alert["metadata"]
+        tally = self._tallies.get(uid, Tally())
+        entry = entry_of(
+            self._pool,
+            alert,
+            self._rules.alerts.get(uid),
+            tally,
+            self._problems,
+            is_supported=self._is_supported,
+        )
+        pools = new_pools(self._pool, alert, entry)
+        if pools is None:
+            return
+        patch = {
+            "metadata": {"resourceVersion": metadata.get("resourceVersion", "")},
+            "status": {"pools": pools},
+        }
+        count, last = tally.count, tally.last
+        try:
+            await self._client.patch(
+                CONSOLEALERTS.resource,
+                metadata["name"],
+                patch,
+                metadata.get("namespace", ""),
+                subresource="status",
+            )
+        except NotFound:
+            self._tallies.pop(uid, None)
+            return
+        if entry is not None and is_degraded(self._pool, alert, entry):
+            await self._report_problem(alert, entry["message"])
+        tally.count -= count
+        if not tally.count and tally.last == last:
+            self._tallies.pop(uid, None)
 
     async def _report_problem(self, alert: Object, problem: str) -> None:
         event = degraded_event(alert, problem, self._dialect, self._pool_name, self._now())
@@ -353,7 +382,12 @@ async def make_rules(
         await turns.breathe()
         try:
             selector = selectors.of_object(alert.get("spec", {}).get("selector"))
+            several = patterns_of(alert.get("spec", {}))
         except ValueError:  # of another version of the API server
+            continue
+        except Exception as error:  # the other alerts do not wait
+            _log.failure("console alerts: a rule")
+            selected[alert["metadata"]["uid"]] = Selected(alert, problem=readable(error).message)
             continue
         compared[namespace] += len(own) * max(1, len(selector.requirements))
         if compared[namespace] > MOST_COMPARISONS:
@@ -364,7 +398,6 @@ async def make_rules(
             continue
         entry = Selected(alert, len(matching))
         selected[alert["metadata"]["uid"]] = entry
-        several = patterns_of(alert.get("spec", {}))
         if len(request.patterns) + len(several) > MOST_PATTERNS:
             entry.problem = TOO_MANY
             continue

@@ -16,11 +16,11 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 from twisted.internet.defer import Deferred
-from twisted.internet.task import deferLater
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds.certificates import CLIENT_AUTH
 from twisted_exec.api.status import APIError, Unauthorized
+from twisted_exec.control.polling import until
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
@@ -107,11 +107,9 @@ class ClientCertificate(SignedCertificate):
     def when_known(self) -> Deferred[None]:
         """Return a Deferred that fires once there is a certificate."""
 
-        async def known() -> None:
-            while not self._is_good():
-                await deferLater(self._clock, _LOOK_SECONDS)
-
-        return Deferred.fromCoroutine(known())
+        # It may be valid only some time after it was installed.
+        known = until(self._is_good, self._clock, _LOOK_SECONDS)
+        return Deferred.fromCoroutine(known).addCallback(lambda _: None)
 
     async def close(self) -> None:
         for client in self._clients.values():

@@ -15,6 +15,7 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, NOT_STORED, PHASES, RECORDING
 from twisted_exec.api.status import APIError, NotFound, one_line
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.iri.interfaces import IConsoleRecordings
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.informers import Reflector
@@ -28,6 +29,8 @@ _RESOURCE = CONSOLERECORDINGS.resource
 _INVALID = 422
 _OF_THE_HEAD = frozenset(("status.head", "status.epoch"))
 CHANGED = "the recording was cut, replaced or made anew on the runtime's host: what is there does not continue the head"
+NOT_HANDLED = "RecordingNotHandled"
+"""Reason of the Event about a recording with a report of the runtime that cannot be handled."""
 _TOLD = ("phase", "message", "location")
 """Fields of a status whose changes are Events."""
 
@@ -37,6 +40,8 @@ class RecordingController(RuntimeController):
     The recordings of one pool.
 
     :param now: seconds since the epoch.
+    :param report: records an Event about a recording.
+    :param metrics: of the program's queues.
     """
 
     label = "console recordings"
@@ -55,6 +60,7 @@ class RecordingController(RuntimeController):
         synced: Callable[[], bool],
         now: Callable[[], float],
         report: Callable[[Object, str, str, str], None],
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         self._client = client
         self._workload = dialect.workload.qualified
@@ -72,7 +78,7 @@ class RecordingController(RuntimeController):
             max_objects=MOST_RECORDINGS,
             optional=True,
         )
-        super().__init__(runtime, clock, self.recordings, synced)
+        super().__init__(runtime, clock, self.recordings, synced, metrics)
         self._by_uid: dict[str, Object] = {}
         self._listed: dict[str, Object] | None = None
         """All recordings of the pool, read after the runtime's last answer; ``None`` before the first need."""
@@ -137,6 +143,14 @@ class RecordingController(RuntimeController):
             recording = await self._read(report)
         if recording is not None:
             await self._write(recording, report)
+
+    def _key(self, report: pb.RecordingStatus) -> str:
+        return report.uid
+
+    def _failed(self, report: pb.RecordingStatus, why: str) -> None:
+        recording = self._by_uid.get(report.uid)
+        if recording is not None:
+            self._record_event(recording, _WARNING, NOT_HANDLED, why)
 
     async def _read(self, report: pb.RecordingStatus) -> Object | None:
         """

@@ -8,19 +8,19 @@ objects again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
-from twisted.internet.interfaces import IDelayedCall
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface.interface import InterfaceClass
 
-from twisted_exec.api.status import APIError, NotImplementedByBackend
-from twisted_exec.control.backoff import Backoff
+from twisted_exec.api.status import APIError, NotImplementedByBackend, ServiceUnavailable
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.queue import Again, WorkQueue
 from twisted_exec.kube.informers import Reflector
 
 SEND_DELAY_SECONDS = 0.2
@@ -29,9 +29,12 @@ WAIT_SECONDS = 20
 """Longest wait of a call for the next report."""
 SHORT_SECONDS = 1.0
 """A runtime that answers earlier, and without a report, does not wait for reports."""
-UNSUPPORTED_SECONDS = 60.0
+AGAIN_SECONDS = 1.0
+"""From an unexpected failure of a report's handling to the next attempt."""
+UNSUPPORTED_SECONDS = 60
 """Interval of calls to a runtime without the service."""
-_IDLE_SECONDS = 1.0
+MOST_FAILING = 256
+"""Reports that are kept because their handling fails unexpectedly."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class RuntimeController:
     Base of the controllers of alerts and of recordings.
 
     :param synced: returns whether everything else that the runtime needs is known.
+    :param metrics: of the program's queues.
     """
 
     label: ClassVar[str]
@@ -62,18 +66,30 @@ class RuntimeController:
     _log = Logger()
 
     def __init__(
-        self, runtime: object, clock: Any, copy: Reflector, synced: Callable[[], bool]
+        self,
+        runtime: object,
+        clock: Any,
+        copy: Reflector,
+        synced: Callable[[], bool],
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
         self._runtime, self._clock = runtime, clock
         self._copy, self._synced = copy, synced
         self._is_supported = self.service.providedBy(runtime)
         self._sent = ""
-        self._is_dirty = True
-        self._sending: Deferred[None] | None = None
-        self._send_call: IDelayedCall | None = None
-        self._polling: Deferred[None] | None = None
+        self._instance, self._acknowledged = "", 0
         self._problem = ""
         self._stopped = True
+        self._failing: dict[Hashable, Any] = {}
+        """Reports whose handling failed unexpectedly, the newest of each key."""
+        name = self.label.replace(" ", "-")
+        self._sending = PokedLoop(
+            self._send_all, clock, soon_seconds=SEND_DELAY_SECONDS, metrics=metrics.of(name)
+        )
+        self._polling = PokedLoop(self._poll, clock, metrics=metrics.of(f"{name}-reports"))
+        self._retrying: WorkQueue[Hashable] = WorkQueue(
+            self._handle_again, clock, self._not_handled, metrics=metrics.of(f"{name}-reports")
+        )
 
     # Implemented by subclasses.
 
@@ -90,6 +106,15 @@ class RuntimeController:
         raise NotImplementedError
 
     async def _handle(self, report: Any) -> None:
+        """:raises APIError: the API server fails; the report is handled again."""
+        raise NotImplementedError
+
+    def _key(self, report: Any) -> Hashable:
+        """Return what a later report with the same key replaces."""
+        raise NotImplementedError
+
+    def _failed(self, report: Any, why: str) -> None:
+        """Tell users of the object that a report is about that it cannot be handled."""
         raise NotImplementedError
 
     async def _unsupported(self) -> None:
@@ -106,24 +131,18 @@ class RuntimeController:
         if not self._stopped:
             return
         self._stopped = False
+        self._instance, self._acknowledged = "", 0
         self._copy.start()
-        self._polling = Deferred.fromCoroutine(self._poll()).addErrback(self._failed)
-        self._send_soon()
+        self._retrying.start()
+        self._polling.start(None)
+        self._sending.start(SEND_DELAY_SECONDS)
 
     def stop(self) -> Deferred[Any]:
         """Stop; fires when no request is pending."""
         self._stopped = True
-        if self._send_call is not None and self._send_call.active():
-            self._send_call.cancel()
-            self._send_call = None
-        running = [each for each in (self._sending, self._polling) if each]
-        for each in running:
-            each.cancel()
-        return DeferredList([*running, self._copy.stop()])
-
-    def _failed(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._log.failure("{label}", failure, label=self.label)
+        self._failing.clear()
+        parts = (self._sending, self._polling, self._retrying, self._copy)
+        return DeferredList([each.stop() for each in parts])
 
     def _provider(self) -> Any:
         if not self.service.providedBy(self._runtime):
@@ -133,48 +152,30 @@ class RuntimeController:
     # Objects to the runtime.
 
     def _send_soon(self) -> None:
-        self._is_dirty = True
-        if self._send_call is None and not self._stopped:
-            self._send_call = self._clock.callLater(SEND_DELAY_SECONDS, self._begin_sending)
-
-    def _begin_sending(self) -> None:
-        self._sending = Deferred.fromCoroutine(self._send_all()).addErrback(self._failed)
-        self._sending.addBoth(self._was_sent)
-
-    def _was_sent(self, _: object) -> None:
-        # Only now: the first steps of a sending may change objects, before ``_sending`` is set.
-        self._sending = self._send_call = None
-        if self._is_dirty:
-            self._send_soon()
+        self._sending.poke()
 
     async def _send_all(self) -> None:
-        backoff = Backoff()
-        while not (self._copy.synced and self._synced()):
-            await deferLater(self._clock, backoff.pause())
-        backoff.reset()
-        while self._is_dirty:
-            self._is_dirty = False
-            try:
-                self._sent = await self._send(self._sent)
-            except APIError as error:
-                self._is_dirty = True
-                await self._pause(error, backoff)
-            else:
-                self._is_supported, self._problem = True, ""
+        if not (self._copy.synced and self._synced()):
+            raise Again
+        try:
+            self._sent = await self._send(self._sent)
+        except APIError as error:
+            raise await self._refusal(error) from None
+        self._is_supported, self._problem = True, ""
+        self._polling.poke()
 
-    async def _pause(self, error: APIError, backoff: Backoff) -> None:
-        seconds = UNSUPPORTED_SECONDS
-        if error.code == NotImplementedByBackend.code:
-            self._is_supported = False
-            try:
-                await self._unsupported()
-            except APIError as failure:
-                self._warn("the API server", failure)
-                seconds = backoff.pause()
-        else:
+    async def _refusal(self, error: APIError) -> APIError:
+        """Return the error of the runtime for the loop, which waits accordingly."""
+        if error.code != NotImplementedByBackend.code:
             self._warn("the machine runtime", error)
-            seconds = backoff.pause()
-        await deferLater(self._clock, seconds)
+            return error
+        self._is_supported = False
+        try:
+            await self._unsupported()
+        except APIError as failure:
+            self._warn("the API server", failure)
+            return failure
+        return ServiceUnavailable(error.message, retry_after_seconds=UNSUPPORTED_SECONDS)
 
     def _warn(self, where: str, error: APIError) -> None:
         if error.message != self._problem:
@@ -184,37 +185,60 @@ class RuntimeController:
 
     # Reports from the runtime.
 
-    async def _poll(self) -> None:
-        backoff, instance, acknowledged = Backoff(), "", 0
-        while not self._stopped:
-            if not self._sent or not self._is_supported:
-                await deferLater(self._clock, _IDLE_SECONDS)
-                continue
-            began = self._clock.seconds()
-            try:
-                answer = await self._list_reports(instance, acknowledged)
-            except APIError as error:
-                await self._pause(error, backoff)
-                if not self._is_supported:  # only sending shows that another runtime took its place
-                    self._sent = ""
-                    self._send_soon()
-                continue
-            if answer.instance != instance:
-                instance, acknowledged = answer.instance, 0
-            if answer.generation != self._sent and self._sending is None:
-                self._sent = ""  # the runtime was restarted
-                self._send_soon()
-                await deferLater(self._clock, SEND_DELAY_SECONDS)
-            new = [each for each in answer.reports if each.number > acknowledged]
-            try:
-                for report in new:
-                    await self._handle(report)
-                    acknowledged = report.number
-            except APIError as error:
-                self._warn("the API server", error)
-                await deferLater(self._clock, backoff.pause())
-                continue
-            if new or self._clock.seconds() - began >= SHORT_SECONDS:
-                backoff.reset()
-            else:  # a runtime that does not wait
-                await deferLater(self._clock, backoff.pause())
+    async def _poll(self) -> float:
+        if not self._sent or not self._is_supported:
+            return inf  # until the objects are sent
+        began = self._clock.seconds()
+        try:
+            answer = await self._list_reports(self._instance, self._acknowledged)
+        except APIError as error:
+            refusal = await self._refusal(error)
+            if not self._is_supported:  # only sending shows that another runtime took its place
+                self._send_again()
+            raise refusal from None
+        if answer.instance != self._instance:
+            self._instance, self._acknowledged = answer.instance, 0
+        if answer.generation != self._sent:
+            self._send_again()  # the runtime was restarted
+        new = [each for each in answer.reports if each.number > self._acknowledged]
+        for report in new:
+            await self._handle_or_keep(report)
+            self._acknowledged = report.number
+        if not new and self._clock.seconds() - began < SHORT_SECONDS:
+            raise Again  # the runtime does not wait
+        return 0.0
+
+    def _send_again(self) -> None:
+        self._sent = ""
+        self._send_soon()
+
+    async def _handle_or_keep(self, report: Any) -> None:
+        key = self._key(report)
+        if key in self._failing:  # in order, as they may be states of one object
+            self._failing[key] = report
+            self._retrying.add(key)
+            return
+        try:
+            await self._handle(report)
+        except APIError as error:
+            self._warn("the API server", error)
+            raise
+        except CancelledError:
+            raise
+        except Exception:
+            # The reports behind it do not wait.
+            if len(self._failing) >= MOST_FAILING:
+                self._log.failure("{label}: a report is dropped", label=self.label)
+                return
+            self._failing[key] = report
+            self._retrying.add_after(key, AGAIN_SECONDS)
+
+    async def _handle_again(self, key: Hashable) -> None:
+        report = self._failing[key]
+        await self._handle(report)
+        if self._failing.get(key) is report:
+            del self._failing[key]
+
+    def _not_handled(self, key: Hashable, error: APIError, failures: int) -> None:
+        if failures == 1:
+            self._failed(self._failing[key], f"{self.label}: {error.message}")

@@ -163,6 +163,8 @@ class Poollet(Service):
             synced=synced,
             look_again=self.loop.look_again,
             registry=self.registry,
+            report=self.recorder.record,
+            metrics=self.registry.queues,
         )
         self.recordings = RecordingController(
             self._client,
@@ -174,6 +176,7 @@ class Poollet(Service):
             synced=synced,
             now=now,
             report=self.recording_events.record,
+            metrics=self.registry.queues,
         )
         self.runtime_events = RuntimeEvents(
             self._runtime,
@@ -182,6 +185,7 @@ class Poollet(Service):
             machines=lambda: self.machines,
             synced=synced,
             recorder=self.recorder,
+            metrics=self.registry.queues,
         )
         self.registration = Pool(
             self._client,

@@ -70,6 +70,7 @@ class GarbagePolicy:
     _log = Logger()
 
     def __init__(self, clock: IReactorTime) -> None:
+        # Not a PokedLoop: a tick neither waits nor fails, and leaves no garbage of its own.
         self._ticking = LoopingCall(self.tick)
         self._ticking.clock = clock
         self._ticks = 0

@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.control.polling import until
 from twisted_exec.program.handover.interfaces import IHandsOver
 
 S = TypeVar("S", bound="AsyncService")
@@ -181,8 +181,7 @@ def pause(clock: IReactorTime, seconds: float) -> Deferred[None]:
 async def let_sessions_end(reactor: Any, seconds: float, count: Callable[[], int]) -> None:
     """Wait until no session is open, at most until the limit of the drain."""
     limit = DrainLimit(reactor, seconds, count())
-    while count() and not limit.is_over:
-        await deferLater(reactor, _LOOK_EVERY_SECONDS)
+    await until(lambda: not count() or limit.is_over, reactor, _LOOK_EVERY_SECONDS)
     limit.cancel()
 
 

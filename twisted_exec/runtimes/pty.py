@@ -18,11 +18,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocolFactory
-from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.control.polling import until
 from twisted_exec.program.config_file import Reader
 from twisted_exec.program.descriptors import restore_descriptor_limit
 from twisted_exec.program.tasks import as_deferred
@@ -282,13 +282,12 @@ class PtyRun:
         If the terminal were closed between fork and exec, the child would print an error to the
         runtime's standard error.
         """
-        clock = self._driver.reactor
-        until = clock.seconds() + _LEAD_SECONDS
-        while clock.seconds() < until:
+
+        def has_led() -> bool:
             process = read_process(leader.pid)
-            if process is None or process.start != leader.start or process.terminal:
-                return
-            await deferLater(clock, _POLL_SECONDS)
+            return process is None or process.start != leader.start or bool(process.terminal)
+
+        await until(has_led, self._driver.reactor, _POLL_SECONDS, _LEAD_SECONDS)
 
     def window_changed(self, size: TerminalSize) -> None:
         self._size = size

@@ -21,6 +21,7 @@ from twisted_exec.console.acts import Act, ignore
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.limits import DEFAULT_LIMITS, ConsoleLimits
 from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.control.backoff import Backoff
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
@@ -85,7 +86,8 @@ class Supervisor:
         self._rest: Deferred[None] | None = None
         self._suspended: Deferred[None] | None = None  # fires when the supervisor goes on
         self._busy_waiters: list[Deferred[None]] | None = None  # a list during a start or an end
-        self._delay_seconds = 0.0
+        self._backoff = Backoff(_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
+        self._ends = 0  # since power on, or the last long run
         self._adopted = adopted
         self._start_problem = ("", "")
         self._shutting_down = self._released = self._is_boot = False
@@ -118,7 +120,7 @@ class Supervisor:
     def power_on(self) -> None:
         self._should_run = True
         if self._keeping is None:
-            self._delay_seconds = 0.0
+            self._begin_anew()
             self._start_problem = ("", "")
             self._state_changed(pb.MACHINE_PENDING, "", "")
             keeping = Deferred.fromCoroutine(self._keep())
@@ -245,6 +247,7 @@ class Supervisor:
         shutdown.addBoth(lambda _: console.interrupt(ending))
 
     async def _keep(self) -> None:
+        # Not a PokedLoop: one round is a whole life of the machine, from its start to its end.
         self._is_ending = False
         run, console = self._prepare()
         while not self._is_ending:
@@ -261,7 +264,9 @@ class Supervisor:
             self._busy_waiters = []
             # Another run may have taken its place meanwhile, for the same machine.
             ended, self.run = self.run or run, None
-            self._plan_delay(self._clock.seconds() - began)
+            if self._clock.seconds() - began >= _LONG_RUN_SECONDS:
+                self._begin_anew()
+            self._ends += 1
             why = self._note_end(ending) if started else ("", "")
             if self._should_run and not self._is_ending:
                 # Viewers that attach from here on wait for the next line.
@@ -384,7 +389,7 @@ class Supervisor:
         if ending.reason == POWERED_OFF or not self._restarts(ending):
             self._should_run = False
             return ending.reason, ending.message
-        if self._delay_seconds > _FIRST_DELAY_SECONDS:
+        if self._ends > 1:
             # It keeps ending early, and spends more time in back-off than running.
             self._state_changed(pb.MACHINE_PENDING, "Ended", ending.message)
         return "", ""
@@ -400,12 +405,12 @@ class Supervisor:
         driver: Any = self._driver
         return not IRestartPolicy.providedBy(driver) or driver.restarts(ending)
 
-    def _plan_delay(self, ran_seconds: float) -> None:
-        last = 0.0 if ran_seconds >= _LONG_RUN_SECONDS else self._delay_seconds
-        self._delay_seconds = min(max(_FIRST_DELAY_SECONDS, last * 2), _LONGEST_DELAY_SECONDS)
+    def _begin_anew(self) -> None:
+        self._backoff.reset()
+        self._ends = 0
 
     async def _wait(self) -> None:
-        self._rest = deferLater(self._clock, self._delay_seconds)
+        self._rest = deferLater(self._clock, self._backoff.pause())
         try:
             await self._rest
         except CancelledError:

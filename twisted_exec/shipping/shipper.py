@@ -327,6 +327,7 @@ class Shipper:
         self._log.warn("{sink} refused a line: {why}", sink=self.sink.name, why=str(error))
 
     async def _pause(self, error: SinkError) -> None:
+        # Not a WorkQueue: lines of all machines share batches, and wait for the same receiver.
         self._metrics.failed(error.kind)
         self._note_problem(str(error))
         wait = self._backoff.pause()

@@ -279,6 +279,7 @@ class SyslogSink:
         """See :meth:`ILineSink.settle`; fires when the connection has lasted long enough."""
         sent, connection = self._sent, self._connection
         if connection is not None:
+            # Not control.polling: a lost connection ends the rest.
             while connection is self._connection and connection.unacknowledged:
                 await self._rest(_POLL_SECONDS)
             if connection is self._connection:

@@ -275,6 +275,9 @@ class IProviders(Interface):
 
     synced = Attribute("Whether all SpaceProviderDescs have been read (bool).")
 
+    def when_synced() -> Deferred[None]:
+        """Return a Deferred that fires when all SpaceProviderDescs have been read."""
+
     def get(name: str) -> IProviderView | None:
         """Return a provider by name; ``None`` if there is no such SpaceProviderDesc."""
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -24,6 +23,7 @@ from twisted_exec.api.spaces import (
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.control.listeners import Listeners
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.informers import Reflector
@@ -52,7 +52,12 @@ class ProviderRegistry(Service):
     _log = Logger()
     spaces: ISpaces
 
-    def __init__(self, environment: ProviderEnvironment, host: str = "") -> None:
+    def __init__(
+        self,
+        environment: ProviderEnvironment,
+        host: str = "",
+        metrics: WorkQueueMetrics = UNREAD,
+    ) -> None:
         context = environment.around
         self._environment, self._client, self._clock = environment, context.hub, context.reactor
         self._now = context.now
@@ -69,16 +74,19 @@ class ProviderRegistry(Service):
             now=context.now,
         )
         self._views: dict[str, ProviderView] = {}
-        self._queue: WorkQueue[str] = WorkQueue(self._keep, self._clock, self._tell_failure)
+        self._queue: WorkQueue[str] = WorkQueue(
+            self._keep, self._clock, self._tell_failure, metrics=metrics.of("space-providers")
+        )
         self._followers = Listeners("the providers of spaces")
         self._stopping = StoppingParts()
-        self._looking: IDelayedCall | None = None
-        self._counting: dict[str, IDelayedCall] = {}
         self._unfollow: Callable[[], None] = lambda: None
 
     @property
     def synced(self) -> bool:
         return self.descs.synced
+
+    def when_synced(self) -> Deferred[None]:
+        return self.descs.when_synced()
 
     def get(self, name: str) -> IProviderView | None:
         return self._views.get(name)
@@ -96,15 +104,11 @@ class ProviderRegistry(Service):
         self.descs.start()
         for reflector in (self.descs, self.namespaces.reflector):
             reflector.when_synced().addCallback(lambda _: self._look_at_all())
-        self._looking = self._clock.callLater(LOOK_SECONDS, self._look_now_and_then)
 
     def stopService(self) -> Deferred[None]:
         """Release all providers."""
         super().stopService()
         self._unfollow()
-        for call in (self._looking, *self._counting.values()):
-            if call is not None and call.active():
-                call.cancel()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
@@ -121,18 +125,14 @@ class ProviderRegistry(Service):
         await self._stopping.over()
         self._views.clear()
 
-    def _look_now_and_then(self) -> None:
-        self._look_at_all()
-        self._looking = self._clock.callLater(LOOK_SECONDS, self._look_now_and_then)
-
     def _look_at_all(self) -> None:
         names = {each["metadata"]["name"] for each in self.descs}
         for name in sorted({*names, *self._views, *self.namespaces.made_for()}):
             self._look(name)
 
-    def _look(self, name: str) -> None:
+    def _look(self, name: str, after_seconds: float = 0.0) -> None:
         if self.running and self.descs.synced and self.namespaces.synced:
-            self._queue.add(name)
+            self._queue.add_after(name, after_seconds)
 
     def _desc_changed(self, before: Object | None, after: Object | None) -> None:
         name = (after or before or {})["metadata"]["name"]
@@ -147,14 +147,10 @@ class ProviderRegistry(Service):
         if before is not None and after is not None:
             return
         name = str(((after or before or {}).get("spec") or {}).get("SpaceProviderDescName") or "")
-        if name and name not in self._counting:
-            self._counting[name] = self._clock.callLater(SETTLE_SECONDS, self._count, name)
+        if name:
+            self._look(name, SETTLE_SECONDS)
 
-    def _count(self, name: str) -> None:
-        del self._counting[name]
-        self._look(name)
-
-    async def _keep(self, name: str) -> None:
+    async def _keep(self, name: str) -> float | None:
         desc, view = self.descs.get(name), self._views.get(name)
         if view is not None and (desc is None or desc["metadata"]["uid"] != view.uid):
             await self._let_go(view)
@@ -162,7 +158,7 @@ class ProviderRegistry(Service):
         if desc is None:
             if self.spaces.synced and not self.spaces.of_provider(name):
                 await self.namespaces.clear(name)
-            return
+            return LOOK_SECONDS if self.namespaces.is_made_for(name) else None
         if view is None:
             view = self._views[name] = self._take(desc)
             self._followers.tell(name, None)
@@ -171,6 +167,7 @@ class ProviderRegistry(Service):
         view.become(desc)
         await view.renew()
         await self._write(view, view.desc, trouble or view.synced)
+        return LOOK_SECONDS
 
     def _take(self, desc: Object) -> ProviderView:
         name = desc["metadata"]["name"]
@@ -218,6 +215,8 @@ class ProviderRegistry(Service):
     def _tell_failure(self, name: str, error: APIError, failures: int) -> None:
         if failures == 1:
             self._log.warn("provider {name}: {why}", name=name, why=error.message)
+            if (desc := self.descs.get(name)) is not None:
+                self.recorder.record(desc, "Warning", "ReconcileFailed", error.message)
 
 
 def _desired(desc: Object) -> object:
@@ -292,6 +291,10 @@ class ProviderNamespaces:
     def made_for(self) -> list[str]:
         labels = [each["metadata"].get("labels") or {} for each in self.reflector]
         return [each[PROVIDER_LABEL] for each in labels if each.get(PROVIDER_LABEL)]
+
+    def is_made_for(self, provider: str) -> bool:
+        namespace = self.reflector.get(namespace_of(provider))
+        return namespace is not None and is_ours(namespace, provider)
 
     async def ensure(self, provider: str) -> ProviderCondition | None:
         """

@@ -173,7 +173,7 @@ class SpaceManager(AsyncService):
             self._client, self._reactor, self._directory, self._now, self._place
         )
         environment = ProviderEnvironment(context, self._makers, self._calls)
-        providers = ProviderRegistry(environment, socket.gethostname())
+        providers = ProviderRegistry(environment, socket.gethostname(), self.registry.queues)
         loop: Any = self._make_loop(providers, context, self.registry.queues)
         providers.spaces = loop
         self._state = providers, loop

@@ -444,7 +444,11 @@ PAUSE_SECONDS = 1.0
 
 
 class SecretRereader(BackgroundTask):
-    """Rereads a Space's Secret when the server rejects its credentials."""
+    """
+    Rereads a Space's Secret when the server rejects its credentials.
+
+    It is not a loop: a failure is not repeated, because the next rejected request reads again.
+    """
 
     _log = Logger()
 

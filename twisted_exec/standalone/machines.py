@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
@@ -22,6 +21,7 @@ from twisted_exec.api.kinds import CLUSTERROLEBINDINGS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
 from twisted_exec.auth.rbac import PERMISSION_WATCHER
+from twisted_exec.control.polling import until
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
@@ -202,8 +202,7 @@ async def until_running(
 
     :raises APIError: a request failed.
     """
-    while not await _is_settled(client, runtime, dialect, name):
-        await deferLater(clock, _LOOK_EVERY_SECONDS)
+    await until(lambda: _is_settled(client, runtime, dialect, name), clock, _LOOK_EVERY_SECONDS)
 
 
 async def _is_settled(

@@ -24,7 +24,6 @@ from typing import Any
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred, DeferredList, gatherResults, maybeDeferred
-from twisted.internet.task import LoopingCall
 from twisted.logger import ILogObserver, Logger
 from zope.interface import alsoProvides
 
@@ -37,6 +36,7 @@ from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import PODS_VIEW, WEB, APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.auth.issuers import Issuers
+from twisted_exec.control.loop import PokedLoop
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
@@ -329,7 +329,7 @@ class Standalone(AsyncService):
         self._sockets = ""
         self._running: list[IService] = []
         self._clients: list[KubeClient] = []
-        self._renewing: LoopingCall | None = None
+        self._renewing = PokedLoop(self._renew, reactor, _RENEW_EVERY_SECONDS)
         self._url = ""
         make = settings.storage or partial(
             SQLiteStorage, self._state.file(OBJECTS), limits=settings.limits
@@ -386,16 +386,11 @@ class Standalone(AsyncService):
         commands = await console_commands(client, self.settings.dialect, POOL)
         self._publish(server.url, certificates, commands)
         self._url = server.url
-        self._keep_certificates()
+        self._renewing.start(_RENEW_EVERY_SECONDS)
 
     def _tell(self, message: str, **facts: object) -> None:
         """Log a message for the user of a terminal."""
         self._log.info(message, **{SUMMARY: True}, **facts)
-
-    def _keep_certificates(self) -> None:
-        self._renewing = LoopingCall(self.renew)
-        self._renewing.clock = self._reactor
-        self._renewing.start(_RENEW_EVERY_SECONDS, now=False)
 
     def _probe(self) -> None:
         if not self.first_commands:
@@ -531,19 +526,22 @@ class Standalone(AsyncService):
         except Exception as error:  # a full disk today must not end what runs until next year
             self._log.error("certificates cannot be renewed: {error}", error=error)
 
+    async def _renew(self) -> None:
+        self.renew()
+
     # Hand-over.
 
     def inherit(self, inherited: ServiceState) -> None:
         self._hand_over.inherit(inherited)
 
     def freeze(self) -> Deferred[ServiceState]:
-        self._stop_renewing()
+        self._renewing.stop()
         return Deferred.fromCoroutine(self._hand_over.freeze())
 
     @as_deferred
     async def thaw(self) -> None:
         await self._hand_over.thaw()
-        self._keep_certificates()
+        self._renewing.start(_RENEW_EVERY_SECONDS)
 
     def retire(self, linger_seconds: float) -> Deferred[None]:
         return Deferred.fromCoroutine(self._hand_over.retire(linger_seconds))
@@ -551,7 +549,7 @@ class Standalone(AsyncService):
     # Ending.
 
     async def stop(self) -> None:
-        self._stop_renewing()
+        self._renewing.stop()
         if not self._open or (self.is_successor and not self.first_commands):
             return  # a predecessor goes on, with what it has handed over
         if self._hand_over.is_frozen:
@@ -574,10 +572,6 @@ class Standalone(AsyncService):
                 os.rmdir(self._sockets)
         self._state.close()
         self._open = False
-
-    def _stop_renewing(self) -> None:
-        if self._renewing is not None and self._renewing.running:
-            self._renewing.stop()
 
     def _continuing(self) -> list[str]:
         hosts = [each for each in self._running if isinstance(each, RuntimeHost)]

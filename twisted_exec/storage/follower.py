@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -50,6 +51,15 @@ def listed_as_added(changed: Callable[[Event], None]) -> Callable[[Listing], Non
     return listed
 
 
+class Part(Protocol):
+    """A queue, loop or recorder of a service."""
+
+    @property
+    def start(self) -> Callable[..., None]: ...
+
+    def stop(self) -> Deferred[Any]: ...
+
+
 class StoreFollower(Service):
     """
     Base of services that follow resources of a store.
@@ -62,19 +72,30 @@ class StoreFollower(Service):
 
     def __init__(self, storage: IStorage, clock: IReactorTime | None = None) -> None:
         self._storage, self._list_clock = storage, clock
+        self._parts: list[tuple[Callable[[], None], Callable[[], Deferred[Any]]]] = []
         self._watches: dict[int, IWatch] = {}
         self._pauses: list[Deferred[None]] = []
 
     def followed(self) -> Iterable[Followed]:
         raise NotImplementedError
 
+    def add_part(self, part: Part, *arguments: Any) -> None:
+        """
+        Add a part that runs while this service does; it starts before the watches.
+
+        :param arguments: of its start.
+        """
+        self._parts.append((partial(part.start, *arguments), part.stop))
+
     def startService(self) -> None:
         """
-        Watch the resources, then list those that want it.
+        Start the parts, watch the resources, then list those that want it.
 
         No change is lost between list and watch; an object may be reported twice.
         """
         super().startService()
+        for start, _ in self._parts:
+            start()
         followed = tuple(self.followed())
         for number, each in enumerate(followed):
             self._watch(number, each)
@@ -83,14 +104,16 @@ class StoreFollower(Service):
                 listing = Deferred.fromCoroutine(self._list(each, each.listed))
                 listing.addErrback(self._cannot_list, each.resource)
 
-    def stopService(self) -> Deferred[None] | None:
+    def stopService(self) -> Deferred[None]:
+        """Stop the watches and the parts; fires when these have stopped."""
         super().stopService()
         watches, self._watches = self._watches, {}
         for watch in watches.values():
             watch.stop()
         for pause in list(self._pauses):
             pause.cancel()
-        return None
+        stopping = DeferredList([stop() for _, stop in self._parts])
+        return stopping.addCallback(lambda _: None)
 
     def _watch(self, number: int, followed: Followed) -> None:
         def lost() -> None:
@@ -107,6 +130,7 @@ class StoreFollower(Service):
         )
 
     async def _list(self, followed: Followed, listed: Callable[[Listing], None]) -> None:
+        # Not a WorkQueue: all lists begin in the turn of the start, before later changes.
         backoff, reason = Backoff(), ""
         while True:
             try:

@@ -227,6 +227,7 @@ class SQLiteStorage(HistoryStorage):
         """See :meth:`IHandsOverStorage.thaw`: with what a failed successor wrote."""
         if self._writer is not None:
             return  # it was not frozen yet
+        # Not control.polling: the last error is that of the caller.
         until = self._reactor.seconds() + _UNLOCKED_SECONDS
         while True:
             try:

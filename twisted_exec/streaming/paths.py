@@ -60,6 +60,7 @@ class Paths:
     ) -> None:
         self._unanswered_seconds = unanswered_seconds
         self._splices: OrderedDict[Splice, None] = OrderedDict()
+        # Not a PokedLoop: a look reads memory only, so there is nothing to wait for or to repeat.
         self._checking = LoopingCall(self._check)
         self._checking.clock = clock
 

@@ -211,6 +211,9 @@ _PROVOKING_KEY = re.compile(
     "[G,][{0}]*(?:a[{0}]*=[{0}]*q|[iI][{0}]*=)".format(_C0).encode("ascii")  # noqa: UP032
 )
 """Of graphics of kitty: a query, and the number of an image, which the terminal confirms."""
+_PROVOKING_LETTERS = (b"i", b"I", b"q")
+_MOST_LETTERS = 64
+"""A command names each key once; one with more of these letters loses all its keys at once."""
 _QUIET = re.compile(rf"[G,][{_C0}]*{_spread('q=2', _C0)}".encode("ascii"))
 
 _TERMINAL_QUERIES_STARTS = {
@@ -348,10 +351,15 @@ class QueryFilter:
 
 
 def _change_image(match: re.Match[bytes], changed: bytearray) -> None:
-    if b"=" not in match[0]:
+    keys = match[0]
+    if b"=" not in keys:
         return
-    quiet = _QUIET.search(match.string, *match.span())
-    for key in _PROVOKING_KEY.finditer(match.string, *match.span()):
+    first, end = match.span()
+    if sum(map(keys.count, _PROVOKING_LETTERS)) > _MOST_LETTERS:
+        changed[first:end] = changed[first:end].replace(b"=", b"-")
+        return
+    quiet = _QUIET.search(match.string, first, end)
+    for key in _PROVOKING_KEY.finditer(match.string, first, end):
         # The terminal does not confirm an image whose number stands behind that key.
         if quiet is None or key.start() < quiet.end() or key[0].endswith(b"q"):
             changed[key.end() - 1] = 0x2D
@@ -425,7 +433,7 @@ def _unfinished(window: bytes, outline: bytes, patterns: _Patterns) -> bytes:
     if kind == "command":
         return introducer + _abbreviated(text)
     if len(text) > _MOST_STRING:
-        quiet = b"q=2," if _QUIET.search(text) else b""
+        quiet = b"q=2," if b"q" in text and _QUIET.search(text) else b""
         # The rest may begin within a value, which may look like a key.
         text = b"G," + quiet + b"x" + text[-_LAST_BYTES:].lstrip(_CONTINUATION)
     return introducer + text

@@ -25,6 +25,12 @@ RESUME_HEADER = "X-Twisted-Exec-Resume"
 MARKS = "marks"
 """Field of the header in the first request of a session."""
 
+UNCONFIRMED_SECONDS = 5
+"""
+Time that a session waits whose client has sent nothing: the client may have gone before it got the
+key, and then nobody can resume the session.
+"""
+
 # 43 characters hold 32 bytes in unpadded base64url.
 KEY = re.compile(r"[A-Za-z0-9_-]{43,128}\Z")
 """Form of a key."""

@@ -34,6 +34,7 @@ from twisted_exec.apiserver.consoles.sessions import (
 from twisted_exec.streaming.interfaces import SESSION_DELETED
 from twisted_exec.streaming.sessions.registry import ClientInfo, Sessions
 from twisted_exec.streaming.subject import Subject
+from twisted_exec.wire.resume import UNCONFIRMED_SECONDS
 from twisted_exec.wire.stream_options import StreamOptions
 
 from .support import LEASE_SECONDS, Carried, ObjectsCase
@@ -336,6 +337,7 @@ class Resumable(Carried):
     def begin(self) -> Resumable:
         self.session.resumable_seconds = RESUMABLE_SECONDS
         self.cuts = 0
+        self.counts = (6, 0)  # the client has answered the runtime's ping
         self.session.carry(
             StreamDouble(
                 self.endings.append, self.cut, lambda: self.counts, None, supersede=self.cut
@@ -526,6 +528,27 @@ class AwayTests(ObjectsCase):
         self.assertEqual(self.stored(), [])
         self.clock.advance(CREATE_SECONDS)
         self.assertEqual([each for each, _ in self.shown()], ["s-1"])
+
+    def test_unconfirmed(self) -> None:
+        """A client that left while its session opened has no key: the object waits as briefly as the runtime."""
+        one = Resumable(self.sessions).begin()
+        one.counts = (0, 70)
+        self.clock.advance(CREATE_SECONDS)
+        one.lose()
+        self.assertEqual([each for each, _ in self.shown()], ["s-1"])
+        self.pass_time(UNCONFIRMED_SECONDS)
+        self.assertEqual((self.stored(), self.kept()), ([], 0))
+
+    def test_confirmed_before(self) -> None:
+        """A client that resumes has a key, also if it has sent nothing to this server."""
+        others, _ = self.server("two")
+        self.resumable().lose()
+        two = self.resume(2, 1, others).begin()
+        two.counts = (0, 70)
+        self.clock.advance(CREATE_SECONDS)
+        two.lose()
+        self.pass_time(2 * UNCONFIRMED_SECONDS)
+        self.assertEqual([each for each, _ in self.shown()], ["s-2"])
 
     def test_deleted(self) -> None:
         """A session that is deleted while its user is absent cannot be resumed at any server."""

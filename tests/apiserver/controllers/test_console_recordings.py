@@ -11,6 +11,7 @@ from tests.apiserver.support import MACHINES
 from twisted_exec.api.kinds import CONSOLERECORDINGS, CONSOLESESSIONS, Object
 from twisted_exec.api.kinds.consolerecordings import state_of
 from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.controllers.console_objects import NOT_ENDED
 from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, LOOK_SECONDS
 
 DAY = 86_400
@@ -97,9 +98,9 @@ class ConsoleRecordingsTests(RecordingTestCase):
         self.assertEqual(event["involvedObject"]["name"], "r")
         self.assertIn("has not closed it: nothing is proven about output after", event["message"])
 
-    def events(self) -> list[Object]:
+    def events(self, reason: str = "RecordingNotClosed") -> list[Object]:
         items: list[Object] = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
-        return [each for each in items if each["reason"] == "RecordingNotClosed"]
+        return [each for each in items if each["reason"] == reason]
 
     def test_by_hand(self) -> None:
         """A recording of a user goes on without sessions, and ends with its machine."""
@@ -132,7 +133,7 @@ class ConsoleRecordingsTests(RecordingTestCase):
         self.refused(404, "GET", f"{RECORDINGS}/r")
 
     def test_broken(self) -> None:
-        """A recording that cannot be understood holds up no other."""
+        """A recording that cannot be understood has an Event, and holds up no other."""
         for name in ("q", "r"):
             self.make_shared_as(name)
         broken = self.stored(CONSOLERECORDINGS, "q")
@@ -140,4 +141,7 @@ class ConsoleRecordingsTests(RecordingTestCase):
         self.successResultOf(self.storage.update(CONSOLERECORDINGS.resource, broken))
         self.pass_time(3 * LOOK_SECONDS)
         self.assertEqual(self.state(), "Ending")
-        self.assertTrue(self.flushLoggedErrors(ValueError))
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        (event,) = self.events(NOT_ENDED)
+        self.assertEqual((event["involvedObject"]["name"], event["count"]), ("q", 1))
+        self.assertIn("its log says more", event["message"])

@@ -16,7 +16,7 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import seconds
 from twisted_exec.apiserver.controllers.console_objects import NOT_KEPT, DeletedConsoles
 from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, LOOK_SECONDS
-from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 
 GROUP = "/apis/console.twisted-exec.dev/v1alpha1"
 CONSOLES = f"{GROUP}/namespaces/default/deletedconsoles"
@@ -161,6 +161,24 @@ class DeletedConsolesTests(APITestCase):
         self.patch(self.storage, "create", refusing)
         self.make_deleted("d")
         self.assertEqual(reported(), ["a", "d"])
+
+    def test_failing(self) -> None:
+        """The same after a bug; the console is kept in the end."""
+        create = Verbs.create
+
+        def failing(verbs: Verbs, user: Any, target: RequestTarget, *more: Any) -> Any:
+            if target.kind is DELETEDCONSOLES:
+                raise ZeroDivisionError
+            return create(verbs, user, target, *more)
+
+        failed = self.patch(Verbs, "create", failing)
+        self.make_deleted("a")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        (event,) = [e for e in self.answer("GET", EVENTS)["items"] if e["reason"] == NOT_KEPT]
+        self.assertIn("its log says more", event["message"])
+        failed.restore()
+        self.pass_time(LOOK_SECONDS)
+        self.assertEqual(len(self.consoles()), 1)
 
     def make_deleted(self, name: str) -> None:
         self.make_machine(name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import EVENTS, APITestCase, event
 from twisted_exec.api import kinds
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, ExpiryCandidates, delete_all
 
 
@@ -52,3 +54,21 @@ class DeleteTests(APITestCase):
         deleting = delete_all(self.storage, kinds.EVENTS.resource, keys)
         self.successResultOf(Deferred.fromCoroutine(deleting))
         self.assertEqual(self.answer("GET", EVENTS)["items"], [])
+
+    def test_one_fails(self) -> None:
+        """An object that cannot be deleted holds up no other; the run fails in the end."""
+        for name in ("a", "b"):
+            self.answer("POST", EVENTS, event(name), code=201)
+        delete = self.storage.delete
+
+        def failing(resource: Resource, obj: kinds.Object) -> Deferred[kinds.Object]:
+            if obj["metadata"]["name"] == "a":
+                return fail(ServiceUnavailable("not now"))
+            return delete(resource, obj)
+
+        self.storage.delete = failing  # type: ignore[method-assign]
+        keys = [("default", "a"), ("default", "b")]
+        deleting = Deferred.fromCoroutine(delete_all(self.storage, kinds.EVENTS.resource, keys))
+        self.failureResultOf(deleting, ServiceUnavailable)
+        (left,) = self.answer("GET", EVENTS)["items"]
+        self.assertEqual(left["metadata"]["name"], "a")

@@ -201,6 +201,27 @@ class PoolHeartbeatsTests(APITestCase):
         self.assertEqual(event["involvedObject"]["name"], "pool-a")
         self.assertIn("the object is too large", event["message"])
 
+    def test_machine_cannot_be_written(self) -> None:
+        """A machine that cannot be written holds up neither other machines nor its pool."""
+        update = self.storage.update
+
+        def refusing(resource: Resource, obj: Object) -> Deferred[Object]:
+            if obj["metadata"]["name"] == "vm-a":
+                raise ZeroDivisionError
+            return update(resource, obj)
+
+        for name in ("vm-a", "vm-b"):
+            self.machine(name, "pool-a", "Ready")
+        self.storage.update = refusing  # type: ignore[method-assign]
+        self.pass_time(2 * SILENCE_SECONDS)
+        self.assertEqual(self.ready()[0], "Unknown")
+        statuses = [self.conditions(name)["Ready"][0] for name in ("vm-a", "vm-b")]
+        self.assertEqual(statuses, ["True", "Unknown"])
+        (event,) = self.answer("GET", EVENTS)["items"]
+        self.assertEqual((event["reason"], event["count"]), (NOT_MARKED, 1))
+        self.assertIn("its log says more", event["message"])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
 
 class DialectsTests(APITestCase):
     """Pools of several dialects."""

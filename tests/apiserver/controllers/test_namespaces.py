@@ -15,6 +15,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound, ServiceUnavailable
 from twisted_exec.apiserver.controllers.namespaces import NamespaceLifecycle
 from twisted_exec.apiserver.serving.registry import KindRegistry
+from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 
 INSIDE = MACHINES.replace("default", "lab")
 
@@ -189,6 +190,29 @@ class NamespaceTests(APITestCase):
         self.assertEqual(self.message(failed), why)
         refuse.clear()
         self.clock.advance(5)
+        self.assertTrue(self.gone())
+
+    def test_one_fails(self) -> None:
+        """An object that cannot be deleted is told, also after a bug, and holds up no other."""
+        self.make()
+        for name in ("a", "b"):
+            self.answer("POST", INSIDE, machine(name), code=201)
+        delete = Verbs.delete
+
+        def failing(verbs: Verbs, user: Any, target: RequestTarget, *more: Any) -> Any:
+            if target.name == "a":
+                raise ZeroDivisionError
+            return delete(verbs, user, target, *more)
+
+        patched = self.patch(Verbs, "delete", failing)
+        self.answer("DELETE", f"{NAMESPACES}/lab")
+        self.refused(404, "GET", f"{INSIDE}/b")
+        self.answer("GET", f"{INSIDE}/a")
+        self.assertIn("its log says more", self.message("NamespaceDeletionContentFailure"))
+        self.clock.advance(60)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        patched.restore()
+        self.clock.advance(120)
         self.assertTrue(self.gone())
 
     def test_registry(self) -> None:

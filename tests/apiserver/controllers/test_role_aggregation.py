@@ -11,13 +11,18 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.support import MERGE, RBAC, APITestCase
+from tests.apiserver.support import EVENTS, MERGE, RBAC, APITestCase
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import CLUSTERROLES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.controllers.bootstrap import RoleAggregation, bootstrap
+from twisted_exec.apiserver.controllers import bootstrap as bootstrapping
+from twisted_exec.apiserver.controllers.bootstrap import (
+    NOT_AGGREGATED,
+    RoleAggregation,
+    bootstrap,
+)
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.rbac import bootstrap_objects
 from twisted_exec.storage.interfaces import Listing
@@ -48,7 +53,7 @@ class StoreFailsTests(SynchronousTestCase):
         """A failed run logs one line without a traceback, and is repeated."""
         storage, clock = FailingStorage(), Clock()
         verbs = Verbs(storage, [], lambda: 0.0)
-        aggregation = RoleAggregation(storage, clock)
+        aggregation = RoleAggregation(storage, verbs, clock, lambda: 0.0)
         storage.fails = True
         with capturedLogs() as logged:
             aggregation.startService()
@@ -115,6 +120,26 @@ class RoleAggregationTests(APITestCase):
         self.answer("PATCH", f"{ROLES}/view", {"rules": rules_on("a")}, content_type=MERGE)
         self.assertNotIn("a", self.resources("view"))
 
+    def test_one_fails(self) -> None:
+        """A role whose rules cannot be made has an Event, and holds up no other."""
+        plan_rules = bootstrapping.plan_rules
+
+        def failing(role: Object, *more: Any) -> Object | None:
+            if role["metadata"]["name"] == "broken":
+                raise ZeroDivisionError
+            return plan_rules(role, *more)
+
+        self.patch(bootstrapping, "plan_rules", failing)
+        self.gathering("broken", "part-of-all")
+        self.gathering("other", "part-of-all")
+        self.make("one", rules=rules_on("a"), labels={"part-of-all": "true"})
+        self.clock.advance(120)
+        self.assertEqual((self.resources("broken"), self.resources("other")), ([], ["a"]))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        (event,) = self.answer("GET", EVENTS)["items"]
+        self.assertEqual(event["involvedObject"]["name"], "broken")
+        self.assertIn("its log says more", event["message"])
+
     def test_too_much(self) -> None:
         """Rules that together are larger than any object may be are not shown, and still give."""
         self.gathering("all", "part-of-all")
@@ -124,6 +149,10 @@ class RoleAggregationTests(APITestCase):
             self.make(name, rules=large, labels={"part-of-all": "true"})
         stored = self.stored(CLUSTERROLES, "all")
         self.assertLess(len(json_of(stored)), 1 << 20)
+        self.clock.advance(120)
+        (event,) = self.answer("GET", EVENTS)["items"]
+        self.assertEqual((event["reason"], event["count"]), (NOT_AGGREGATED, 1))
+        self.assertEqual(event["involvedObject"]["name"], "all")
         self.assertIn("a", self.resources("all"))
         self.answer("DELETE", f"{ROLES}/one")
         self.answer("DELETE", f"{ROLES}/two")

@@ -1,11 +1,12 @@
 """
-Tests for :mod:`twisted_exec.cli.commands.player` and :mod:`~twisted_exec.cli.commands.player`.
+Tests for :mod:`twisted_exec.cli.commands.player`.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import select
 import termios
 
@@ -23,6 +24,7 @@ ENTRIES: list[Entry] = [
 ]
 BEGIN = NOW // 1_000_000
 RESET = b"\x1bc"
+_ROW = re.compile(rb"\x1b7.*\x1b\[7m(.*)\x1b\[0m\x1b8\Z")
 
 
 def player(entries: list[Entry] = ENTRIES, speed: float = 1.0, idle: float = 0.0) -> Player:
@@ -112,8 +114,7 @@ class ControlsTests(SynchronousTestCase):
         """Each key does as the description says."""
         playing = player()
         controls = Controls(playing, lambda: b"three")
-        self.assertEqual(controls.pressed(b" ") + controls.pressed(b"."), b"one ")
-        self.assertTrue(playing.is_paused)
+        self.assertEqual(controls.pressed(b"."), b"one ")
         controls.pressed(b"+")
         self.assertEqual(playing.speed, 2)
         controls.pressed(b"-")
@@ -126,6 +127,39 @@ class ControlsTests(SynchronousTestCase):
         self.assertFalse(controls.quit)
         controls.pressed(b"q")
         self.assertTrue(controls.quit)
+
+    def paused(self, output: bytes) -> tuple[bytes, str]:
+        """Return what draws the screen, and the row that says that the player is paused."""
+        row = _ROW.search(output)
+        assert row is not None, output
+        return output[: row.start()], row[1].decode().strip()
+
+    def test_paused(self) -> None:
+        """A paused player says so in the last row, and where; the row goes when it plays on."""
+        playing = player()
+        controls = Controls(playing, lambda: b"none")
+        playing.advance(1)
+        at = "paused at 0:01 of 1:41; space plays"
+        self.assertEqual(self.paused(controls.pressed(b" ")), (b"", at))
+        self.assertTrue(playing.is_paused)
+        self.assertEqual(self.paused(controls.pressed(b"+")), (b"", at))
+        self.assertEqual(self.paused(controls.pressed(b"/")), (b"\a", at))
+        at = "paused at 0:02 of 1:41; space plays"
+        self.assertEqual(self.paused(controls.pressed(b".")), (RESET + b"one two ", at))
+        at = "paused at 0:12 of 1:41; space plays"
+        self.assertEqual(self.paused(controls.pressed(b"\x1b[C")), (RESET + b"one two ", at))
+        self.assertEqual(controls.pressed(b" "), RESET + b"one two ")
+        self.assertFalse(playing.is_paused)
+        controls.pressed(b" ")
+        self.assertEqual(controls.pressed(b"q"), RESET + b"one two ")
+
+    def test_paused_at_end(self) -> None:
+        """The last output has no row, since the player ends."""
+        playing = player([(NOW, b"one ")])
+        controls = Controls(playing, lambda: b"")
+        controls.pressed(b" ")
+        self.assertEqual(controls.pressed(b"."), RESET + b"one ")
+        self.assertTrue(playing.ended)
 
 
 class PlayTests(SynchronousTestCase):

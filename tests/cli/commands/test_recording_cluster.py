@@ -140,11 +140,14 @@ class ClusterTests(MachineTestCase):
         )
 
     async def test_missing(self) -> None:
-        """The message names the file and the recording, neither of which exists."""
+        """The message names the file and the recording, neither of which exists, and the list of recordings."""
         code, _, err = await self.typed("play", "x.cast")
         self.assertEqual(code, 1)
         self.assertIn('"x.cast" not found', err)
-        self.assertIn("there is no file x.cast either", err)
+        self.assertIn(
+            "there is no file x.cast either; twisted-exec recording list -n default lists the recordings there",
+            err,
+        )
 
     async def test_refused(self) -> None:
         """A user without the right to the content reads why."""

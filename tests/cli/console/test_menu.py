@@ -307,6 +307,15 @@ class MachinesTests(MenuCase):
         self.type(b"~Lb-1\r")
         self.assertEqual((stream.told[-1], stream.sent), ("leave", b""))
 
+    def test_behind_ahead(self) -> None:
+        """The machine has nothing of that, so the next command needs no Enter."""
+        stream = self.open()
+        self.type(b"~L1\r")
+        self.type(b"~Lx")
+        self.type(b"\x03")
+        self.assertIn("This is the console of a.", self.type(b"~L", b"1\r"))
+        self.assertEqual(stream.sent, b"")
+
     def test_stay(self) -> None:
         """Enter, Ctrl-C and the machine itself change nothing; a part of many names counts and lists these."""
         stream = self.open()
@@ -371,6 +380,17 @@ class PowerTests(MenuCase):
                 drawn = self.type(b"y")
             self.assertIn("a is being powered", drawn)
             self.assertEqual(self.client.power, [("a", power)])
+
+    def test_not_started(self) -> None:
+        """A machine that has not started cannot be powered off or reset, but on."""
+        self.open()
+        self.client.machines["a"] = "Pending"
+        drawn = self.type(b"~P")
+        self.assertIn("It has not started yet", drawn)
+        self.assertNotIn("Power: ", drawn)
+        self.type(b"\r")
+        self.client.spec = {"power": "Off"}
+        self.assertIn("o on", self.type(b"~P"))
 
     def test_observer(self) -> None:
         """An observer reads who works at the machine."""

@@ -137,6 +137,13 @@ class CompanyTests(CompanyCase):
         self.assertEqual(self.arrive(ADA, *crowd), ["u0, u1, u2 and 3 more have joined"])
         self.assertEqual(self.arrive(ADA, BOB), ["bob has joined; u0, u1, u2 and 3 more have left"])
 
+    def test_early(self) -> None:
+        """A user who joins before the first look is named, if nobody else was there before."""
+        for count, said in ((1, ["bob has joined"]), (2, [])):
+            self.company = Company(self.clock, self.look, self.said.append, jitter=lambda: 0.0)
+            self.company.changed(Attendance(count))
+            self.assertEqual(self.arrive(ADA, BOB), said)
+
     def test_sessions(self) -> None:
         """More sessions of a user who is here are no news, unless it is the user's own name."""
         self.arrive(ADA, BOB)

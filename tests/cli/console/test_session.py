@@ -726,6 +726,21 @@ class SignalTests(SessionCase):
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome(signal=signal.SIGTERM))
 
+    def test_closed_window(self) -> None:
+        """The end of input and SIGHUP both tell of it, in any order: the session ends in order."""
+        for signal_is_first in (True, False):
+            self.begin()
+            stream = self.attach()
+            if signal_is_first:
+                self.session.interrupted(signal.SIGHUP)
+            self.session.input_ended()
+            if not signal_is_first:
+                self.session.interrupted(signal.SIGHUP)
+            self.assertEqual(stream.told, ["leave"], signal_is_first)
+            self.session.detached("connection closed")
+            self.sink.flush()
+            self.outcome()
+
     def test_while_the_tail_is_written(self) -> None:
         """A signal ends the program even if the last output is not read."""
         self.begin(interactive=False)

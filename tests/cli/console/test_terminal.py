@@ -178,6 +178,16 @@ class SignalsTests(PtyCase):
             os.kill(os.getpid(), signal.SIGHUP)
         self.assertEqual(told, [signal.SIGHUP])
 
+    def test_closed_window(self) -> None:
+        """The kernel and the shell both send SIGHUP for a window that is closed: the program ends in order."""
+        told: list[int] = []
+        with Signals(Terminal(self.near), lambda: None, told.append):
+            os.kill(os.getpid(), signal.SIGHUP)
+            # Or the second one would end the test runner.
+            self.assertIs(signal.getsignal(signal.SIGHUP), signal.SIG_IGN)
+            os.kill(os.getpid(), signal.SIGHUP)
+        self.assertEqual(told, [signal.SIGHUP])
+
     def test_ignored_signals_stay_ignored(self) -> None:
         """``nohup kubectl console`` survives the hang-up it was protected from."""
         self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_IGN))

@@ -109,11 +109,11 @@ class LeaseTests(SynchronousTestCase):
         self.successResultOf(ledger.take(DIGEST, self.seconds + 60))
         self.cluster.problem = unreachable()
         self.seconds += 1000
-        self.successResultOf(ledger.sweep())
+        ledger.start()
+        self.addCleanup(ledger.stop)
         self.cluster.problem = None
-        self.successResultOf(ledger.sweep())
+        self.clock.advance(1)
         self.clock.advance(RETENTION_SECONDS)
-        self.successResultOf(ledger.sweep())
         self.assertEqual(self.leases(), [])
 
     def test_clock_jumps(self) -> None:
@@ -121,6 +121,7 @@ class LeaseTests(SynchronousTestCase):
         ledger, true = self.ledger(), self.seconds
         self.successResultOf(ledger.take(DIGEST, self.seconds + 60))
         self.seconds += 63_072_000
-        self.successResultOf(ledger.sweep())
+        ledger.start()
+        self.addCleanup(ledger.stop)
         self.seconds = true
         self.assertFalse(self.successResultOf(ledger.take(DIGEST, self.seconds + 60)))

@@ -12,7 +12,6 @@ from tests.retained import entries
 from tests.runtimes.serving.kept_case import EPOCH, NO_SESSION, KeptCase
 from tests.streaming.frames import Pong
 from twisted_exec.api.status import Conflict
-from twisted_exec.runtimes.serving.kept_sessions import UNCONFIRMED_SECONDS
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     IDLE,
@@ -25,7 +24,7 @@ from twisted_exec.streaming.remotecommand.resumable import PageServer
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.wire.control_messages import Message, encode_message
-from twisted_exec.wire.resume import Ack, At, Position
+from twisted_exec.wire.resume import UNCONFIRMED_SECONDS, Ack, At, Position
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 
 

@@ -25,7 +25,9 @@ from twisted_exec.api.spaces import (
 )
 from twisted_exec.api.status import Conflict
 from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, GOING, Physical
-from twisted_exec.spacemanager.spaces.observation import GONE_SECONDS
+from twisted_exec.spacemanager.spaces import worker
+from twisted_exec.spacemanager.spaces.observation import GONE_SECONDS, SpaceObservation
+from twisted_exec.spacemanager.spaces.plan import SpacePlan
 from twisted_exec.testing.space_provider import MemorySpace
 
 
@@ -44,6 +46,26 @@ class ManagedTests(WorldTestCase):
         for type in (CREDENTIALS_VALID, PHYSICAL_SPACE_READY, PROVIDER_REACHABLE, SYNCED):
             self.assertEqual(self.world.said("one", type)[0], "True", type)
         self.assertEqual(self.world.reasons("one"), ["Ready"])
+
+    def test_one_fails(self) -> None:
+        """A Space that cannot be processed has an Event, and holds up no other; it is retried."""
+        plan = worker.plan
+
+        def failing(observation: SpaceObservation) -> SpacePlan:
+            if observation.space["metadata"]["name"] == "broken":
+                raise ZeroDivisionError
+            return plan(observation)
+
+        failed = self.patch(worker, "plan", failing)
+        self.world.space("broken", "p")
+        self.world.space("one", "p")
+        self.world.settle(30)
+        self.assertEqual(self.world.phase("one"), "Ready")
+        self.assertEqual(self.world.reasons("broken"), ["ReconcileFailed"])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        failed.restore()
+        self.world.settle(90)
+        self.assertEqual(self.world.phase("broken"), "Ready")
 
     def test_at_once(self) -> None:
         """A Space that appears is Ready within a second."""

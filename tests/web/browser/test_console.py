@@ -99,6 +99,12 @@ _SPLIT = """(() => {
     return [shown.length, shown.every(hasLines), box.top >= 0 && box.bottom <= innerHeight].join(' ');
 })()"""
 
+_SCREEN_FITS = """(() => {
+    const [screen, facts] = ['.screen', '.log-facts'].map((each) => document.querySelector(each));
+    return facts.getBoundingClientRect().bottom <= innerHeight && screen.getBoundingClientRect().bottom <= innerHeight
+        && screen.scrollHeight <= screen.clientHeight + 1 && document.documentElement.scrollHeight <= innerHeight;
+})()"""
+
 # Between the output of a former session and that of a new one.
 _MARKED = r"\S\s*\n\[twisted-exec: new session at [^\]]+\]\s+\S"
 _ACTIVE = "document.querySelector('.console.active')"
@@ -110,8 +116,9 @@ _TERMINAL_ROWS = f"""(() => {{
     return Array.from({{length: rows}}, (_, row) => active.getLine(active.viewportY + row)?.translateToString(true));
 }})()"""
 _LINES = "[...document.querySelectorAll('.console')].filter((each) => each.checkVisibility()).map((each) => each.querySelector('.status-line').innerText)"
-# What is cut off of the lines below terminals.
-_CUT = """[...document.querySelectorAll('.status-line, .status-line > *')].filter((each) => each.checkVisibility() && each.clientWidth &&
+_OUTAGES = "[...document.querySelectorAll('.outage')].filter((each) => each.checkVisibility()).map((each) => each.innerText)"
+# What is cut off of the lines below terminals, and of what is over them.
+_CUT = """[...document.querySelectorAll('.status-line, .status-line > *, .outage, .outage > *')].filter((each) => each.checkVisibility() && each.clientWidth &&
     (each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 2)).map((each) => each.innerText)"""
 
 # The line below the terminal of a recorded console that several users observe; it stays so.
@@ -183,7 +190,7 @@ class ConsoleTests(WebTestCase):
     async def test_pending(self) -> None:
         """
         A console whose machine has no pool says why, as the list does, leads to its events, and opens
-        by itself once the machine runs.
+        by itself once the machine runs.  Nobody is offered to power it off.  Without a session it learns of an outage, too.
         """
         waiting = machine("vm-2", "shell")
         del waiting["spec"]["machinePoolRef"]
@@ -200,6 +207,19 @@ class ConsoleTests(WebTestCase):
         buttons = f"[...document.querySelectorAll('{PANEL} .button')].filter((each) => each.checkVisibility())"
         labels = f"{buttons}.map((each) => each.innerText).join()"
         await ada.page.until(f"{labels} === 'Events,Copy the command'")
+        away = "document.querySelector('.tabs .selected .badge.waiting').hidden"
+        self.assertTrue(await ada.page.evaluate(away))
+        self.deployment.near.refuses = True
+        self.deployment.near.cut()
+        await ada.until_page(r"This state is as of \d\d:\d\d: the server [^]*Try now[^]*Pending")
+        await ada.page.until(f"!{away} && document.title.startsWith('No connection')")
+        await self.check_layout(ada, "pending-away", PANEL, f"{PANEL} .button", ".console-head")
+        self.deployment.near.refuses = False
+        await ada.page.until(f"{away} && !document.querySelector('.as-of')")
+        await ada.open_commands()
+        commands = await ada.page.evaluate("document.querySelector('dialog').innerText")
+        self.assertNotRegex(commands, "Power|Reset")
+        await ada.page.press("Escape")
         await ada.open("machines/default/vm-3")
         await ada.until_page("not running[^]*pool of this machine does not exist")
         await ada.until_page("Pending[^]*opens as soon as the machine runs")
@@ -496,13 +516,18 @@ class ConsoleTests(WebTestCase):
         await self.deployment.start_runtime()
         await bob.until_page("This is a new session[.](?! Obs)[^]*Observing; nobody types")
         await bob.until_terminal(_MARKED)
-        await ada.until_page("server of this console was stopped")
+        await ada.until_page("Server stopped for")
         await ada.focus_terminal()
         await ada.page.type("lost")
-        await ada.until_page("Server stopped for [^]*Reconnect now[^]*4 keys will not be sent")
+        stopped = r"Server stopped for .*\. A new session opens as soon as it is back\. 4 keys will not be sent\.\s+Try now"
+        await ada.until_page(stopped)
+        over = "['.overlays', '.foot'].map((each) => document.querySelector(each).innerText).join()"
+        said = await ada.page.evaluate(over)
+        self.assertEqual((said.count("stopped"), said.count("not be sent")), (1, 1))
         await ada.page.until("!document.querySelector('.console-head .role').checkVisibility()")
         await ada.page.until(HOLLOW)
-        await self.check_layout(ada, "stopped", ".status-line", ".status-line > *", ".console-head")
+        parts = (".outage", ".outage > *", ".status-line", ".status-line > *", ".console-head")
+        await self.check_layout(ada, "stopped", *parts)
         await self.check_layout(bob, "new-session", ".status-line", ".console-head")
         await ada.page.block()
         await ada.until_page("This is a new session. 4 keys [^.]*not sent[.][^]*You can type")
@@ -823,14 +848,21 @@ class ConsoleTests(WebTestCase):
         await ada.page.press("Escape")
         await ada.until_terminal("\\^\\[$")
         await ada.page.press("Enter")
-        await ada.open_commands()
-        await ada.until_page("Leave full screen")
-        await ada.page.press("F")
+        leave = "[...document.querySelectorAll('.tab-bar button')].find((each) => each.innerText === 'Leave full screen')?.checkVisibility() ?? false"
+        await ada.page.until(leave)
+        await self.check_layout(ada, "full", ".tab-bar > .button", ".console-head .button")
+        await ada.click_text("button", "Leave full screen")
         await ada.page.until("!document.fullscreenElement")
+        await ada.page.until(f"!({leave})")
         await ada.until_terminal_focus()
+        for is_full in ("", "!"):
+            await ada.open_commands()
+            await ada.page.press("F")
+            await ada.page.until(f"{is_full}document.fullscreenElement")
+            await ada.until_terminal_focus()
         await ada.open_commands()
         await ada.page.press("u")
-        await ada.until_page("copied")
+        await ada.until_page("Link copied[.]")
         link = f"{self.deployment.console_url}#/{VM}"
         self.assertEqual(await ada.page.evaluate("navigator.clipboard.readText()"), link)
         self.check_faults()
@@ -897,6 +929,39 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(f"{_SPLIT} === '5 true true'")
         self.check_faults()
 
+    async def test_low_panel(self) -> None:
+        """A panel is whole in a low part of the split view, too."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.resize(1000, 600)
+        for number in (2, 3, 4):
+            waiting = machine(f"vm-{number}", "shell")
+            del waiting["spec"]["machinePoolRef"]
+            waiting["spec"]["machinePoolSelector"] = {"gpu": "yes"}
+            await self.deployment.client.create(MACHINES, waiting, "default")
+            await ada.open(f"machines/default/vm-{number}")
+            await ada.page.until(f"/Pending/.test({_ACTIVE}?.querySelector('.panel').innerText)")
+        await ada.click_text("button", "Split view")
+        panels = "[...document.querySelectorAll('.panel')].filter((each) => each.checkVisibility())"
+        for height in (600, 640, 700, 900):
+            await ada.page.resize(1000, height)
+            cut = "({scrollHeight, clientHeight}) => scrollHeight > clientHeight + 1"
+            await ada.page.until(f"{panels}.length === 3 && !{panels}.some({cut})")
+            self.assertEqual(await faults_of(ada.page), [], height)
+        self.check_faults()
+
+    async def test_screen_fits(self) -> None:
+        """The screen of a machine ends where the window does, with all its lines and what is known of it."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.open(f"{VM}/screen")
+        await ada.until_page("last output")
+        for width, height in ((1280, 800), (1000, 600), (390, 844)):
+            await ada.page.resize(width, height)
+            await ada.page.until(_SCREEN_FITS)
+            self.assertEqual(await faults_of(ada.page), [], width)
+        self.check_faults()
+
     async def test_follows_after_resizes(self) -> None:
         """
         A terminal at its newest output stays there through the split view and other sizes of the window: what follows
@@ -945,8 +1010,8 @@ class ConsoleTests(WebTestCase):
 
     async def test_split_outage(self) -> None:
         """
-        Beside other consoles, too, the line below a terminal says in whole for how long the server is away and what
-        becomes of keys, and the terminal keeps its size.
+        Beside other consoles, too, each terminal says in whole, and once, for how long the server is away and what
+        becomes of keys, and keeps its size.
         """
         ada = await self.user()
         await self.open_terminal(ada)
@@ -983,8 +1048,9 @@ class ConsoleTests(WebTestCase):
         for width, height in WINDOWS[:2]:
             await ada.page.resize(width, height)
             await ada.page.until(
-                f"{_LINES}.length === {count} && {_LINES}.every((each) => /{state}[^]*(\\d keys|What you type)/.test(each))"
+                f"{_OUTAGES}.length === {count} && {_OUTAGES}.every((each) => /^{state}[^]*(\\d keys|What you type)/.test(each))"
             )
+            self.assertNotRegex(await ada.page.evaluate(f"{_LINES}.join()"), "for|keys|type")
             found = await lasting(ada.page, _CUT)
             with open(f"{self.mktemp()}-{count}-{width}.png", "wb") as picture:
                 picture.write(await ada.page.screenshot())

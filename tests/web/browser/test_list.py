@@ -702,6 +702,8 @@ class EmptyTests(FleetTestCase):
         await user.open("machines")
         await user.until_page(r"This list is as of \d\d:\d\d: the server cannot be reached\.")
         self.assertEqual(await user.page.evaluate(f"{_ROWS}.length"), 3)
+        users = "[...document.querySelectorAll('tbody .users')].map((each) => each.innerText.replace('Unknown', '').trim())"
+        await user.page.until(f"{users}.join() === '?,?,?'")  # not who was there before
         await user.page.until(_BUTTONS + " === 0")
         self.assertEqual(await faults_of(user.page), [])
         await user.page.set_offline(False)

@@ -9,6 +9,7 @@ from tests.flows.deployment import pause
 from twisted_exec.api import kinds
 
 from .base import WebTestCase
+from .layout import faults_of
 from .steps import VM
 from .user import User
 
@@ -40,9 +41,13 @@ _RECORD_MESSAGES = """{
 _IS_DIM = "getComputedStyle(document.querySelector('.console.active .terminal-box')).opacity < 0.5"
 # Whether the outage is said over the terminal, in its tab, and in the title of the window.
 _OUTAGE = """[
-    /^Connection lost for [^.]+[.] /.test(document.querySelector('.console.active .outage:not([hidden])')?.textContent),
+    /^Connection lost for [^.]+[.] [^]*Try now$/.test(document.querySelector('.console.active .outage:not([hidden])')?.textContent),
     document.querySelector('.tabs .badge:not([hidden])')?.innerText.trim() === 'No connection',
     document.title.startsWith('No connection')]"""
+
+
+# How often the page says that there is no connection, beside the mark of the tab.
+_SAID = "(document.body.innerText.match(/Connection lost|Server stopped|No answer for|cannot be reached/g) ?? []).length"
 
 
 class NetworkTests(WebTestCase):
@@ -100,15 +105,18 @@ class NetworkTests(WebTestCase):
         self.assertIn("before-42", await ada.text())
         await ada.page.until(_IS_DIM)
         self.assertEqual(await ada.page.evaluate(_OUTAGE), [True, True, True])
-        await self.check_layout(
-            ada, "offline", ".outage", ".console-head", ".status-line", ".terminal-frame"
-        )
+        self.assertEqual(await ada.page.evaluate(_SAID), 1)
+        parts = (".outage", ".outage > *", ".console-head", ".status-line", ".terminal-frame")
+        await self.check_layout(ada, "offline", *parts)
         await ada.open("machines/default/vm-2")
         await ada.until_page("server cannot be reached[^]*by itself")
         await self.check_layout(ada, "offline-new", PANEL, f"{PANEL} .button")
-        for view, sentence in (("screen", "No screen yet"), ("logs", "No log yet")):
+        for view, noun in (("screen", "screen"), ("logs", "log")):
             await ada.open(f"machines/default/vm-2/{view}")
-            await ada.until_page(f"{sentence}: the server cannot be reached. .*by itself")
+            await ada.until_page(
+                f"No {noun} for \\d+s: the server cannot be reached. .*by itself[.]\\s+Try now"
+            )
+            self.assertEqual(await faults_of(ada.page), [])
         self.deployment.near.refuses = False
         await ada.page.until("document.querySelector('.log')?.checkVisibility()")
         await ada.open("machines/default/vm-2")
@@ -142,7 +150,7 @@ class NetworkTests(WebTestCase):
         for each in late:
             await each.until_page(r"so far\. It does not answer\.")
         await bob.until_page(r"This list is as of \d\d:\d\d: the server does not answer\.")
-        await ada.until_page("the log continues when the server answers")
+        await ada.until_page(r"This log is as of \d\d:\d\d: the connection is lost")
         await self.check_layout(bob, "silent-list", ".notice")
         await self.check_layout(ada, "silent-log", ".notice", ".log")
         for number, each in enumerate(late):

@@ -29,6 +29,8 @@ _SELECTED_IN_VIEW = """(() => {
     return lines.some((line) => line.includes('line 150 '));
 })()"""
 _SCROLL = "document.querySelector('.log').scrollTop"
+_LAST = "[...document.querySelectorAll('.line-text')].some((each) => each.innerText.startsWith('line 300'))"
+_SHOW_LINE_200 = "[...document.querySelectorAll('.line')].find((each) => each.innerText.includes('line 200')).scrollIntoView()"
 _TOP_ROW = """(() => {
     const {top} = document.querySelector('.log').getBoundingClientRect();
     return [...document.querySelectorAll('.line')].find((each) => each.getBoundingClientRect().bottom > top + 2)
@@ -95,11 +97,8 @@ class TurnTests(WebTestCase):
         """The log shows the same lines after each turn: those that its user has scrolled to, or a match."""
         ada = await self.reader()
         await ada.open(f"{VM}/logs")
-        last = "[...document.querySelectorAll('.line-text')].some((each) => each.innerText.startsWith('line 300'))"
-        await ada.page.until(f"{last} && {_SCROLL} > 0")
-        await ada.page.evaluate(
-            "[...document.querySelectorAll('.line')].find((each) => each.innerText.includes('line 200')).scrollIntoView()"
-        )
+        await ada.page.until(f"{_LAST} && {_SCROLL} > 0")
+        await ada.page.evaluate(_SHOW_LINE_200)
         for size in (LYING, UPRIGHT, LYING, UPRIGHT):
             await ada.page.until(f"{_TOP_ROW} === 'line 200'")
             await ada.page.settled(_SCROLL)
@@ -113,6 +112,19 @@ class TurnTests(WebTestCase):
             await ada.page.settled(_SCROLL)
             await ada.page.resize(*size)
             await ada.page.until(f"innerWidth === {size[0]} && {_MATCH_IN_VIEW}")
+        self.check_faults()
+
+    async def test_log_of_other_height(self) -> None:
+        """The log stays where its user has scrolled to, also if its height changes in the same moment."""
+        ada = await self.reader()
+        await ada.open(f"{VM}/logs")
+        await ada.page.until(f"{_LAST} && {_SCROLL} > 0")
+        await ada.page.settled(_SCROLL)
+        await ada.page.evaluate(
+            f"document.querySelector('.log-foot').style.height = '90px'; {_SHOW_LINE_200}"
+        )
+        await ada.page.settled(_SCROLL)
+        self.assertEqual(await ada.page.evaluate(_TOP_ROW), "line 200")
         self.check_faults()
 
     async def test_log_below_notice(self) -> None:

@@ -8,18 +8,17 @@ host does not serve it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, TimeoutError, succeed
+from twisted.internet.defer import Deferred, DeferredList, TimeoutError
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds import NAMESPACES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, ServiceUnavailable
-from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.loop import PokedLoop
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient
 
@@ -85,7 +84,7 @@ class FollowedKind(Service):
         self._problem = ""
         self._reflector: Reflector | None = None
         self._waiting: list[Deferred[None]] = []
-        self._looking: Deferred[None] = succeed(None)
+        self._loop = PokedLoop(self._look, clock, ABSENT_SECONDS, refused=self._refused)
 
     @property
     def resource(self) -> Resource:
@@ -101,33 +100,26 @@ class FollowedKind(Service):
 
     def startService(self) -> None:
         super().startService()
-        self._looking = Deferred.fromCoroutine(self._look()).addErrback(self._ended)
+        self._loop.start()
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
-        self._looking.cancel()
+        ending = [self._loop.stop()]
         reflector, self._reflector = self._reflector, None
-        return succeed(None) if reflector is None else reflector.stop()
+        if reflector is not None:
+            ending.append(reflector.stop())
+        return DeferredList(ending).addCallback(lambda _: None)
 
-    def _ended(self, failure: Failure) -> None:
-        if self.running:
-            self._log.failure("cannot follow {kind}", failure, kind=self.resource.kind)
-
-    async def _look(self) -> None:
-        backoff = Backoff()
-        while self.running:
-            seconds = ABSENT_SECONDS
-            try:
-                resource = await self._served()
-            except APIError as error:
-                self._note(error.message)
-                seconds = backoff.pause()
-            else:
-                if resource is not None:
-                    await self._follow(resource)
-                    return
-                self._tell()  # not served: the copy is complete and empty
-            await deferLater(self._clock, seconds)
+    async def _look(self) -> float | None:
+        """Look whether the host serves the kind, until it does."""
+        resource = await self._served()
+        if resource is None:
+            self._tell()  # the copy is complete and empty
+            return None
+        self._reflector = Reflector(self._client, resource, self._clock, on_change=self._changed)
+        self._reflector.start()
+        self._reflector.when_synced().addCallback(lambda _: self._tell())
+        return inf
 
     async def _served(self) -> Resource | None:
         for resource in self._versions:
@@ -140,19 +132,13 @@ class FollowedKind(Service):
             return resource
         return None
 
-    async def _follow(self, resource: Resource) -> None:
-        self._reflector = Reflector(self._client, resource, self._clock, on_change=self._changed)
-        self._reflector.start()
-        await self._reflector.when_synced()
-        self._tell()
-
     def _changed(self, before: Object | None, after: Object | None) -> None:
         self.generation += 1
 
-    def _note(self, problem: str) -> None:
-        if problem != self._problem:
-            self._log.warn("{kind}: {why}", kind=self.resource.qualified, why=problem)
-        self._problem = problem
+    def _refused(self, error: APIError, failures: int) -> None:
+        if error.message != self._problem:
+            self._log.warn("{kind}: {why}", kind=self.resource.qualified, why=error.message)
+        self._problem = error.message
 
     def _tell(self) -> None:
         self._synced, self._problem = True, ""

@@ -14,16 +14,15 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from cryptography import x509
 from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.resource import Resource
@@ -36,7 +35,9 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.auth.x509 import HeaderNames, RequestHeaderAuthenticator, X509Authenticator
-from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS, Backoff
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.queue import Again
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.program.metrics import state_gauge
@@ -216,7 +217,9 @@ class HostTrust(Service):
         self._client, self._clock, self._overrides = client, clock, overrides
         self._trust: ProxyTrust | None = None
         self._waiting: list[Deferred[None]] = []
-        self._following: Deferred[None] = succeed(None)
+        self._loop = PokedLoop(
+            self._look, clock, backoff=lambda: Backoff(longest_seconds=_LONGEST_PAUSE_SECONDS)
+        )
         self.problem = ""
         self.changed: Callable[[], None] = lambda: None
         self._reflector = Reflector(
@@ -293,28 +296,31 @@ class HostTrust(Service):
 
     def startService(self) -> None:
         super().startService()
-        self._following = Deferred.fromCoroutine(self._follow()).addErrback(self._failed)
+        self._loop.start(FIRST_PAUSE_SECONDS if self._trust is None else 0.0)
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
-        self._following.cancel()
-        return self._following.addCallback(lambda _: self._reflector.stop())
+        return self._loop.stop().addCallback(lambda _: self._reflector.stop())
 
-    async def _follow(self) -> None:
-        backoff = Backoff(longest_seconds=_LONGEST_PAUSE_SECONDS)
-        while self._trust is None:
-            await deferLater(self._clock, backoff.pause())
-            await self.begin()
+    async def _look(self) -> float:
+        """Read the settings, until there are some to follow."""
+        if self._trust is None:
+            try:
+                await self.begin()
+            except TrustError as error:
+                self._refuse(error)
+                return inf
+        if self._trust is None:
+            raise Again
         self._reflector.start()
+        return inf
 
-    def _failed(self, failure: Failure) -> None:
-        if failure.check(CancelledError):
-            return
-        self.problem = failure.getErrorMessage()
+    def _refuse(self, error: TrustError) -> None:
+        self.problem = str(error)
         self._log.error("the host cluster's settings are unusable: {why}", why=self.problem)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            each.errback(failure)
+            each.errback(error)
 
     def _configmap_changed(self, before: Object | None, after: Object | None) -> None:
         try:

@@ -113,7 +113,7 @@ class ConsolePolicies(StoreFollower):
 
         return Followed(resource, changed, listed)
 
-    def stopService(self) -> Deferred[None] | None:
+    def stopService(self) -> Deferred[None]:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -336,6 +336,7 @@ class ConsolePolicies(StoreFollower):
             changed()
 
     def _schedule(self) -> None:
+        # Not a PokedLoop: a right ends by the time of day, and listeners hear of it in the same turn.
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -42,6 +42,7 @@ from twisted_exec.auth.interfaces import User
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.metrics import UNREAD, QueueMetrics, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
+from twisted_exec.control.runs import readable
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
@@ -49,6 +50,7 @@ from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
 from twisted_exec.streaming.sessions.registry import Life, Session, Sessions
+from twisted_exec.wire.resume import UNCONFIRMED_SECONDS
 
 _RESOURCE = CONSOLESESSIONS.resource
 _Counts = tuple[int, int]
@@ -104,6 +106,15 @@ class SessionRecord:
             self._before = self._counts()
         self.away_since, self.away_until = None, math.inf
         self._former, self.session = self.id, session
+
+    @property
+    def wait_seconds(self) -> int:
+        """How long the runtime keeps the session after a loss of the connection."""
+        seconds = self.session.resumable_seconds
+        to_machine, _ = self._counts()
+        # A session that resumes another one was confirmed before, perhaps at another server.
+        is_confirmed = to_machine > 0 or bool(self.session.resumes)
+        return seconds if is_confirmed else min(seconds, UNCONFIRMED_SECONDS)
 
     def lost(self, now: float, until: float) -> None:
         """The connection is lost, and the user may come back."""
@@ -530,7 +541,7 @@ class SessionObjects(StoreFollower):
             self._end(record)
 
     def _lost(self, record: SessionRecord) -> None:
-        record.lost(self._now(), self._clock.seconds() + record.session.resumable_seconds)
+        record.lost(self._now(), self._clock.seconds() + record.wait_seconds)
         is_shown = record.stored is not None
         self._queue.add_after(record, self._delay_of(record) if is_shown else CREATE_SECONDS)
 
@@ -607,8 +618,10 @@ class SessionObjects(StoreFollower):
                 if not is_terminating(error):
                     await self._tell_once(record, error)
                 return
-            except APIError as error:
-                await self._tell_once(record, error)
+            except CancelledError:
+                raise
+            except Exception as error:
+                await self._tell_once(record, readable(error))
                 raise
             else:
                 self._problem = ""

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -84,21 +84,18 @@ class ConsoleRequests(ExpiryController):
         self._ends: dict[Key, float] = {}
         self._expired = ExpiryCandidates[Key](clock)
         self._unreported: dict[Key, list[_Message]] = {}
+        # Only Events wait in it, and these tell users nothing about themselves.
         self._queue: WorkQueue[Key] = WorkQueue(
             self._report, clock, metrics=metrics.of(self.controller)
         )
-
-    def startService(self) -> None:
-        self._recorder.start()
-        self._queue.start()
-        super().startService()
+        self.add_part(self._recorder)
+        self.add_part(self._queue)
 
     def stopService(self) -> Deferred[None]:
-        stopping = [super().stopService(), self._queue.stop(), self._recorder.stop()]
         self._ends.clear()
         self._expired.clear()
         self._unreported.clear()
-        return DeferredList(stopping).addCallback(lambda _: None)
+        return super().stopService()
 
     def followed(self) -> list[Followed]:
         listed = listed_as_added(self._noted)
@@ -181,6 +178,7 @@ GRACE_SECONDS = 60.0
 UNCLOSED_SECONDS = 300.0
 """Time after its end in which the runtime should have closed a recording."""
 NOT_CLOSED = "RecordingNotClosed"
+NOT_ENDED = "RecordingNotEnded"
 
 
 @dataclass(frozen=True)
@@ -265,20 +263,16 @@ class ConsoleRecordingsController(ExpiryController):
         self._queue: WorkQueue[Key] = WorkQueue(
             self._carry_out, clock, self._waits, metrics=metrics.of(self.controller)
         )
-
-    def startService(self) -> None:
-        self._recorder.start()
-        self._queue.start()
-        super().startService()
+        self.add_part(self._recorder)
+        self.add_part(self._queue)
 
     def stopService(self) -> Deferred[None]:
-        stopping = [super().stopService(), self._queue.stop(), self._recorder.stop()]
         for facts in (self._recordings, self._sessions, self._numbers, self._without_since):
             facts.clear()
         self._machines.clear()
         self._unclosed.clear()
         self._expired.clear()
-        return DeferredList(stopping).addCallback(lambda _: None)
+        return super().stopService()
 
     def followed(self) -> list[Followed]:
         followed = [
@@ -352,9 +346,12 @@ class ConsoleRecordingsController(ExpiryController):
             await self._end(recording, step)
 
     def _waits(self, key: Key, error: APIError, failures: int) -> None:
-        if failures == 1:
+        recording = self._recordings.get(key)
+        if failures == 1 and recording is not None:
             name = "/".join(key)
             self._log.warn("recording {name} waits: {why}", name=name, why=error.message)
+            message = f"the recording should end, which cannot be written: {error.message}"
+            self._recorder.record(recording, WARNING, NOT_ENDED, message)
 
     async def _end(self, recording: Object, why: str) -> None:
         spec = ended_spec(recording["spec"], self._now(), why)
@@ -485,19 +482,15 @@ class DeletedConsoles(ExpiryController):
         self._queue: WorkQueue[Key] = WorkQueue(
             self._create, clock, self._not_created, metrics=metrics.of(self.controller)
         )
-
-    def startService(self) -> None:
-        self._recorder.start()
-        self._queue.start()
-        super().startService()
+        self.add_part(self._recorder)
+        self.add_part(self._queue)
 
     def stopService(self) -> Deferred[None]:
-        stopping = [super().stopService(), self._queue.stop(), self._recorder.stop()]
         self._missing.clear()
         self._troubled.clear()
         self._expiries.clear()
         self._expired.clear()
-        return DeferredList(stopping).addCallback(lambda _: None)
+        return super().stopService()
 
     def followed(self) -> list[Followed]:
         own = Followed(DELETEDCONSOLES.resource, self._changed, listed_as_added(self._changed))
@@ -538,9 +531,6 @@ class DeletedConsoles(ExpiryController):
         except Forbidden as error:
             if not is_terminating(error):  # its users expect that all of it goes
                 self._tell_once(missing, error)
-        except APIError as error:
-            self._tell_once(missing, error)
-            raise
         self._missing.pop(key, None)
         if len(self._expiries) > self._most_objects:
             self._loop.poke()
@@ -561,6 +551,8 @@ class DeletedConsoles(ExpiryController):
         if failures == 1:
             name, message = "/".join(key), "the console of deleted machine {name} waits: {why}"
             self._log.warn(message, name=name, why=error.message)
+            if (missing := self._missing.get(key)) is not None:
+                self._tell_once(missing, error)
 
     async def _look(self) -> None:
         now = self._now()

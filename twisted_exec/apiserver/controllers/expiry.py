@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -17,6 +18,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.runs import Failures
 from twisted_exec.program.tasks import settled
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
@@ -58,17 +60,10 @@ class ExpiryController(StoreFollower):
             refused=self._refused,
             metrics=metrics.of(self.controller),
         )
+        self.add_part(self._loop, 0.0 if self.looks_at_start else LOOK_SECONDS)
 
     def followed(self) -> Iterable[Followed]:
         return ()
-
-    def startService(self) -> None:
-        self._loop.start(0.0 if self.looks_at_start else LOOK_SECONDS)
-        super().startService()
-
-    def stopService(self) -> Deferred[None]:
-        super().stopService()
-        return self._loop.stop()
 
     async def _look(self) -> None:
         raise NotImplementedError
@@ -101,13 +96,17 @@ class ExpiryCandidates(Generic[K]):
 
 
 async def delete_all(storage: IStorage, resource: Resource, keys: Iterable[Key]) -> None:
-    """Delete objects; one that changes meanwhile is left to the next run."""
+    """
+    Delete objects; one that changes meanwhile is left to the next run.
+
+    :raises APIError: the first failure, after all others were tried.
+    """
+    failures = Failures()
     for key in keys:
-        try:
+        with failures.noted(), suppress(Conflict, NotFound):
             obj = await settled(storage.get(resource, *key))
             await settled(storage.delete(resource, obj))
-        except (Conflict, NotFound):
-            pass
+    failures.raise_first()
 
 
 MOST_BYTES = 16 << 20
@@ -161,11 +160,12 @@ class TokenExpiry(ExpiryController):
     async def _look(self) -> None:
         secrets = (await self._storage.list(SECRETS.resource, NAMESPACE)).items
         expired = {each["metadata"]["uid"]: each for each in secrets if self._is_expired(each)}
+        failures = Failures()
         for uid in self._expired.due(expired):
-            try:
+            # If it changed meanwhile, the next run sees the new state.
+            with failures.noted(), suppress(Conflict, NotFound):
                 await settled(self._storage.delete(SECRETS.resource, expired[uid]))
-            except (Conflict, NotFound):
-                continue  # changed meanwhile: the next run sees the new state
+        failures.raise_first()
 
     def _is_expired(self, secret: Mapping[str, Any]) -> bool:
         return secret.get("type") == SECRET_TYPE and is_expired(values_of(secret), self._now())

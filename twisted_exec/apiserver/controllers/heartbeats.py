@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -24,6 +24,7 @@ from twisted_exec.apiserver.serving.query import MANAGER
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
+from twisted_exec.control.runs import Failures, readable
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower
@@ -107,18 +108,13 @@ class PoolHeartbeats(StoreFollower):
             backoff=lambda: Backoff(longest_seconds=LOOK_SECONDS),
             metrics=metrics.of("pool-heartbeats"),
         )
-
-    def startService(self) -> None:
-        self._recorder.start()
-        self._queue.start()
-        super().startService()
+        self.add_part(self._recorder)
+        self.add_part(self._queue)
 
     def stopService(self) -> Deferred[None]:
-        super().stopService()
         self._last_heartbeats.clear()
         self._problems.clear()
-        stopping = DeferredList([self._queue.stop(), self._recorder.stop()])
-        return stopping.addCallback(lambda _: None)
+        return super().stopService()
 
     def followed(self) -> Iterator[Followed]:
         yield Followed(self._dialect.pool, self._pool_changed, self._pools_listed)
@@ -173,32 +169,37 @@ class PoolHeartbeats(StoreFollower):
         # A poollet that never wrote conditions would not correct them.
         if not condition_of(pool, "Ready"):
             return
-        try:
-            if self._dialect.conditions:
-                await self._mark_machines(name)
+        failures = Failures()
+        if self._dialect.conditions:
+            await self._mark_machines(name, failures)
+        with failures.noted():
             await self._mark_pool(name)
+        self._tell(pool, failures.first)
+        failures.raise_first()
+
+    def _tell(self, pool: Object, trouble: Exception | None) -> None:
+        name = pool["metadata"]["name"]
+        if trouble is None:
             self._problems.pop(name, None)
-        except (Conflict, NotFound):
-            raise
-        except APIError as error:
+        elif not isinstance(trouble, Conflict | NotFound):
+            error = readable(trouble)
             if self._problems.get(name) != error.reason:
                 self._problems[name] = error.reason
                 message = f"its poollet is silent, and conditions cannot say so: {error.message}"
                 self._recorder.record(pool, WARNING, NOT_MARKED, message)
-            raise
 
-    async def _mark_machines(self, pool: str) -> None:
+    async def _mark_machines(self, pool: str, failures: Failures) -> None:
         workload, turns = self._dialect.workload, ShortTurns(self._clock)
         for old in (await self._storage.list(workload)).items:
             await turns.breathe()
             if self._dialect.pool_name(old) != pool:
                 continue
-            machine = plan_machine(old, timestamp(self._now()))
-            if machine is None:
-                continue
             if not self._is_silent(pool):
                 return  # the poollet is back, or this server no longer leads and may miss heartbeats
-            await self._write(machine_kind(self._dialect), old, machine)
+            with failures.noted():
+                machine = plan_machine(old, timestamp(self._now()))
+                if machine is not None:
+                    await self._write(machine_kind(self._dialect), old, machine)
 
     async def _mark_pool(self, name: str) -> None:
         old = await self._storage.get(self._dialect.pool, "", name)

@@ -26,6 +26,7 @@ from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
+from twisted_exec.control.runs import Failures, readable
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 
@@ -54,7 +55,7 @@ class Remains:
     """Numbers of objects by resource."""
     finalizers: Counter[str] = field(default_factory=Counter)
     """Numbers of these objects by finalizer."""
-    failures: dict[str, APIError] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
     """By resource: why objects could not be deleted."""
 
 
@@ -68,7 +69,7 @@ def plan(remains: Remains) -> dict[str, ConditionValue]:
     remaining = ("False", "ContentRemoved", "All content successfully removed")
     finalized = ("False", "ContentHasNoFinalizers", "No finalizers remain")
     if remains.failures:
-        why = "; ".join(f"{what}: {e.message}" for what, e in sorted(remains.failures.items()))
+        why = "; ".join(f"{what}: {each}" for what, each in sorted(remains.failures.items()))
         failed = ("True", "ContentDeletionFailed", f"Failed to delete: {why}")
     if remains.objects:
         listed = ", ".join(f"{what} has {n}" for what, n in sorted(remains.objects.items()))
@@ -116,20 +117,16 @@ class NamespaceLifecycle(StoreFollower):
         self._queue: WorkQueue[str] = WorkQueue(
             self._empty, clock, self._refused, metrics=metrics.of("namespaces")
         )
-
-    def startService(self) -> None:
-        self._queue.start()
-        super().startService()
+        self.add_part(self._queue)
 
     def followed(self) -> list[Followed]:
         listed = listed_as_added(self._namespace_event)
         return [Followed(NAMESPACES.resource, self._namespace_event, listed)]
 
     def stopService(self) -> Deferred[None]:
-        super().stopService()
         for name in list(self._terminating):
             self._forget(name)
-        return self._queue.stop()
+        return super().stopService()
 
     def _namespace_event(self, event: Event) -> None:
         if event.type == "DELETED":
@@ -163,22 +160,27 @@ class NamespaceLifecycle(StoreFollower):
             self._log.warn("cannot empty namespace {name}: {why}", name=name, why=error.message)
 
     async def _empty(self, name: str) -> None:
-        remains = Remains()
+        remains, failures = Remains(), Failures()
         for kind in self._kinds:
-            try:
-                await self._empty_of(kind, name, remains)
-            except APIError as error:  # the other kinds follow all the same
-                remains.failures[kind.resource.qualified] = error
+            of_kind = Failures()
+            with of_kind.noted():
+                await self._empty_of(kind, name, remains, of_kind)
+            if of_kind.first is not None:
+                remains.failures[kind.resource.qualified] = readable(of_kind.first).message
+            with failures.noted():
+                of_kind.raise_first()
         if remains.objects or remains.failures:
             await self._show(name, remains)
         else:
             await self._finish(name)
-        for failure in remains.failures.values():
-            raise failure
+        failures.raise_first()
 
-    async def _empty_of(self, kind: Kind, name: str, remains: Remains) -> None:
+    async def _empty_of(self, kind: Kind, name: str, remains: Remains, failures: Failures) -> None:
         for obj in (await self._storage.list(kind.resource, name)).items:
-            if not await self._delete(kind, obj):
+            is_deleted = False
+            with failures.noted():
+                is_deleted = await self._delete(kind, obj)
+            if not is_deleted:
                 remains.objects[kind.resource.qualified] += 1
                 remains.finalizers.update(obj["metadata"].get("finalizers", ()))
 

@@ -126,14 +126,7 @@ class Scheduler(StoreFollower):
         self._loop = PokedLoop(
             self._run, clock, soon_seconds=SOON_SECONDS, metrics=metrics.of("scheduler")
         )
-
-    def startService(self) -> None:
-        self._loop.start(None)
-        super().startService()
-
-    def stopService(self) -> Deferred[None]:
-        super().stopService()
-        return self._loop.stop()
+        self.add_part(self._loop, None)
 
     def followed(self) -> list[Followed]:
         changed: list[tuple[Resource, Callable[[Event], None]]] = [

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -226,17 +226,12 @@ class Signer(StoreFollower):
         )
         self._requests: dict[str, _Request] = {}
         self._queue: WorkQueue[str] = WorkQueue(self._look, clock, metrics=metrics.of("signer"))
-
-    def startService(self) -> None:
-        self._recorder.start()
-        self._queue.start()
-        super().startService()
+        self.add_part(self._recorder)
+        self.add_part(self._queue)
 
     def stopService(self) -> Deferred[None]:
-        super().stopService()
         self._requests.clear()
-        stopping = DeferredList([self._queue.stop(), self._recorder.stop()])
-        return stopping.addCallback(lambda _: None)
+        return super().stopService()
 
     def followed(self) -> list[Followed]:
         resource = CERTIFICATESIGNINGREQUESTS.resource

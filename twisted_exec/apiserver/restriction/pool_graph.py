@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
@@ -111,10 +112,10 @@ class PoolGraph(StoreFollower):
             Followed(resource, take, listed_as_added(take)) for resource, take in self._followed
         ]
 
-    def stopService(self) -> None:
-        super().stopService()
+    def stopService(self) -> Deferred[None]:
         if self._notification is not None and self._notification.active():
             self._notification.cancel()
+        return super().stopService()
 
     def sees(self, pool: str, resource: Resource, namespace: str, name: str) -> bool:
         """Return whether the poollet of ``pool`` may see an object."""

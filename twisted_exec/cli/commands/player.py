@@ -149,9 +149,10 @@ class Player:
 _SEEK_MILLISECONDS = 10_000
 _LEFT, _RIGHT = b"\x1b[D", b"\x1b[C"
 _KEY_BYTES = 16
-_KEYS = (
-    b"[space pauses, . steps, arrows go 10 s, + and - change the speed, / searches, q quits]\r\n"
-)
+_KEYS = b"[space pauses, . steps, arrows go 10 s, + - change speed, / searches, q quits]\r\n"
+# In the last row, with this program's colours and characters; the recording's come back behind it.
+_LAST_ROW = b"\x1b7\x1b[?6l\x1b[999;1H\x1b(B\x0f\x1b[0m\x1b[2K\x1b[7m"
+_BACK = b"\x1b[0m\x1b8"
 _SHOW_CURSOR = b"\x1b[0m\x1b[?25h\r\n"
 
 
@@ -164,14 +165,25 @@ class Controls:
         self.quit = False
 
     def pressed(self, key: bytes) -> bytes:
+        """Do what a key asks for; return what the terminal gets."""
+        output = self._act(key)
+        if self._player.is_paused and not self._player.ended and not self.quit:
+            output += _paused(self._player)
+        return output
+
+    def _act(self, key: bytes) -> bytes:
         player = self._player
+        was_paused = player.is_paused
         match key:
             case b"q" | b"\x03" | b"":
                 self.quit = True
+                return self._screen() if was_paused else b""
             case b" ":
-                player.is_paused = not player.is_paused
+                player.is_paused = not was_paused
+                return self._screen() if was_paused else b""
             case b".":
-                return player.step()
+                output = player.step()
+                return self._screen() if was_paused else output
             case b"+":
                 player.faster(2)
             case b"-":
@@ -182,9 +194,25 @@ class Controls:
             case b"/" | b"n":
                 if key == b"/":
                     self._text = self._ask()
-                output = player.search(self._text)
-                return b"\a" if output is None else output
+                found = player.search(self._text)
+                return b"\a" if found is None else found
         return b""
+
+    def _screen(self) -> bytes:
+        """Return what draws the screen again, without the row that says that it is paused."""
+        return self._player.seek(self._player.time)
+
+
+def _paused(player: Player) -> bytes:
+    at, length = (_clock(each - player.begin) for each in (player.time, player.end))
+    return _LAST_ROW + f" paused at {at} of {length}; space plays ".encode() + _BACK
+
+
+def _clock(milliseconds: float) -> str:
+    """Return a time in the recording as the web console shows it, such as ``1:02:03`` or ``0:07``."""
+    minutes, seconds = divmod(int(milliseconds / 1000), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:

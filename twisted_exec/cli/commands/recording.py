@@ -585,5 +585,8 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
     except (KubeConfigError, TLSConfigError) as problem:
         return failed(options.command, f"{no_file}, and the cluster cannot be asked: {problem}")
     except APIError as refusal:
-        hint = f"; {no_file} either" if refusal.code == 404 else ""
+        hint = ""
+        if refusal.code == 404:
+            names = f"twisted-exec recording list -n {config.namespace}"
+            hint = f"; {no_file} either; {names} lists the recordings there"
         return failed(options.command, f"{explain(refusal, config.namespace, config)}{hint}")

@@ -79,6 +79,7 @@ class CredentialRotation:
         """
         from twisted.internet.task import deferLater
 
+        # Not control.polling: what is awaited is the message that says how it ended.
         end = self._clock.seconds() + (self._limit or float("inf"))
         name = self._found.name
         while True:

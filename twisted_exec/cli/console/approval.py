@@ -86,6 +86,7 @@ async def approval(
 async def _decided(
     client: CommandClient, config: ClientConfig, name: str, reactor: Any, say: Say
 ) -> None:
+    # Not a PokedLoop: it ends with the decision, and reminds the user meanwhile.
     problem, remind = "", reactor.seconds() + REMIND_SECONDS
     while True:
         await deferLater(reactor, LOOK_SECONDS)

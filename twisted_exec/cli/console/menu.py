@@ -15,8 +15,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.task import deferLater
-
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.kinds.reviews import SELFSUBJECTACCESSREVIEWS
@@ -30,6 +28,7 @@ from twisted_exec.cli.console.pager import Pager
 from twisted_exec.cli.console.scrollback import Scrollback
 from twisted_exec.cli.console.space import who
 from twisted_exec.cli.messages import grant
+from twisted_exec.control.polling import until
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import TerminalSize
 
@@ -55,7 +54,7 @@ RECORDED = (
 """The web console says the same."""
 
 _LONGEST_PREFIX = 200
-_RUNNING = "Running"
+_RUNNING, _PENDING = "Running", "Pending"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -304,6 +303,9 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
                 f"You may not change it; ask an administrator for the role {role}: {command}"
             )
             return None
+        if state == _PENDING and power != "Off":
+            dialog.tell("It has not started yet: there is nothing to power off or to reset.")
+            return None
         effects = {
             "f": f"Power off {name}? Its programs end. {WHEN_OFF}",
             "r": f"Reset {name}? Its programs end. {WHEN_RESET}",
@@ -393,21 +395,24 @@ async def switch_on_again(access: MachineAccess) -> None:
     :raises APIError: the server refuses a request, or the machine did not stop.
     """
     async with access.client() as client:
-        deadline = access.reactor.seconds() + OFF_SECONDS
-        while is_running := (await access.read(client))[0] == _RUNNING:
-            if access.reactor.seconds() >= deadline:
-                break
-            await deferLater(access.reactor, LOOK_SECONDS)
+
+        async def is_running() -> bool:
+            return (await access.read(client))[0] == _RUNNING
+
+        async def is_off() -> bool:
+            return not await is_running()
+
+        reactor = access.reactor
+        deadline = reactor.seconds() + 2 * OFF_SECONDS
+        has_stopped = await until(is_off, reactor, LOOK_SECONDS, OFF_SECONDS)
         await access.set_power(client, "On")
-        if is_running:
+        if not has_stopped:
             raise GatewayTimeout(
                 f"machine {access.name} was not reset: it was still running {OFF_SECONDS:.0f} s after it was "
                 "powered off; its power is On again"
             )
-        while (await access.read(client))[0] != _RUNNING:
-            if access.reactor.seconds() >= deadline + OFF_SECONDS:
-                break  # the refusal of the console says more
-            await deferLater(access.reactor, LOOK_SECONDS)
+        # If it does not run in time, the refusal of the console says more.
+        await until(is_running, reactor, LOOK_SECONDS, deadline - reactor.seconds())
 
 
 def _short(machine: dict[str, Any]) -> dict[str, Any]:
@@ -416,4 +421,4 @@ def _short(machine: dict[str, Any]) -> dict[str, Any]:
 
 
 def _state(machine: dict[str, Any]) -> str:
-    return safe(machine.get("status", {}).get("state") or "Pending")
+    return safe(machine.get("status", {}).get("state") or _PENDING)

@@ -127,12 +127,16 @@ class Company:
         self._count = self._lost = 0  # sessions, and those of them whose connections are lost
         self._told_count: int | None = None  # that the user knows of
         self._people: Sequence[Person] | None = None  # at the last look
+        self._is_alone = False  # nobody else was there, so there was no look yet
         self._following: Deferred[None] | None = None
         self._heard: deque[str] = deque(maxlen=_MOST_REMEMBERED)
 
     def changed(self, attendance: Attendance) -> None:
         """Take note of the number of sessions at the console."""
         self._count, self._lost = attendance.viewers, attendance.lost
+        if self._told_count is None and self._following is None and self._count == 1:
+            # A user who comes before the first look has joined.
+            self._told_count, self._is_alone = 1, True
         if self._following is None and self._count != self._told_count:
             self._following = Deferred.fromCoroutine(self._follow())
             self._following.addErrback(lambda failure: failure.trap(CancelledError))
@@ -146,6 +150,7 @@ class Company:
             self._following.cancel()
 
     async def _follow(self) -> None:
+        # Not a PokedLoop: it ends when the number is explained.
         attempts = ATTEMPTS
         while self._count != self._told_count:
             await deferLater(self._clock, LOOK_SECONDS * (1 + self._jitter()))
@@ -161,6 +166,9 @@ class Company:
 
     def _compare(self, count: int, people: Sequence[Person] | None) -> None:
         before, self._people = self._people, people
+        if self._is_alone:
+            before = [each for each in people or () if each.is_own] or None
+            self._is_alone = False
         before_count, self._told_count = self._told_count, count
         if before_count is None or max(count, before_count) > MOST_TOLD:
             return

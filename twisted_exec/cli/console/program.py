@@ -685,6 +685,7 @@ class _Console(ConsoleProgram):
 
         # The machine may be at another prompt when the server is back.
         self._session.discard_input(interrupts=self._options.escape is not None)
+        # Not a PokedLoop: it ends with a stream; each failure is shown to the user, who may leave.
         not_ready_since = None
         while True:
             await deferLater(reactor, AGAIN_SECONDS)

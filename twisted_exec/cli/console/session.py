@@ -523,6 +523,8 @@ class ConsoleSession(ConsoleUser):
                 return
             if self._conversation is not None and isinstance(piece, bytes):
                 self._conversation.typed(piece)
+                assert self._escapes is not None
+                self._escapes.begin_line()  # the machine has nothing of it
             else:
                 self._do(piece)
 
@@ -779,7 +781,8 @@ class ConsoleSession(ConsoleUser):
         """Handle a deadly signal; after the session's end it stops writing the last output."""
         if self._is_live:
             self._end(Outcome(signal=number))
-        else:
+        elif number != signal.SIGHUP or "farewell" not in self._timers:
+            # Otherwise the end of input has told of the closed window, and the session is ending.
             self._finish(Outcome(signal=number))
 
     def _send(self, what: bytes | Break | Role) -> None:
@@ -891,6 +894,7 @@ def patiently(
     """
 
     async def opened() -> ConsoleStream:
+        # Not a PokedLoop: the server says how long to wait, and the user for how long in all.
         left = PATIENCE_SECONDS
         while True:
             try:

@@ -159,7 +159,7 @@ class Signals:
 
     :param resized: called in the signal handler; must pass the call on to the reactor's thread.
     :param deadly: likewise, for the first of :data:`DEADLY`, with its number; a second one ends the
-        program.
+        program, but no second SIGHUP.
     :param continued: likewise, when the program goes on after another has suspended it.
     """
 
@@ -228,6 +228,9 @@ class Signals:
         for each in DEADLY:
             if each in self._before:
                 signal.signal(each, self._die_now)
+        if number == signal.SIGHUP:
+            # The kernel and the shell each send it when the window is closed: that is no impatience.
+            signal.signal(number, signal.SIG_IGN)
         self._deadly(number)
 
     def _die_now(self, number: int, frame: FrameType | None) -> None:

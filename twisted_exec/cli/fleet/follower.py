@@ -87,6 +87,7 @@ class Follower:
 
     async def run(self) -> None:
         """Follow the log; cancelling ends it."""
+        # Not a WorkQueue: a log that is followed is work without end, and shares turns.
         backoff = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         while True:
             await self._turns.acquire()

@@ -90,6 +90,7 @@ class _Printing:
         self._timer: IDelayedCall | None = None
 
     async def run(self) -> None:
+        # Not a PokedLoop: positions that cannot be saved end the command.
         saver = LoopingCall(self._save)
         saver.clock = self._reactor
         if self._state is not None:

@@ -439,6 +439,7 @@ class FleetScreens:
     def _fetched(self, screen: ScreenText, index: int) -> None:
         look = self._looks[index]
         is_same = look.screen == screen
+        # Not a Backoff: nothing has failed, and a pause cut at random would only read more often.
         look.seconds = min(2 * look.seconds, QUIET_SECONDS) if is_same else CHANGING_SECONDS
         had_problem, look.problem = look.problem, ""
         look.screen = screen

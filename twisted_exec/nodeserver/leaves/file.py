@@ -27,13 +27,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.task import LoopingCall
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api import names
+from twisted_exec.control.loop import PokedLoop
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.leaves.spec import (
@@ -249,11 +248,11 @@ class LeafFile:
     _log = Logger()
 
     def __init__(self, path: str, clock: Any) -> None:
-        self._path, self._clock = path, clock
+        self._path = path
         self._stamp = self._look()
         self._specs = load(path)
         self._complained = ""
-        self._looking: LoopingCall | None = None
+        self._loop = PokedLoop(self._read_again, clock, LOOK_SECONDS)
         self._notify: Callable[[], None] = lambda: None
 
     synced = True
@@ -267,16 +266,12 @@ class LeafFile:
 
     def start(self, changed: Callable[[], None]) -> None:
         self._notify = changed
-        self._looking = LoopingCall(self._read_again)
-        self._looking.clock = self._clock
-        self._looking.start(LOOK_SECONDS, now=False).addErrback(self._failed)
+        self._loop.start(LOOK_SECONDS)
 
     def stop(self) -> Deferred[None]:
-        if self._looking is not None and self._looking.running:
-            self._looking.stop()
-        return succeed(None)
+        return self._loop.stop()
 
-    def _read_again(self) -> None:
+    async def _read_again(self) -> None:
         stamp = self._look()
         if stamp == self._stamp:
             return
@@ -302,6 +297,3 @@ class LeafFile:
         except OSError:
             return (0, 0, 0)
         return (status.st_ino, status.st_mtime_ns, status.st_size)
-
-    def _failed(self, failure: Failure) -> None:
-        self._log.failure("{path} is no longer watched", failure, path=self._path)

@@ -13,12 +13,11 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.task import Cooperator, LoopingCall, SchedulerStopped
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.status import NotFound
+from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.interfaces import IKubeClient, Object
@@ -28,12 +27,11 @@ from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.syncer.form import references
 from twisted_exec.nodeserver.syncer.objects import RootObjects
 from twisted_exec.nodeserver.syncer.worker import LeafWorker, Report, SyncContext
+from twisted_exec.program.tasks import ShortTurns
 
 TICK_SECONDS = 1.0
 """Interval of checks whether a leaf needs a sweep; checks and sweeps read memory only."""
 SWEEP_TICKS = 300
-SLICE_SECONDS = 0.01
-"""Length of a slice of a sweep, and of the pause after it."""
 
 
 class Syncer(Service):
@@ -74,16 +72,7 @@ class Syncer(Service):
         self._swept: dict[str, int] = {}
         self._stopping = StoppingParts()
         self._unfollow: list[Callable[[], None]] = []
-        self._ticker = LoopingCall(self._tick)
-        self._ticker.clock = clock
-        self._sweeping = Cooperator(
-            terminationPredicateFactory=self._slice,
-            scheduler=lambda go: clock.callLater(SLICE_SECONDS, go),
-        )
-
-    def _slice(self) -> Callable[[], bool]:
-        end = self._clock.seconds() + SLICE_SECONDS
-        return lambda: self._clock.seconds() >= end
+        self._loop = PokedLoop(self._look, clock, TICK_SECONDS, metrics=metrics.of("leaf-sweeps"))
 
     @property
     def syncs(self) -> list[LeafWorker]:
@@ -96,21 +85,16 @@ class Syncer(Service):
             self._roots.follow(self._root_changed),
         ]
         self._leaves_changed()
-        self._ticker.start(TICK_SECONDS).addErrback(
-            lambda failure: self._log.failure("the syncer's ticks ended", failure)
-        )
+        self._loop.start()
 
     def stopService(self) -> Deferred[Any]:
         """Stop; the Pods stay as they are."""
         super().stopService()
         for each in self._unfollow:
             each()
-        if self._ticker.running:
-            self._ticker.stop()
-        self._sweeping.stop()
         for name in list(self._syncs):
             self._end(name)
-        ending = [self._stopping.over(), self._originals.stop()]
+        ending = [self._loop.stop(), self._stopping.over(), self._originals.stop()]
         if self._recorder is not None:
             ending.append(self._recorder.stop())
         return DeferredList(ending)
@@ -129,10 +113,6 @@ class Syncer(Service):
                 self._syncs[name] = LeafWorker(leaf, self._context)
                 self._syncs[name].start()
         self._swept.clear()  # Nodes may have changed
-
-    def _unswept(self, failure: Failure) -> None:
-        if not failure.check(SchedulerStopped):  # a stop interrupts sweeps
-            self._log.failure("a sweep ended", failure)
 
     def _end(self, name: str) -> None:
         self._stopping.add(self._syncs.pop(name).stop())
@@ -157,12 +137,14 @@ class Syncer(Service):
             if namespace in sync.used():
                 sync.objects_changed(namespace)
 
-    def _tick(self) -> None:
-        for name, sync in self._syncs.items():
+    async def _look(self) -> None:
+        turns = ShortTurns(self._clock)
+        for name, sync in list(self._syncs.items()):
             since = self._swept.get(name, SWEEP_TICKS)
             if sync.is_known and (sync.unswept or since >= SWEEP_TICKS):
                 self._swept[name] = 0
-                self._sweeping.coiterate(sync.sweep()).addErrback(self._unswept)
+                for _ in sync.sweep():
+                    await turns.breathe()
             elif name in self._swept:
                 self._swept[name] = since + 1
         self._originals.forget(set().union(*(sync.used() for sync in self._syncs.values())))

@@ -282,6 +282,7 @@ class MachineListing:
             some, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
             for uid, ones in by_uid(some, self.actor.config.dialect).items():
                 machines_by_uid.setdefault(uid, []).extend(ones)
+            # A turn of the reactor, not a pause.
             await deferLater(self.clock, 0)
         return machines_by_uid
 

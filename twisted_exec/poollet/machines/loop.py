@@ -120,7 +120,12 @@ class Loop:
         self._listing = PokedLoop(
             self._relist, self.clock, self.relist_seconds, metrics=self.metrics.of("machine-lists")
         )
-        self._sweeping = PokedLoop(self._sweep, self.clock, soon_seconds=SOON_SECONDS)
+        self._sweeping = PokedLoop(
+            self._sweep,
+            self.clock,
+            soon_seconds=SOON_SECONDS,
+            metrics=self.metrics.of("machine-sweeps"),
+        )
 
     def start(self, config: MachineConfig) -> None:
         self.config, self._stopped = config, False

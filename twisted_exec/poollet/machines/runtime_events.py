@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, NotImplementedByBackend
 from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -44,6 +45,7 @@ class RuntimeEvents:
     machines: Callable[[], Iterable[Object]]
     synced: Callable[[], bool]
     recorder: Recorder
+    metrics: WorkQueueMetrics = UNREAD
     _since: int = 0
     """Time of the newest event so far, in the runtime's unit."""
     _forwarded: Counter[bytes] = field(default_factory=Counter)
@@ -53,7 +55,9 @@ class RuntimeEvents:
     _log = Logger()
 
     def __post_init__(self) -> None:
-        self._loop = PokedLoop(self._look, self.clock, LOOK_SECONDS)
+        self._loop = PokedLoop(
+            self._look, self.clock, LOOK_SECONDS, metrics=self.metrics.of("runtime-events")
+        )
 
     def start(self) -> None:
         self._loop.start()

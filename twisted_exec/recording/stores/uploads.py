@@ -142,6 +142,7 @@ class Uploads(BackgroundTask):
         self._metrics.waiting.set(len(self._jobs))
 
     async def _work(self) -> None:
+        # Not a WorkQueue: one upload at a time, and after a failure all wait for the same store.
         while self._jobs:
             job = self._next()
             working = Deferred.fromCoroutine(self._run(job))

@@ -149,6 +149,7 @@ class OutputSearch:
             except JobRefused:
                 if self._stopped:
                     return
+                # Not a WorkQueue: the jobs have one, and refuse while others have their turn.
                 await deferLater(self._clock, RETRY_SECONDS)
             except JobFailed as problem:
                 if self._stopped:

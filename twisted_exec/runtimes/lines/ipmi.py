@@ -32,10 +32,10 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.control.polling import until
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, CannotStart, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.command import (
@@ -219,7 +219,7 @@ class Chassis:
 
     async def on(self) -> None:
         try:
-            if not await self._is_on():
+            if await self._is_off():
                 await self._ask("on")
                 self._facts.event("Normal", "PoweredOn", "the chassis was switched on")
                 self._facts.booted()
@@ -228,7 +228,7 @@ class Chassis:
 
     async def off(self) -> None:
         try:
-            if not await self._is_on():
+            if await self._is_off():
                 return
             if not await self._shut_down():
                 await self._ask("off")
@@ -240,19 +240,16 @@ class Chassis:
 
     async def _shut_down(self) -> bool:
         clock = self._driver.reactor
-        until = clock.seconds() + self._line.shutdown_seconds
         try:
             await self._ask("soft")
         except ServiceUnavailable:
             return False  # not every BMC supports it
-        while await self._is_on():
-            if clock.seconds() >= until:
-                return False
-            await deferLater(clock, self._driver.look_seconds)
-        return True
+        return await until(
+            self._is_off, clock, self._driver.look_seconds, self._line.shutdown_seconds
+        )
 
-    async def _is_on(self) -> bool:
-        return b"is on" in await self._ask("status")
+    async def _is_off(self) -> bool:
+        return b"is on" not in await self._ask("status")
 
     def _ask(self, word: str) -> Deferred[bytes]:
         return self._driver.ask(self._facts, self._line, "chassis", "power", word)

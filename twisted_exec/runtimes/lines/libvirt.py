@@ -28,10 +28,10 @@ from xml.etree import ElementTree
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
-from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.control.polling import until
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, CannotStart, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.command import run_program
@@ -153,15 +153,13 @@ class DomainPower:
 
     async def _shut_down(self) -> bool:
         clock = self._driver.reactor
-        until = clock.seconds() + self._domain.shutdown_seconds
-        if await self._ask("domstate") in _OFF:
+        if await self._is_off():
             return True
         await self._ask("shutdown")
-        while await self._ask("domstate") not in _OFF:
-            if clock.seconds() >= until:
-                return False
-            await deferLater(clock, _LOOK_SECONDS)
-        return True
+        return await until(self._is_off, clock, _LOOK_SECONDS, self._domain.shutdown_seconds)
+
+    async def _is_off(self) -> bool:
+        return await self._ask("domstate") in _OFF
 
     async def _ask(self, command: str) -> str:
         return await self._driver.ask(self._facts, self._domain, command)

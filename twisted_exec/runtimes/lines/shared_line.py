@@ -357,6 +357,7 @@ class SharedLine:
         opening.addErrback(lambda failure: self._log.failure("lost line", failure=failure))
 
     async def _try_again(self, why: str) -> None:
+        # Not a PokedLoop: the back-off goes on over connections, until one has lasted.
         while not self._closing:
             await deferLater(self._clock, self._backoff.pause())
             try:

@@ -27,6 +27,7 @@ from zope.interface import implementer
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.auth.console_rights import LOG, SCREEN
 from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.polling import until
 from twisted_exec.iri.request_cache import StreamLinks
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.target import MutualTLS
@@ -211,9 +212,9 @@ class BrokerHost(StreamHost):
         return self._directory
 
     async def _until_current(self) -> None:
-        until = self._reactor.seconds() + _CURRENT_SECONDS
-        while self._is_in_trouble() and self._reactor.seconds() < until:
-            await deferLater(self._reactor, _LOOK_SECONDS)
+        await until(
+            lambda: not self._is_in_trouble(), self._reactor, _LOOK_SECONDS, _CURRENT_SECONDS
+        )
 
     async def stop(self) -> None:
         await self._stop_iri()
@@ -433,6 +434,7 @@ class SpaceTarget:
         spaces.when_synced().addCallbacks(lambda _: self._first_lookup(), _nothing)
 
     async def _namespace(self) -> str:
+        # Not a PokedLoop: it is the first step of the start, and ends with its answer.
         backoff = Backoff(longest_seconds=LOOKUP_SECONDS)
         while True:
             try:

@@ -21,10 +21,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.task import LoopingCall
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
 from twisted_exec.api.resource import Resource
@@ -38,6 +36,7 @@ from twisted_exec.api.status import (
     TooManyRequests,
 )
 from twisted_exec.api.times import seconds
+from twisted_exec.control.loop import PokedLoop
 from twisted_exec.iri.request_cache import EXEC, Grant
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.program.tasks import as_deferred
@@ -287,19 +286,14 @@ class LeaseLedger:
         self._client, self._namespace, self._label = client, namespace, label
         self._holder, self._clock, self._now = holder, clock, now
         self._first_seen: dict[str, float] = {}
-        self._sweeper = LoopingCall(self.sweep)
-        self._sweeper.clock = clock
-        self._sweeping: Deferred[None] | None = None
+        self._sweeping = PokedLoop(self._sweep, clock, SWEEP_SECONDS, refused=self._not_swept)
         self._problem = ""
 
     def start(self) -> None:
-        self._sweeper.start(SWEEP_SECONDS)
+        self._sweeping.start()
 
     def stop(self) -> None:
-        if self._sweeper.running:
-            self._sweeper.stop()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        self._sweeping.stop()
 
     @as_deferred
     async def take(self, digest: str, expires: float) -> bool:
@@ -364,12 +358,8 @@ class LeaseLedger:
         except APIError as error:
             raise self._refusal(error) from None
 
-    def sweep(self) -> Deferred[None]:
-        """Delete the Leases of expired tokens; never fails."""
-        self._sweeping = Deferred.fromCoroutine(self._sweep()).addErrback(self._failed)
-        return self._sweeping
-
     async def _sweep(self) -> None:
+        """Delete the Leases of expired tokens."""
         listed = await self._client.list(
             LEASES, self._namespace, label_selector=f"{self._label}=token"
         )
@@ -392,14 +382,10 @@ class LeaseLedger:
             return False  # not one of these Leases
         return bool(ends + RETENTION_SECONDS < self._now())
 
-    def _failed(self, failure: Failure) -> None:
-        if failure.check(CancelledError):
-            return
-        if not failure.check(APIError):
-            self._log.failure("removing old Leases failed", failure)
-        elif failure.getErrorMessage() != self._problem:
-            self._problem = failure.getErrorMessage()
-            self._log.warn("old Leases cannot be removed: {why}", why=self._problem)
+    def _not_swept(self, error: APIError, failures: int) -> None:
+        if error.message != self._problem:
+            self._problem = error.message
+            self._log.warn("old Leases cannot be removed: {why}", why=error.message)
 
 
 def _name(digest: str) -> str:

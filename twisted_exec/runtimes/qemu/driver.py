@@ -25,6 +25,7 @@ from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import NotImplementedByBackend, ServiceUnavailable
 from twisted_exec.console.line import LineEnded
+from twisted_exec.control.polling import until
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.config_file import Reader
 from twisted_exec.program.tasks import ShortTurns, as_deferred
@@ -524,10 +525,11 @@ class QemuRun:
 
     async def _read_last_events(self) -> None:
         """Wait until the control socket has closed: the last event may be that of a power off."""
-        clock = self._driver.reactor
-        end = clock.seconds() + _QUIT_SECONDS
-        while self._control is not None and not self._control.is_lost and clock.seconds() < end:
-            await deferLater(clock, _POLL_SECONDS)
+
+        def is_closed() -> bool:
+            return self._control is None or self._control.is_lost
+
+        await until(is_closed, self._driver.reactor, _POLL_SECONDS, _QUIT_SECONDS)
 
     def _socket_paths(self) -> SocketPaths:
         directory = self._facts.directory
@@ -734,10 +736,10 @@ class SerialConnection:
         """
         Wait until QEMU has accepted the connection: output of the guest before that would be lost.
         """
-        while True:
-            if not str((await self._device()).get("filename")).startswith("disconnected:"):
-                return
-            await deferLater(self._driver.reactor, _POLL_SECONDS)
+        await until(self._is_connected, self._driver.reactor, _POLL_SECONDS)
+
+    async def _is_connected(self) -> bool:
+        return not str((await self._device()).get("filename")).startswith("disconnected:")
 
     async def _device(self) -> dict[str, Any]:
         devices: list[dict[str, Any]] = await self._ask("query-chardev")

@@ -10,17 +10,18 @@ import contextlib
 import json
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import connectionDone
-from twisted.internet.task import deferLater
 from twisted.protocols.basic import LineOnlyReceiver
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.control.loop import PokedLoop
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import MachineFacts
 
@@ -157,19 +158,19 @@ class GuestHealth:
         self._tidy = tidy
         self._is_idle = is_idle
         self._trouble = ""
-        self._watching: Deferred[None] | None = None
+        self._loop = PokedLoop(self._look, reactor)
+        self._every_seconds = 0.0
         self._over = False
         self._event_times: dict[str, float] = {}
 
     def start(self, every_seconds: float) -> None:
         self._over = False  # true after a failed attempt to start
-        self._watching = Deferred.fromCoroutine(self._watch(every_seconds))
-        self._watching.addErrback(lambda failure: None)
+        self._every_seconds = every_seconds
+        self._loop.start()
 
     def stop(self) -> None:
         self._over = True
-        if self._watching is not None:
-            self._watching.cancel()
+        self._loop.stop()
 
     def event_received(self, event: str, data: dict[str, Any]) -> None:
         # While the disk is full, each ``cont`` causes a RESUME that proves nothing.
@@ -188,14 +189,15 @@ class GuestHealth:
             self._event_times[reason] = now
             self._facts.event(type, reason, message)
 
-    async def _watch(self, every_seconds: float) -> None:
-        while not self._over:
-            await self._query()
-            if self._trouble == _DISK_FULL:
-                with contextlib.suppress(QMPError, ServiceUnavailable):
-                    await self._ask("cont")
-            self._tidy()
-            await deferLater(self._reactor, every_seconds)
+    async def _look(self) -> float:
+        if self._over:
+            return inf
+        await self._query()
+        if self._trouble == _DISK_FULL:
+            with contextlib.suppress(QMPError, ServiceUnavailable):
+                await self._ask("cont")
+        self._tidy()
+        return self._every_seconds
 
     async def _query(self) -> None:
         try:

@@ -266,6 +266,7 @@ class Heads:
             self._needs_changed(recording)
 
     def _try_again(self) -> None:
+        # Not a WorkQueue: a success lets all others be signed at once.
         self._retry = None
         if not self._troubled:
             return

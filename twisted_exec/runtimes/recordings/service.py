@@ -195,6 +195,7 @@ class ConsoleRecordings:
         await self._heads.ended()
 
     def _tick(self) -> None:
+        # Not a PokedLoop: stop() must wait for the signatures that a tick begins, not cancel them.
         self._timer = self._reactor.callLater(HEAD_SECONDS, self._tick)
         self._desired.go_on()
         self._heads.sign_all()

@@ -39,17 +39,11 @@ from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.time_limits import LastInput
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import Resumable, Resume
+from twisted_exec.wire.resume import UNCONFIRMED_SECONDS, Resumable, Resume
 from twisted_exec.wire.session_terms import Terms, parse_terms
 
 MOVING_SECONDS = 60
 """Least time that a session waits while it moves from a predecessor."""
-
-UNCONFIRMED_SECONDS = 5
-"""
-Time that a session waits whose client has sent nothing: the client may have gone before it got the
-key, and then nobody can resume the session.
-"""
 
 _MOST_REFUSALS = 10
 _REFUSAL_SECONDS = 60.0

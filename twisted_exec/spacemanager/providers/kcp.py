@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import SERVICEACCOUNTS, TOKENREVIEWS
@@ -34,6 +33,7 @@ from twisted_exec.api.status import (
     NotFound,
     Unauthorized,
 )
+from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.client import MAX_LIST_BYTES, KubeClient
 from twisted_exec.kube.interfaces import IKubeClient, Object
@@ -420,9 +420,9 @@ class WorkspaceHints:
 
     def __init__(self, client: IKubeClient, clock: Any, due: Callable[[], list[Physical]]) -> None:
         self._client, self._clock, self._due = client, clock, due
+        self._loop = PokedLoop(self._look, clock, TICK_SECONDS)
         self._watchers = Watchers("workspaces", self._begin, self._end)
         self._parents: dict[str, tuple[str, Hints | None]] = {}
-        self._tick: IDelayedCall | None = None
         self._stopping = StoppingParts()
 
     def add(self, changed: Changed) -> Callable[[], None]:
@@ -444,24 +444,20 @@ class WorkspaceHints:
         return self._watchers.close()
 
     def _begin(self) -> None:
-        if self._tick is None:
-            self._tick = self._clock.callLater(TICK_SECONDS, self._ticked)
+        self._loop.start(TICK_SECONDS)
         for parent, (name, hints) in list(self._parents.items()):
             if hints is None:
                 self._parents[parent] = (name, self._followed(parent, name))
 
     def _end(self) -> Deferred[Any]:
-        if self._tick is not None:
-            self._tick.cancel()
-            self._tick = None
+        self._stopping.add(self._loop.stop())
         for parent, (name, hints) in list(self._parents.items()):
             if hints is not None:
                 self._parents[parent] = (name, None)
                 self._stopping.add(hints.end())
         return self._stopping.over()
 
-    def _ticked(self) -> None:
-        self._tick = self._clock.callLater(TICK_SECONDS, self._ticked)
+    async def _look(self) -> None:
         for physical in self._due():
             self._watchers.tell(physical)
 

@@ -21,8 +21,6 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.task import deferLater
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import NAMESPACES, NODES
@@ -35,7 +33,9 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.control.runs import BackgroundTask, StoppingParts
+from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.kube.transport import HTTPTransport, Request
@@ -155,14 +155,12 @@ def _mark(node: Any) -> str:
 POLL_SECONDS = 2.0
 
 
-class NamePoller(BackgroundTask):
+class NamePoller:
     """
     Polls the names while there are watchers.
 
     :param unsettled: returns clusters that may change although their names stay.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -171,9 +169,12 @@ class NamePoller(BackgroundTask):
         unsettled: Callable[[], Sequence[Physical]],
         seconds: float = POLL_SECONDS,
     ) -> None:
-        self._clock, self._names, self._unsettled = clock, names, unsettled
-        self._seconds = seconds
-        self._watchers = Watchers("clusters of kind", self._start, self.stop)
+        self._names, self._unsettled = names, unsettled
+        # At the same pace after a failure, which lists report.
+        self._loop = PokedLoop(
+            self._poll, clock, seconds, backoff=lambda: Backoff(seconds, seconds)
+        )
+        self._watchers = Watchers("clusters of kind", self._start, self._loop.stop)
         self._seen: set[str] | None = None
 
     def add(self, changed: Changed) -> Callable[[], None]:
@@ -187,20 +188,9 @@ class NamePoller(BackgroundTask):
         return self._watchers.close()
 
     def _start(self) -> None:
-        if self._running is None:
+        if not self._loop.running:
             self._seen = None
-            self._begin(self._go_on())
-
-    async def _go_on(self) -> None:
-        while True:
-            try:
-                await self._poll()
-            except APIError:
-                pass  # lists report the problem
-            await deferLater(self._clock, self._seconds)
-
-    def _crashed(self, failure: Failure) -> None:
-        self._log.failure("asking for clusters of kind ended", failure)
+            self._loop.start()
 
     async def _poll(self) -> None:
         now = set(await self._names())

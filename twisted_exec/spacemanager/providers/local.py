@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, maybeDeferred
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -35,7 +35,8 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.control.backoff import Backoff
-from twisted_exec.control.runs import StoppingParts
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.runs import Failures, StoppingParts
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
 from twisted_exec.kube.kubeconfig.loader import load, written
@@ -122,8 +123,7 @@ class LocalProvider:
         self._store, self._means = store, means
         self._spaces: dict[str, LocalSpace] = {}
         self._watchers = Watchers("local spaces")
-        self._looking = LoopingCall(self._look)
-        self._looking.clock = means.reactor
+        self._looking = PokedLoop(self._look, means.reactor, LOOK_SECONDS)
         self._going: set[str] = set()  # UIDs of deleted spaces whose records could not be updated
         self._looks = 0
         self._stamp = 0
@@ -165,8 +165,7 @@ class LocalProvider:
         """See :meth:`ISpaceProvider.close`: the processes end, their state stays."""
         self._closed = True
         self._leaving.add(self._watchers.close())
-        if self._looking.running:
-            self._looking.stop()
+        self._leaving.add(self._looking.stop())
         for space in self._spaces.values():
             self._leaving.add(space.stop())
         self._spaces.clear()
@@ -181,9 +180,7 @@ class LocalProvider:
         if self._closed:
             raise ServiceUnavailable("local spaces: this provider instance was closed; retry")
         self._store.open()
-        if not self._looking.running:
-            looking = self._looking.start(LOOK_SECONDS, now=False)
-            looking.addErrback(lambda failure: self._log.failure("local spaces", failure))
+        self._looking.start(LOOK_SECONDS)
         records = self._records()
         self._see_to(records)
         return records
@@ -231,7 +228,7 @@ class LocalProvider:
     def _tell(self, physical: Physical | None) -> None:
         self._watchers.tell(physical)
 
-    def _look(self) -> None:
+    async def _look(self) -> None:
         self._looks += 1
         try:
             stamp = self._store.stamp()
@@ -242,8 +239,11 @@ class LocalProvider:
         except ServiceUnavailable:
             return  # calls report the problem
         if self._looks % TEND_EVERY == 0:
+            failures = Failures()
             for space in self._spaces.values():
-                space.look()
+                with failures.noted():
+                    space.look()
+            failures.raise_first()
 
     # Changing.
 
@@ -391,7 +391,12 @@ class LocalSpace:
         self._run: ProcessRun | None = None
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         self._working: Deferred[None] | None = None
-        self._enrolling: Deferred[None] | None = None
+        self._enrolling = PokedLoop(
+            self._enrol_at_last,
+            environment.reactor,
+            refused=self._not_enrolled,
+            backoff=lambda: Backoff(ENROL_PAUSE_SECONDS, ENROL_PAUSE_SECONDS),
+        )
         self._generation = uuid.uuid4().hex[:8]
 
     # Reporting.
@@ -493,6 +498,7 @@ class LocalSpace:
     # Running.
 
     async def _keep(self) -> None:
+        # Not a PokedLoop: one round is a whole run of the process.
         while True:
             began, reason = self._environment.reactor.seconds(), "Restarting"
             try:
@@ -548,6 +554,7 @@ class LocalSpace:
 
     async def _served(self) -> None:
         self._ready = True
+        self._enrolling.start(None)
         if not os.path.exists(self._file(ACCESS)):
             await self._enrol()
         if not self.record.made:
@@ -565,9 +572,12 @@ class LocalSpace:
             if self.is_lost:
                 self._run.stop()
                 self._changed(self.record.physical)
-        access = self._access()
-        if access is None or (access.expires or 0) < self._environment.now() + RENEW_SECONDS:
+        if self._needs_access():
             self._see_to_access()
+
+    def _needs_access(self) -> bool:
+        access = self._access()
+        return access is None or (access.expires or 0) < self._environment.now() + RENEW_SECONDS
 
     # Kubeconfig.
 
@@ -587,32 +597,26 @@ class LocalSpace:
         self._changed(self.record.physical)
 
     def _see_to_access(self) -> None:
-        if self._enrolling is None and self._ready and self._state == USABLE:
-            self._enrolling = Deferred.fromCoroutine(self._enrol_at_last())
-            self._enrolling.addErrback(self._failed)
+        if self._state == USABLE:
+            self._enrolling.poke()
 
     async def _enrol_at_last(self) -> None:
-        while True:
-            try:
-                await self._enrol()
-                break
-            except APIError as error:
-                self._log.warn(
-                    "local space {name}: {why}", name=self.record.name, why=error.message
-                )
-                self._message = f"no kubeconfig could be made: {error.message}"
-                await deferLater(self._environment.reactor, ENROL_PAUSE_SECONDS)
-        self._message, self._enrolling = "", None
+        if self._needs_access():
+            await self._enrol()
+        self._message = ""
+
+    def _not_enrolled(self, error: APIError, failures: int) -> None:
+        self._log.warn("local space {name}: {why}", name=self.record.name, why=error.message)
+        self._message = f"no kubeconfig could be made: {error.message}"
 
     def _give_up_access(self) -> None:
         self._ready = False
-        enrolling, self._enrolling = self._enrolling, None
-        if enrolling is not None:
-            enrolling.cancel()
+        self._enrolling.stop()
 
     # Deleting.
 
     async def _go(self) -> None:
+        # Not a PokedLoop: it ends with the space.
         self._give_up_access()
         while True:
             try:

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.task import LoopingCall
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds.secrets import SECRETS
-from twisted_exec.api.status import AlreadyExists, NotFound
+from twisted_exec.api.status import AlreadyExists, APIError, InternalError, NotFound
 from twisted_exec.control.listeners import Listeners
 from twisted_exec.control.metrics import UNREAD, QueueMetrics, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
@@ -58,9 +57,6 @@ from twisted_exec.spacemanager.spaces.worker import (
     delete_ours,
     pauses,
 )
-
-TICK_SECONDS = 0.25
-"""Interval for checking at the start whether everything has been read."""
 
 
 @implementer(ISpaces)
@@ -124,13 +120,12 @@ class SpaceLoop(Service):
             record,
         )
         self._queues = SpaceQueues(
-            self._work, clock, self._has_provider, self._random, metrics.of("spaces")
+            self._work, clock, self._has_provider, self._random, metrics.of("spaces"), self._refused
         )
         self._memory: dict[Key, SpaceMemory] = {}
         self._begun = False
         self._unfollow: Callable[[], None] = lambda: None
-        self._ticker = LoopingCall(self._tick)
-        self._ticker.clock = clock
+        self._beginning: Deferred[None] = succeed(None)
 
     # Queries.
 
@@ -169,29 +164,27 @@ class SpaceLoop(Service):
         self._spaces.start()
         self._secrets.start()
         self._publishing.start()
-        self._ticker.start(TICK_SECONDS).addErrback(
-            lambda failure: self._log.failure("beginning failed", failure)
-        )
+        self._beginning = Deferred.fromCoroutine(self._begin())
+        self._beginning.addErrback(lambda failure: failure.trap(CancelledError))
+        self._beginning.addErrback(lambda failure: self._log.failure("beginning failed", failure))
 
     def stopService(self) -> Deferred[Any]:
         super().stopService()
         self._unfollow()
-        if self._ticker.running:
-            self._ticker.stop()
+        self._beginning.cancel()
         parts: list[Any] = [self._queues, self._probes, self._publishing, self._spaces]
         parts += [self._secrets, self._imported_secrets]
         parts += [self._recorder] if self._recorder else []
         return DeferredList([each.stop() for each in parts])
 
-    def _tick(self) -> None:
+    async def _begin(self) -> None:
         """
         Start processing once everything has been read: an object that was not read yet seems to be
         gone.
         """
-        if not (self._spaces.synced and self._secrets.synced and self._providers.synced):
-            return
+        for part in (self._spaces, self._secrets, self._providers):
+            await part.when_synced()
         self._begun = True
-        self._ticker.stop()
         for space in self._spaces:
             self._add(key_of(space))
         for secret in self._secrets:
@@ -308,6 +301,13 @@ class SpaceLoop(Service):
         if self._spaces.get(work[1], work[0]) is not None:
             self._queues.look_in(provider_of(space) if space else "", work, again)
 
+    def _refused(self, work: Work, error: APIError, failures: int) -> None:
+        """Tell of a bug; the status of a Space tells of what a server refuses."""
+        if failures == 1 and isinstance(error, InternalError) and not isinstance(work, Discovered):
+            space = self._spaces.get(work[1], work[0])
+            if space is not None:
+                self._context.record(space, "Warning", "ReconcileFailed", error.message)
+
     async def _of_provider(self, key: Key, space: Object) -> float | None:
         view = self._providers.get(provider_of(space))
         work = SpaceWorker(self._context, space, view, self._remembered(key))
@@ -383,9 +383,10 @@ class SpaceQueues:
         is_there: Callable[[str], bool],
         rng: random.Random,
         metrics: QueueMetrics | None = None,
+        refused: Callable[[Work, APIError, int], None] = lambda *_: None,
     ) -> None:
         self._work, self._clock, self._is_there, self._random = work, clock, is_there, rng
-        self._metrics = metrics
+        self._metrics, self._refused = metrics, refused
         self._queues: dict[str, WorkQueue[Work]] = {}
         self._delayed: dict[Key, str] = {}
         """The queues in which Spaces wait for their next look."""
@@ -440,7 +441,9 @@ class SpaceQueues:
         name = provider if provider and self._is_there(provider) else f"/{namespace}"
         if name not in self._queues:
             self._tidy()
-            self._queues[name] = WorkQueue(self._work, self._clock, metrics=self._metrics)
+            self._queues[name] = WorkQueue(
+                self._work, self._clock, self._refused, metrics=self._metrics
+            )
         return name
 
     def _tidy(self) -> None:

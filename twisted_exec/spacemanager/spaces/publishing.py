@@ -10,19 +10,18 @@ Source: ``kubernetes-sigs/cluster-inventory-api``, ``apis/v1alpha1`` and the REA
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.interfaces import IDelayedCall
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api import spaces
 from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES, HEALTHY, MANAGER_LABEL
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
-from twisted_exec.control.runs import BackgroundTask, StoppingParts
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.informers import Change, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.spacemanager.spaces.naming import provider_of
@@ -110,14 +109,12 @@ def _cluster(end: Mapping[str, str], secret: Mapping[str, str]) -> Object:
     return cluster
 
 
-class Publishing(BackgroundTask):
+class Publishing:
     """
-    Maintains the profiles.
+    Maintains the profiles, while the API is served.
 
     :param now: seconds since the epoch.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -131,7 +128,7 @@ class Publishing(BackgroundTask):
         self._appeared, self._pause = appeared, SERVED_SECONDS
         self._was_missing = False
         self._copy: Reflector | None = None
-        self._timer: IDelayedCall | None = None
+        self._loop = PokedLoop(self._look, clock)
         self._stopping = StoppingParts()
 
     @property
@@ -139,26 +136,21 @@ class Publishing(BackgroundTask):
         return self._copy is not None and self._copy.synced
 
     def start(self) -> None:
-        self._timer = None
-        self._begin(self._look())
+        self._loop.start()
 
     def stop(self) -> Deferred[Any]:
-        ending: list[Deferred[Any]] = [super().stop()]
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        ending: list[Deferred[Any]] = [self._loop.stop()]
         if self._copy is not None:
             ending.append(self._copy.stop())
         ending.append(self._stopping.over())
         return DeferredList(ending)
 
-    async def _look(self) -> None:
+    async def _look(self) -> float:
         try:
             await self._hub.list(PROFILES, label_selector=SELECTOR)
         except APIError:
             self._was_missing = True
-            self._timer = self._clock.callLater(self._pause, self.start)
-            return
+            return self._pause
         self._copy = Reflector(
             self._hub,
             PROFILES,
@@ -170,16 +162,14 @@ class Publishing(BackgroundTask):
         if self._was_missing:
             self._was_missing = False
             self._copy.when_synced().addCallback(lambda _: self._appeared())
+        return inf
 
     def _missing(self) -> None:
         copy, self._copy = self._copy, None
         if copy is not None:
             self._stopping.add(copy.stop())
             self._was_missing, self._pause = True, GONE_SECONDS
-            self._timer = self._clock.callLater(self._pause, self.start)
-
-    def _crashed(self, failure: Failure) -> None:
-        self._log.failure("looking for ClusterProfiles failed", failure)
+            self._loop.poke(self._pause)
 
     def get(self, namespace: str, name: str) -> Object | None:
         """Return a profile of ours as last observed."""

@@ -18,12 +18,13 @@ import grpc
 from google.protobuf.message import DecodeError
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.loop import PokedLoop
 from twisted_exec.storage.etcd.client import (
     COMPACT,
     RANGE,
@@ -139,6 +140,7 @@ class EtcdReflector:
             self._feed_ended(why)
 
     async def _keep_up(self) -> None:
+        # Not a PokedLoop: the state between two attempts is where the stream of events stands.
         self._client.load()
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
         is_known = False
@@ -561,21 +563,14 @@ class Compaction:
         self._client, self._key, self._interval = client, keys.compacted, interval_seconds
         self._turns, self._revision = 0, 0
         self._troubled = False
-        self._loop = LoopingCall(self._turn)
-        self._loop.clock = clock
+        self._loop = PokedLoop(self.compact, clock, interval_seconds)
 
     def start(self) -> None:
-        if self._interval and not self._loop.running:
-            self._loop.start(self._interval, now=False)
+        if self._interval:
+            self._loop.start(self._interval)
 
     def stop(self) -> None:
-        if self._loop.running:
-            self._loop.stop()
-
-    def _turn(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self.compact()).addErrback(
-            lambda failure: self._log.failure("compacting etcd failed", failure)
-        )
+        self._loop.stop()
 
     async def compact(self) -> None:
         """Compact, if it is this server's turn."""

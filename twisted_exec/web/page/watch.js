@@ -48,8 +48,7 @@ export async function watch(api, path, onEvent, options = {}) {
     } finally {
       attempt.end();
     }
-    const rest = attemptUntil(signal, api);
-    await pause(seconds * (1 + Math.random() / 5), rest.signal).finally(rest.end);
+    await rest(seconds * (1 + Math.random() / 5), signal, api, pause);
     seconds = Math.min(seconds * 2, LONGEST_SECONDS);
   }
 }
@@ -61,6 +60,12 @@ export function attemptUntil(signal, api) {
   api.addEventListener("retry", retry);
   const end = () => api.removeEventListener("retry", retry);
   return { signal: signal ? AbortSignal.any([signal, again.signal]) : again.signal, end };
+}
+
+/** Resolve after some seconds, or when the user wants an attempt at once, or the signal aborts. */
+export async function rest(seconds, signal, api, pause = sleep) {
+  const attempt = attemptUntil(signal, api);
+  await pause(seconds, attempt.signal).finally(attempt.end);
 }
 
 /** Resolve when one watch has ended; true if another one may continue it at the last version. Reject if the server is silent. */

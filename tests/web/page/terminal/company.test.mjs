@@ -25,6 +25,21 @@ test("users who join and leave are named, those at the beginning are not", () =>
   assert.equal(news(ada, bob), "bob has joined; 1, 2, 3 and 3 more have left");
 });
 
+test("who joins a user who was alone is named, also before the first list", () => {
+  const made = new Company();
+  made.begin(1);
+  assert.equal(made.news(2, [ada, bob]), "bob has joined");
+  assert.equal(made.news(1, [ada]), "bob has left");
+  const unnamed = new Company();
+  unnamed.begin(1);
+  assert.equal(unnamed.news(2, null), "somebody has joined (2 sessions)");
+  const second = new Company();
+  second.begin(2);
+  assert.equal(second.news(2, [ada, bob]), "");
+  made.begin(1); // the session goes on
+  assert.equal(made.news(2, [ada, eve]), "eve has joined");
+});
+
 test("more sessions of a user are no news, but for the user's own name", () => {
   const { news } = company(ada, bob);
   assert.equal(news(ada, bob, bob), "");

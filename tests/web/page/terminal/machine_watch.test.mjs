@@ -15,7 +15,7 @@ function watching(answer) {
   const seen = [];
   const place = { namespace: "default", name: "vm-1" };
   const watch = new MachineWatch({ api, machines: new Machines([KIND]) }, place, (isStarted) => seen.push(isStarted));
-  return { watch, calls, seen };
+  return { watch, calls, seen, api };
 }
 
 const list = (...items) => ({ items, metadata: { resourceVersion: "5" } });
@@ -72,6 +72,29 @@ test("another machine of the same name has not started", async () => {
   other.metadata.uid = "uid-of-another";
   change(other);
   assert.deepEqual([watch.machine.runs, seen], [true, [false, false]]);
+  watch.stop();
+});
+
+test("a server that does not answer is noticed, and the last known state stays", async () => {
+  const answers = [list(machine("vm-1", { state: "Pending" })), [503, { message: "away" }], [503, { message: "away" }], list(machine("vm-1"))];
+  const { watch, seen, api } = watching(() => answers.shift());
+  await turn();
+  assert.equal(watch.outage, null);
+  FakeSocket.made[0].onclose({ code: 1006 });
+  const retry = async () => {
+    await turn();
+    api.dispatchEvent(new Event("retry"));
+    await turn();
+  };
+  await retry();
+  const { outage } = watch;
+  assert.equal(outage.message, "away");
+  await retry();
+  assert.equal(watch.outage, outage); // a notice that is drawn again would be read again
+  assert.deepEqual([watch.machine.state, seen], ["Pending", [false, false]]);
+  await retry();
+  assert.equal(watch.outage, null);
+  assert.deepEqual([watch.machine.state, seen.length], ["Running", 4]);
   watch.stop();
 });
 

@@ -88,6 +88,23 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   assert.equal(opened.length, 1);
 });
 
+test("a console without a session says that the server does not answer, and offers another attempt, but no power", () => {
+  const { made, owner, labels } = panel({ reason: "PoweredOff", code: 0, message: "" }, { machine: OFF });
+  let attempts = 0;
+  owner.context.api.dispatchEvent = ({ type }) => (attempts += Number(type === "retry"));
+  made.follow(OFF, false);
+  assert.deepEqual(labels(), ["Power on", "Log", "Screen"]);
+  const outage = { asOf: Date.now(), message: "the server cannot be reached" };
+  made.follow(OFF, false, false, outage);
+  assert.match(made.element.text, /not runningThis state is as of \d\d:\d\d: the server cannot be reached\. The page tries again by itself\. +Try now.*It is powered off\./);
+  assert.deepEqual(labels(), ["Try now", "Log", "Screen"]);
+  made.element.all("button").find((each) => each.text === "Try now").click();
+  assert.equal(attempts, 1);
+  made.follow(OFF, false);
+  assert.deepEqual(labels(), ["Power on", "Log", "Screen"]);
+  assert.doesNotMatch(made.element.text, /as of/);
+});
+
 test("a console whose user resets the machine speaks of the reset, and offers no other switch meanwhile", () => {
   const { made, owner, labels } = panel({ reason: "PoweredOff", code: 0, message: 'machine "vm" was powered off' }, { machine: OFF });
   owner.isResetting = true;

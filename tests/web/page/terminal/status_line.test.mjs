@@ -21,18 +21,20 @@ function line(waiting, context = {}) {
   made.viewers({ count: 1, writer: "ada", seconds: 0, recordings: [{ user: "ada", input: "none" }] });
   made.stop();
   const shown = () => made.element.children.filter((each) => !each.hidden).map((each) => each.text).filter(Boolean);
-  const outage = () => !made.outage.hidden && made.outage.text;
+  const outage = () => !made.outage.hidden && made.outage.children.filter((each) => !each.hidden).map((each) => each.text).join(" ");
   return { made, shown, outage, told, news };
 }
 
-test("an outage is no time to type or to count viewers: the line says what becomes of keys", () => {
+test("an outage is said over the terminal, with what becomes of keys, and nowhere else", () => {
   const { made, shown, outage, told } = line(3);
   assert.deepEqual(shown(), ["Connected", "You can type", "Recordedfor ada (input: none)", "1 viewer", "Details"]);
   made.state("reconnecting", { since: Date.now() });
-  assert.deepEqual(shown(), ["Connection lost for 0s", "Reconnect now", "3 keys wait to be sent after the reconnection", "Details"]);
-  assert.equal(outage(), "Connection lost for 0s. 3 keys wait to be sent after the reconnection.");
-  made.state("connecting", { since: Date.now(), drops: true });
-  assert.deepEqual(shown(), ["Server stopped for 0s", "Reconnect now", "3 keys will not be sent", "Details"]);
+  // The styles hide the keys as long as they are also over the terminal.
+  assert.deepEqual(shown(), ["3 keys wait to be sent after the reconnection", "Details"]);
+  assert.equal(outage(), "Connection lost for 0s. 3 keys wait to be sent after the reconnection. Try now");
+  made.state("connecting", { since: Date.now(), drops: true, advice: "A new session opens as soon as it is back." });
+  assert.deepEqual(shown(), ["3 keys will not be sent", "Details"]);
+  assert.equal(outage(), "Server stopped for 0s. A new session opens as soon as it is back. 3 keys will not be sent. Try now");
   made.state("resumed", { seconds: 1, missed: 0 });
   assert.deepEqual(shown().slice(1, 2), ["You can type"]);
   assert.equal(outage(), false);
@@ -54,7 +56,7 @@ test("a server that is silent is not connected, until it answers", () => {
   made.roundTrip(10);
   assert.ok(shown().includes("round trip 10 ms"));
   made.quiet(Date.now() - 6000);
-  assert.deepEqual(shown().filter((each) => each !== "Recordedfor ada (input: none)"), ["No answer for 6s", "1 key waits for the answer", "Details"]);
+  assert.deepEqual(shown().filter((each) => each !== "Recordedfor ada (input: none)"), ["1 key waits for the answer", "Details"]);
   assert.equal(outage(), "No answer for 6s. 1 key waits for the answer.");
   made.quiet(null);
   assert.equal(outage(), false);
@@ -95,6 +97,9 @@ test("users who join are told, with the names of those that the server lists", a
     return [shown().find((each) => /viewer/.test(each)), news.splice(0)];
   };
   assert.deepEqual(await change({ count: 1 }), ["1 viewer: ada (you)", []]);
+  made.viewers({ writer: "ada", seconds: 0, recordings: [], count: 2 });
+  assert.equal(shown().find((each) => /viewer/.test(each)), "2 viewers"); // without the names of another moment
+  assert.deepEqual(await change({ count: 2 }), ["2 viewers", []]); // the list is older
   people.push(["bob", "s-2"]);
   assert.deepEqual(await change({ count: 2 }), ["2 viewers: ada (you), bob", ["bob has joined"]]);
   setTimeout(() => people[1].push("2026-01-01T00:00:00Z"), 5000); // the list has the loss later
@@ -104,6 +109,27 @@ test("users who join are told, with the names of those that the server lists", a
   lists.length = 0;
   assert.deepEqual(await change({ count: 500 }), ["500 viewers", []]);
   assert.deepEqual(lists, []); // each of 500 pages would ask for 500 sessions
+});
+
+test("a user who joins before the first list of the names is told, too, also behind an outage", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  const items = ["ada", "bob"].map((user) => ({ spec: { user, session: user, machine: "vm" } }));
+  const { made, shown, news } = line(0, { api: { list: async () => ({ items }) }, machines: new Machines([KIND]) });
+  made.begin(false);
+  made.state("open", { resumable: true }, "ada");
+  made.viewers({ count: 1, writer: "ada", seconds: 0, recordings: [] });
+  made.viewers({ count: 2, writer: "ada", seconds: 0, recordings: [] });
+  made.quiet(Date.now());
+  const look = async () => {
+    t.mock.timers.tick(3500);
+    await new Promise(setImmediate);
+  };
+  await look();
+  assert.deepEqual(news, []);
+  made.quiet(null);
+  await look();
+  assert.deepEqual(news, ["bob has joined"]);
+  assert.ok(shown().includes("2 viewers: ada (you), bob"));
 });
 
 test("details follow the sessions, the role and the state until they are closed", async () => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, requestOf, roleText, sentence, startText, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, requestOf, roleText, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("amounts have the units of all views", () => {
   assert.deepEqual([1, 5120, 34_683_237].map(amount), ["1 B", "5.0 KiB", "33 MiB"]);
@@ -51,6 +51,7 @@ test("the user of a silent server reads for how long, and how many keys wait for
   assert.equal(waitingText(state, 1), "1 key waits for the answer");
   assert.equal(waitingText(state, 0), "What you type waits for the answer");
   assert.equal(waitingText({ ...state, silentSince: null }, 5), "");
+  assert.equal(waitingText({ ...state, name: "ended" }, 0), ""); // nothing reads what is typed
   const lost = { name: "reconnecting", detail: { since: 1 }, silentSince: null };
   assert.equal(waitingText(lost, 0), "What you type is sent after the reconnection");
   assert.equal(waitingText(lost, 12), "12 keys wait to be sent after the reconnection");
@@ -231,8 +232,10 @@ test("an attempt to connect says what is in the way", () => {
 
 test("a user reads why a new session begins", () => {
   const unconfirmed = { sent: 0, unsent: 2 };
-  assert.match(anewText({ reason: "ShuttingDown", unconfirmed }), /stopped.*as soon as the server is back/);
+  assert.match(anewText({ reason: "ShuttingDown", unconfirmed }), /stopped.*as soon as it is back/);
   assert.match(anewText({ reason: "WebConsoleStopped", unconfirmed }), /on this computer was stopped\. Start it again and log in here/);
+  assert.equal(stopAdvice({ reason: "ShuttingDown", unconfirmed: { sent: 3, unsent: 1 } }), "A new session opens as soon as it is back. 3 keys may not have reached the machine.");
+  assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }), "Start it again and log in here: a new session opens then.");
   assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over.*opens.* 2 keys typed meanwhile were not sent\.$/);
   const former = { reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } };
   assert.equal(anewText(former, { isOpen: true }), "The session before is over. This is a new session.");

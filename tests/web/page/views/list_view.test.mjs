@@ -182,7 +182,7 @@ test("the problems of all lists are shown, each until its list is read again", a
   a.onProblem({ code: 403, message: 'things is forbidden: User "ada"' });
   b.onProblem({ code: 0, message: "the server cannot be reached" });
   assert.equal(view.isLoading, false);
-  assert.match(view.problem.text, /No list yet: the server cannot be reached.*You may not list things in the namespace a\..*the role “edit”.*forbidden/);
+  assert.match(view.problem.text, /No list for \ds: the server cannot be reached.*You may not list things in the namespace a\..*the role “edit”.*forbidden/);
   a.onProblem(null);
   assert.doesNotMatch(view.problem.text, /You may not/);
   assert.equal(view.hasProblem, true);
@@ -216,6 +216,23 @@ test("a list that was read is not current when its server is away", async (t) =>
   assert.match(/** @type {any} */ (view.emptyOf(true, "All is well.")), /^All is well\. That was at \d\d:\d\d\.$/);
   onProblem(null);
   assert.equal(view.emptyOf(true, "All is well."), "All is well.");
+});
+
+test("a list that was never read says for how long there is none, by a button that keeps the focus", async (t) => {
+  const { view, server } = await open(t, { address: "namespace=a" });
+  const [{ onEvent, onProblem }] = server.watches;
+  const away = { code: 503, message: "cannot reach the API server: connection refused" };
+  onProblem(away);
+  assert.match(view.problem.text, /^No list for 0s: cannot reach the API server: connection refused\. The page tries again by itself\. +Try now$/);
+  const [retry] = view.problem.all("button");
+  t.mock.timers.tick(12_000);
+  onProblem(away);
+  assert.match(view.problem.text, /^No list for 12s: /);
+  assert.equal(view.problem.all("button")[0], retry);
+  assert.equal(view.asOf, null);
+  onEvent({ type: "RESET", items: [] });
+  onProblem(null);
+  assert.equal(view.problem.text, "");
 });
 
 test("a problem that stays is shown once, with what a user can do who may not list", async (t) => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Rows, order, rowOf } from "../../../../twisted_exec/web/page/views/machine_rows.js";
+import { Rows, order, powerChange, rowOf } from "../../../../twisted_exec/web/page/views/machine_rows.js";
 import { machine } from "../fakes.mjs";
 
 const KIND = { plural: "machines", group: "compute.ironcore.dev" };
@@ -122,4 +122,10 @@ test("a row is looked for among all, whatever the filter is", () => {
   const rows = new Rows(KIND);
   rows.set(KIND, rowsOf(machine("vm-1"), machine("vm-2")));
   assert.deepEqual([rows.some((row) => row.name === "vm-2"), rows.some((row) => row.name === "vm-3")], [true, false]);
+});
+
+test("a machine that has not started is not offered to be powered off, and one that is deleted not to be powered on", () => {
+  const change = (state, isOff = false) => powerChange({ state, isOff });
+  assert.deepEqual(["Running", "Shutdown", "Pending", "Terminating"].map((state) => change(state)), ["Off", "Off", "", ""]);
+  assert.deepEqual(["Running", "Shutdown", "Pending", "Terminating"].map((state) => change(state, true)), ["On", "On", "On", ""]);
 });

@@ -2,7 +2,6 @@
 
 import { askForPaste, confirmPaste, showText } from "./dialogs.js";
 import { encode, examine } from "./paste.js";
-import { amount } from "./texts.js";
 
 export class Clipboard {
   #console;
@@ -36,8 +35,13 @@ export class Clipboard {
     await this.#insert(text);
   }
 
-  /** Copy the selection, or all output that the terminal has. */
-  async copy(text = this.#console.screen?.selection ?? "") {
+  /**
+   * Copy a text, and say so.
+   *
+   * @param {string} [text] the selection by default
+   * @param {string} [noun] what the user knows it as
+   */
+  async copy(text = this.#console.screen?.selection ?? "", noun = "Selection") {
     if (!text) {
       const isTouch = matchMedia("(pointer: coarse)").matches;
       const how = isTouch ? "“Text to select” in Commands shows the text for a finger" : "select text with the mouse, or find it";
@@ -46,7 +50,7 @@ export class Clipboard {
     }
     try {
       await navigator.clipboard.writeText(text);
-      this.#tell(`${amount(new TextEncoder().encode(text).length)} copied.`, "");
+      this.#tell(`${noun} copied.`, "");
     } catch {
       await showText(this.#console.place.name, text);
     }

@@ -21,8 +21,16 @@ export class Company {
   #count = null;
   /** @type {Person[] | null} */
   #people = null;
+  #isAlone = false; // those of the last call are not listed, but known: nobody else was there
   /** @type {string[]} */
   #heard = [];
+
+  /** The session begins with so many at the console: a user who comes before the first list was read has joined. */
+  begin(count) {
+    if (this.#count !== null || count !== 1) return;
+    this.#count = count;
+    this.#isAlone = true;
+  }
 
   /** Take note of a notice, which may say already that a user has left. */
   heard(text) {
@@ -37,7 +45,9 @@ export class Company {
    * @param {number} [lost] number of the sessions whose connections are lost
    */
   news(count, people, lost = 0) {
-    const [before, known] = [this.#count, this.#people];
+    const own = this.#isAlone ? (people?.filter(({ isOwn }) => isOwn) ?? []) : [];
+    const [before, known] = [this.#count, own.length ? own : this.#people];
+    this.#isAlone = false;
     this.#count = count;
     this.#people = people;
     if (before === null || Math.max(before, count) > MOST_TOLD) return "";

@@ -6,6 +6,7 @@ import { machineTitle, partLinks } from "../frame.js";
 import { qualifiedName } from "../machines.js";
 import { itemPath, listPath, may } from "../objects.js";
 import { STOPPED } from "../session/session.js";
+import { minute } from "../times.js";
 import { save } from "../views/parts.js";
 import { isEndable, isOf, rowOf } from "../views/recording_model.js";
 import { Attachment, forget, savedSession } from "./attachment.js";
@@ -22,7 +23,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, sentence, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -327,7 +328,7 @@ export class Console {
   #stateChanged(name, detail) {
     const { since } = this.#former ?? {};
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
-    this.#status.state(name, { ...detail, ...(isStopped && { since }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
+    this.#status.state(name, { ...detail, ...(isStopped && { since, advice: stopAdvice(this.#former) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
     this.#showRole();
     if (name === "ended") return;
     if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
@@ -383,7 +384,10 @@ export class Console {
   #follow(ending) {
     this.#former = { ...ending, since: Date.now() };
     this.reopen();
-    this.#tell(anewText(ending), ending.reason === STOPPED ? "warning" : ""); // until its user has started it
+    const text = anewText(ending);
+    // Over a terminal that has shown something the outage says the same.
+    if (isServerStopped(ending) && !this.#panel.isConnecting) this.#announce(text);
+    else this.#tell(text, ending.reason === STOPPED ? "warning" : ""); // until its user has started it
   }
 
   #ended(detail) {
@@ -407,14 +411,19 @@ export class Console {
       this.#showHealth(watch.machine?.health);
       this.#showMachine(hasStarted);
     }));
-    this.#panel.follow(watch.machine, false, watch.isGone);
+    this.#followMachine(watch, false);
+  }
+
+  /** Without a session the page learns only by this that the server does not answer. */
+  #followMachine({ machine, isGone, outage }, hasStarted) {
+    if (this.hasEnded) this.#status.quiet(outage && outage.asOf);
+    this.#panel.follow(machine, hasStarted, isGone, outage);
   }
 
   #showMachine(hasStarted) {
     if (!this.#machine) return;
-    const { machine, isGone } = this.#machine;
-    this.#status.machine(machine, this.maySwitch && !this.isResetting);
-    this.#panel.follow(machine, hasStarted, isGone);
+    this.#status.machine(this.#machine.machine, this.maySwitch && !this.isResetting);
+    this.#followMachine(this.#machine, hasStarted);
   }
 
   #know(machine) {
@@ -669,7 +678,7 @@ export class Console {
   #showSaid(text) {
     const shown = h(
       "div",
-      { class: "message said" },
+      { class: "message said", "data-time": minute(Date.now(), Date.now()) },
       h("span", {}, printable(sentence(text))),
       button("×", () => (shown.remove(), this.focus()), { class: "quiet icon", "aria-label": "Dismiss this message" }),
     );
@@ -832,6 +841,8 @@ export class Console {
       button("×", () => this.#hideMessage(), { class: "quiet icon", "aria-label": "Dismiss this message" }),
     );
     this.#message.className = `message ${kind}`;
+    // A message that stays is read later.
+    this.#message.setAttribute("data-time", kind ? minute(Date.now(), Date.now()) : "");
     this.#message.hidden = false;
     this.#placeMessages();
     clearTimeout(this.#messageTimer);

@@ -11,6 +11,12 @@ export class MachineWatch {
   machine = null;
   /** Whether the server has said that there is none. */
   isGone = false;
+  /**
+   * While the server does not answer: since when, in milliseconds since 1970, and what is in the way.
+   *
+   * @type {{asOf: number, message: string} | null}
+   */
+  outage = null;
   #leaving = new AbortController();
   #changed;
   #uid = ""; // another machine may get the name
@@ -18,7 +24,7 @@ export class MachineWatch {
   /**
    * @param {object} context of the page
    * @param {{namespace: string, name: string}} place
-   * @param {(hasStarted: boolean) => void} changed called with each event; true: it did not run before, and runs now
+   * @param {(hasStarted: boolean) => void} changed called with each event, and when an outage begins or ends; true: it did not run before, and runs now
    */
   constructor({ api, machines }, { namespace, name: routeName }, changed) {
     this.#changed = changed;
@@ -29,7 +35,11 @@ export class MachineWatch {
       signal: this.#leaving.signal,
       onProblem: (error) => {
         // A user of a console need not be able to list machines, and does without.
-        if (error?.code === 403) this.stop();
+        if (error?.code === 403) return this.stop();
+        const isOutage = error && (error.code === 0 || error.code >= 500);
+        if (Boolean(isOutage) === (this.outage !== null)) return;
+        this.outage = isOutage ? { asOf: Date.now(), message: error.message } : null;
+        changed(false);
       },
     });
   }

@@ -4,7 +4,7 @@ import { causesOf } from "../details.js";
 import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
-import { copyButton } from "../views/parts.js";
+import { asOfText, copyButton, outageNotice } from "../views/parts.js";
 import { Denied, EndedRequest, answered, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
 import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
@@ -24,10 +24,12 @@ export class Panel {
   #waiting;
   /** @type {Claim | null} */
   #claim = null; // on the approval of a request, among the windows of the user that wait for it
-  /** @type {((machine: any, hasStarted: boolean, isGone: boolean) => void) | null} */
+  /** @type {((machine: any, hasStarted: boolean, isGone: boolean, isOutage: boolean) => void) | null} */
   #followMachine = null; // if the machine decides what the user can do
   /** @type {{name: string, detail: any, warning: string, begin: number, timer: any, draw: () => void} | null} */
   #attempt = null; // while the session connects
+  #outage = null; // as MachineWatch says, while its notice is in the panel
+  #notice = h("div"); // of the outage
 
   constructor(owner) {
     this.#owner = owner;
@@ -68,9 +70,22 @@ export class Panel {
     return this.#followMachine !== null;
   }
 
-  /** The machine is as MachineWatch says; `hasStarted`: since the last call; `isGone`: it is not only unknown. */
-  follow(machine, hasStarted, isGone = false) {
-    this.#followMachine?.(machine, hasStarted, isGone);
+  /**
+   * The machine is, or was before an outage, as MachineWatch says; `hasStarted`: since the last call; `isGone`: it is not
+   * only unknown.
+   */
+  follow(machine, hasStarted, isGone = false, outage = null) {
+    if (!this.followsMachine) return;
+    this.#tellOutage(outage);
+    this.#followMachine?.(machine, hasStarted, isGone, outage !== null);
+  }
+
+  #tellOutage(outage) {
+    if (outage === this.#outage) return;
+    this.#outage = outage;
+    const hadFocus = this.#notice.contains(document.activeElement);
+    fill(this.#notice, outage && outageNotice(this.#owner.context.api, asOfText("state", outage.asOf), outage.message));
+    if (hadFocus) this.focus();
   }
 
   /**
@@ -210,7 +225,7 @@ export class Panel {
     };
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
     const power = button("Power on", () => this.#powerOn(power, say), { class: "primary" });
-    const remedy = h("p", { class: "dim", hidden: true }, "To learn what to change: ", h("code", {}, printable(this.#doctor)));
+    const remedy = h("p", { class: "dim remedy", hidden: true }, "To learn what to change: ", h("code", {}, printable(this.#doctor)));
     const copy = copyButton("Copy the command", () => this.#doctor);
     copy.hidden = true;
     const mayPowerOn = (machine) => machine?.isOff === true && this.#owner.maySwitch && !this.#owner.isResetting;
@@ -227,7 +242,7 @@ export class Panel {
     let isStarting = false; // it was powered on, and its state is still that from before
     let isOpening = false;
     const open = () => this.#followMachine === follow && this.#owner.reopen();
-    const follow = (machine, hasStarted) => {
+    const follow = (machine, hasStarted, _isGone, isOutage) => {
       const isStopped = machine?.runs === false;
       const isAsBefore = before?.state === machine?.state && (before?.isOff || (isStarting && before.problem === machine.problem));
       isStarting = isStopped && !machine.isOff && isAsBefore;
@@ -238,7 +253,7 @@ export class Panel {
       say(isResetting ? RESETTING : isStarting ? STARTING : machine?.runs ? RUNNING : NOT_RUNNING, isStarting || isResetting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
       remedy.hidden = copy.hidden = isStarting || isResetting || !(isStopped && machine.problem && !machine.isOff);
       this.#offer(again, machine?.runs === true);
-      if (machine) this.#offer(power, mayPowerOn(machine));
+      if (machine) this.#offer(power, mayPowerOn(machine) && !isOutage);
       if (isOpening || !(hasStarted || (isSeen && machine?.runs))) return;
       isOpening = true;
       if (this.#owner.switched === "On") open();
@@ -456,7 +471,8 @@ export class Panel {
   #fill(title, ...children) {
     this.#leaveAttempt();
     this.element.className = this.#owner.isEmpty ? "panel middle" : "panel";
-    fill(this.element, title && h("h3", {}, title), ...children);
+    this.#outage = null;
+    fill(this.element, title && h("h3", {}, title), fill(this.#notice), ...children);
     this.element.hidden = false;
   }
 }

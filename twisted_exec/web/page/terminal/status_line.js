@@ -6,10 +6,12 @@ import { qualifiedName } from "../machines.js";
 import { Objects, listPath } from "../objects.js";
 import { skeleton } from "../views/parts.js";
 import { Company, MOST_TOLD } from "./company.js";
-import { amount, isAway, presentText, recordedFor, roleText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
+import { amount, isAway, presentText, recordedFor, roleText, sentence, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
+const LOOKS = 5; // at the list, beside the first
+const VIEWERS = "Sessions at this console, with this one, and their users; lost: a user whose connection is lost may come back";
 const SPEED =
   "Echo: from a key at the runtime to the machine's next output. Round trip: from this page to the runtime and back.";
 
@@ -26,7 +28,6 @@ export class StatusLine {
   #offset;
   #session;
   #stateText;
-  #reconnect;
   #machineText;
   #powerOn;
   #roleText = h("span", { class: "role-text" });
@@ -36,10 +37,14 @@ export class StatusLine {
   #names;
   #news;
   #company = new Company();
+  /** @type {any[] | null} the sessions at the console, as the server has listed them last. */
+  #named = null;
   #speed;
   #details;
-  /** Over the terminal, where the eye is, while its output is old; for screen readers the line below says the same. */
-  outage = h("div", { class: "outage", hidden: true, "aria-hidden": "true" });
+  /** Over the terminal, where the eye is, while its output is old: the line below says nothing of it. */
+  outage = h("div", { class: "outage", hidden: true, role: "group", "aria-label": "Connection" });
+  #outageText = h("span");
+  #reconnect;
   #away;
   #timer;
   #namesTimer;
@@ -64,12 +69,13 @@ export class StatusLine {
     this.#offset = () => null;
     this.#session = "";
     this.#stateText = h("span", { class: "badge waiting" });
-    this.#reconnect = button("Reconnect now", reconnect, { class: "small reconnect", hidden: true });
+    this.#reconnect = button("Try now", reconnect, { class: "small", hidden: true });
+    fill(this.outage, this.#outageText, this.#reconnect);
     this.#machineText = h("span", { class: "badge waiting", hidden: true });
     this.#powerOn = button("Power on", powerOn, { class: "small power-on", hidden: true });
     this.#viewers = button("", () => this.showDetails(), {
       class: "quiet small viewers",
-      title: "Sessions at this console, with this one, and their users; lost: a user whose connection is lost may come back",
+      title: VIEWERS,
       hidden: true,
     });
     this.#recordedFor = h("span", { class: "recorded-for" });
@@ -85,7 +91,6 @@ export class StatusLine {
       "footer",
       { class: "status-line" },
       this.#stateText,
-      this.#reconnect,
       this.#machineText,
       this.#powerOn,
       this.#roleText,
@@ -107,6 +112,7 @@ export class StatusLine {
   begin(isReadOnly) {
     this.isReadOnly = isReadOnly;
     this.#company = new Company();
+    this.#named = null;
     this.#facts = { columns: this.#facts.columns, rows: this.#facts.rows };
     this.#offset = () => null;
   }
@@ -143,9 +149,10 @@ export class StatusLine {
   viewers(viewers) {
     this.#facts.viewers = { ...viewers, at: Date.now() };
     this.#recordedFor.textContent = `for ${printable(recordedFor(viewers.recordings ?? []))}`;
-    fill(this.#viewers, viewerCount(viewers), this.#names);
-    this.#nameLater(5);
+    this.#company.begin(viewers.count);
+    this.#drawNames();
     this.#draw();
+    this.#nameLater(LOOKS);
   }
 
   /** Take note of a notice about other users. */
@@ -195,22 +202,31 @@ export class StatusLine {
 
   /** @param {number} attempts how often to look again: the list follows some seconds behind an end or a loss */
   async #nameViewers(attempts) {
+    if (this.#viewers.hidden) return; // another look follows when it is shown
     const count = this.#facts.viewers?.count ?? 0;
     const isCrowd = count > MOST_TOLD; // each of its pages would list all of them at each change
     const names = isCrowd ? null : await this.#people().catch(() => null);
     if (this.#viewers.hidden || count !== this.#facts.viewers?.count) return; // another look follows
+    this.#named = names;
     const isCounted = !names || names.length === count;
-    const isCurrent = isCounted && (!names || names.filter(({ away }) => away).length === (this.#facts.viewers?.lost ?? 0));
-    if (attempts && !isCurrent) this.#nameLater(attempts - 1, 5 * NAMES_MILLISECONDS);
+    if (attempts && names && !this.#isNamed) this.#nameLater(attempts - 1, 5 * NAMES_MILLISECONDS);
     const news = isCounted || !attempts ? this.#company.news(count, names, this.#facts.viewers?.lost) : "";
     if (news) this.#news(news);
-    if (!names?.length) {
-      this.#names.textContent = "";
-      return;
-    }
-    const text = viewerNames(names).map(printable).join(", ");
-    this.#names.textContent = `: ${text}`;
-    this.#viewers.title = text;
+    this.#drawNames();
+  }
+
+  /** Whether the list of sessions agrees with the number that the runtime says: one of them may be older. */
+  get #isNamed() {
+    const { count, lost = 0 } = this.viewersNow;
+    const named = this.#named ?? [];
+    return named.length === count && named.filter(({ away }) => away).length === lost;
+  }
+
+  #drawNames() {
+    const text = this.#isNamed ? viewerNames(this.#named).map(printable).join(", ") : "";
+    this.#names.textContent = text && `: ${text}`;
+    fill(this.#viewers, viewerCount(this.viewersNow), this.#names);
+    this.#viewers.title = text || VIEWERS;
   }
 
   /** The list of the sessions at this console, with the query and the test of an object in it. */
@@ -318,6 +334,7 @@ export class StatusLine {
     const { kind, text } = presentText(this.#state, Date.now());
     if (this.#stateText.textContent !== text) this.#stateText.textContent = this.#stateText.title = text;
     this.#stateText.className = `badge ${kind} ${text === "Connected" ? "open" : ""}`;
+    this.#stateText.hidden = isAway(this.#state);
     this.#reconnect.hidden = this.#state.detail.since === undefined;
     this.#drawPeople();
     this.#drawOutage(kind, text);
@@ -347,8 +364,9 @@ export class StatusLine {
   #drawOutage(kind, text) {
     const isNow = isAway(this.#state);
     const hasChanged = this.outage.hidden === isNow;
-    const more = this.#roleText.hidden ? "" : this.#roleText.textContent;
-    if (isNow) this.outage.textContent = [text, more].filter(Boolean).map((each) => `${each}.`).join(" ");
+    const keys = this.#roleText.hidden ? "" : this.#roleText.textContent;
+    const said = [text, this.#state.detail.advice, keys].filter(Boolean).map((each) => sentence(each)).join(" ");
+    if (isNow && this.#outageText.textContent !== said) this.#outageText.textContent = said;
     this.outage.classList.toggle("error", kind === "bad");
     this.outage.classList.toggle("warning", kind !== "bad");
     this.outage.hidden = !isNow;
@@ -360,7 +378,9 @@ export class StatusLine {
     const { viewers } = this.#facts;
     const { roles, mayType } = this.#role;
     const isStopped = this.#machineText.textContent !== "";
+    const wasHidden = this.#viewers.hidden;
     this.#viewers.hidden = !this.#isAnswering || !viewers;
+    if (wasHidden && !this.#viewers.hidden) this.#nameLater(LOOKS);
     this.#recorded.hidden = !this.#isOpen || !viewers?.recordings?.length;
     this.#machineText.hidden = !isStopped || this.#state.name === "ended";
     this.#powerOn.hidden = !(this.#isAnswering && this.#isPowerOffered);

@@ -92,7 +92,7 @@ export function waitingText({ name, detail, silentSince }, waiting) {
   const wait = `${keys(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
   if (name === "connecting") return waiting ? `${wait} for the connection` : "";
   if (name === "reconnecting") return waiting ? `${wait} to be sent after the reconnection` : "What you type is sent after the reconnection";
-  if (silentSince === null) return "";
+  if (silentSince === null || name === "ended") return "";
   return waiting ? `${wait} for the answer` : "What you type waits for the answer";
 }
 
@@ -243,6 +243,17 @@ export function attemptText(name, { message = "", code = 0, unauthorized = false
   return { text: `The console cannot be opened now: ${why}. The page tries again by itself.`, detail };
 }
 
+/** What has happened to a server that was stopped, and when a new session opens, by the reason of the end. */
+const STOPS = {
+  [SHUTTING_DOWN]: { was: "The server of this console was stopped.", opens: "A new session opens as soon as it is back." },
+  [STOPPED]: { was: "The web console on this computer was stopped.", opens: "Start it again and log in here: a new session opens then." },
+};
+
+/** Return what a user reads, beside for how long a server is stopped, of the new session and of keys that were sent. */
+export function stopAdvice({ reason, unconfirmed: { sent } }) {
+  return [STOPS[reason]?.opens, droppedKeys({ sent, unsent: 0 })].filter(Boolean).join(" ");
+}
+
 /**
  * Return what a user reads when a new session follows one that has ended so.
  *
@@ -250,11 +261,8 @@ export function attemptText(name, { message = "", code = 0, unauthorized = false
  * @param {{isOpen?: boolean, loss?: string}} next the new one; `loss`: as {@link lostText} says, if its user no longer types
  */
 export function anewText({ reason, unconfirmed }, { isOpen = false, loss = "" } = {}) {
-  const [former, opens] = {
-    [SHUTTING_DOWN]: ["The server of this console was stopped.", "A new session opens as soon as the server is back."],
-    [STOPPED]: ["The web console on this computer was stopped.", "Start it again and log in here: a new session opens then."],
-  }[reason] ?? ["The session before is over.", "A new session opens."];
-  return [former, isOpen ? "This is a new session." : opens, droppedKeys(unconfirmed), loss].filter(Boolean).join(" ");
+  const { was, opens } = STOPS[reason] ?? { was: "The session before is over.", opens: "A new session opens." };
+  return [was, isOpen ? "This is a new session." : opens, droppedKeys(unconfirmed), loss].filter(Boolean).join(" ");
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */

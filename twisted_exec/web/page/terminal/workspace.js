@@ -1,6 +1,7 @@
 /** All open consoles: tabs, the split view, and the keys that belong to the page. */
 
 import { button, cutInTheMiddle, fill, h, nameLink, printable } from "../dom.js";
+import { powerChange } from "../views/machine_rows.js";
 import { Console } from "./console.js";
 import { chooseCommand } from "./dialogs.js";
 
@@ -41,6 +42,7 @@ class Workspace {
   #strip;
   #tabs;
   #split;
+  #leave = button("Leave full screen", () => this.#turnFullScreen(), { class: "quiet", hidden: true });
   #panes;
   #empty;
 
@@ -66,6 +68,7 @@ class Workspace {
       h("a", { class: "button quiet icon", href: "#/machines", "aria-label": "Open another console", title: "Open another console" }, "+"),
       h("span", { class: "grow" }),
       this.#split,
+      this.#leave,
     );
     this.element = h("div", { class: "workspace" }, h("h1", { class: "visually-hidden" }, "Consoles"), this.#panes, this.#empty);
     // Also beside the terminals, which handle these keys themselves.
@@ -77,6 +80,9 @@ class Workspace {
       this.#reveal();
     });
     document.addEventListener("visibilitychange", () => this.#read());
+    document.addEventListener("fullscreenchange", () => {
+      this.#leave.hidden = !document.fullscreenElement;
+    });
     // In another layout it is elsewhere.
     new ResizeObserver(() => this.#reveal()).observe(this.#panes);
     // A strip that was hidden begins at its first tab again.
@@ -227,6 +233,7 @@ class Workspace {
       disabled: !machines.has(kind, name),
     });
     const alone = this.#consoles.length < 2;
+    const change = maySwitch && machine ? powerChange(machine) : "";
     /** @type {Parameters<typeof chooseCommand>[1]} */
     const groups = [
       ["Text", [
@@ -234,7 +241,7 @@ class Workspace {
         { key: "f", label: "Find", action: () => console.find() },
         { key: "c", label: "Copy selection", shortcut: "Ctrl Shift C", action: () => console.clipboard.copy() },
         { key: "x", label: "Text to select", action: () => console.clipboard.show() },
-        { key: "y", label: "Copy all output", action: () => console.clipboard.copy(console.screen?.text) },
+        { key: "y", label: "Copy all output", action: () => console.clipboard.copy(console.screen?.text, "All output") },
         { key: "o", label: "Save all output", action: () => console.saveOutput() },
         { key: "+", label: "Larger", action: () => console.changeFontSize(1) },
         { key: "-", label: "Smaller", action: () => console.changeFontSize(-1) },
@@ -244,8 +251,8 @@ class Workspace {
       ["Machine", [
         { key: "t", label: console.writer ? "Take over" : "Type here", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
         { key: "r", label: "Observe only", action: () => console.changeRole("observe"), disabled: !drives },
-        ...(maySwitch ? [{ key: "P", label: machine?.isOff ? "Power on" : "Power off", action: () => console.switch() }] : []),
-        ...(maySwitch && !machine?.isOff ? [{ key: "X", label: "Reset", action: () => console.reset() }] : []),
+        ...(change ? [{ key: "P", label: `Power ${change.toLowerCase()}`, action: () => console.switch() }] : []),
+        ...(change === "Off" ? [{ key: "X", label: "Reset", action: () => console.reset() }] : []),
         ...(machines.has(kind, "recordings") ? [{ key: "k", label: "Record", action: () => console.record() }] : []),
         ...(machines.has(kind, "recordings") && console.isRecorded ? [{ key: "K", label: "End recording", action: () => console.endRecording() }] : []),
         { key: "e", label: "Details", action: () => console.showDetails() },
@@ -269,7 +276,7 @@ class Workspace {
         { key: "v", label: this.#isSplit ? "One at a time" : "Split view", action: () => this.toggleSplit(), disabled: alone || !ROOM.matches },
         { key: "F", label: document.fullscreenElement ? "Leave full screen" : "Full screen", action: () => this.#turnFullScreen(), disabled: !document.fullscreenEnabled },
         // The address of the local page leads nobody else there.
-        ...(this.#context.config.local ? [] : [{ key: "u", label: "Copy link", action: () => console.clipboard.copy(this.#addressOf(console)) }]),
+        ...(this.#context.config.local ? [] : [{ key: "u", label: "Copy link", action: () => console.clipboard.copy(this.#addressOf(console), "Link") }]),
         { key: "w", label: "Close this console", action: () => this.close(console) },
       ]],
     ];

@@ -35,7 +35,7 @@ class Events extends ListView {
     this.list((namespace) => `/api/v1/namespaces/${encodeURIComponent(namespace)}/events`, {
       query: { fieldSelector: `involvedObject.name=${this.machine}` },
       onChange: (events) => {
-        this.#rows = events.map(rowOf).sort((first, second) => (first.time < second.time ? 1 : -1));
+        this.#rows = events.map(rowOf).sort(newestFirst);
       },
     });
     this.draw();
@@ -74,8 +74,14 @@ export function rowOf({ metadata, type = "", reason = "", message = "", count, s
     message,
     count: series?.count ?? count ?? 1,
     time: series?.lastObservedTime ?? lastTimestamp ?? eventTime ?? metadata.creationTimestamp ?? "",
+    version: Number(metadata.resourceVersion ?? 0),
     source: reportingComponent || source?.component || "",
   };
+}
+
+/** Compare rows: of one second, which is all that most events say, the newest one was written last. */
+export function newestFirst(one, other) {
+  return Date.parse(other.time) - Date.parse(one.time) || other.version - one.version;
 }
 
 function textsOf({ type, reason, message, source }) {

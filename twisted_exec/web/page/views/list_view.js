@@ -4,7 +4,7 @@ import { button, fill, h, notice, printable } from "../dom.js";
 import { Objects, listPath, may } from "../objects.js";
 import { minute } from "../times.js";
 import { homeOf, matches, namespacesOf } from "./filter.js";
-import { countOf, emptyState, lacking, reachBySlash, reveal, toolbar, tellWaiting } from "./parts.js";
+import { asOfText, countOf, emptyState, lacking, outageNotice, reachBySlash, reveal, toolbar, tellWaiting } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;
 const TYPED_MILLISECONDS = 400;
@@ -37,6 +37,8 @@ export class ListView {
   #outages = new Map();
   /** @type {Map<HTMLElement, Map<string, HTMLElement>>} notices, by their place and their list's path. */
   #problems = new Map();
+  #saidOutage = "";
+  #began = 0; // to list, in milliseconds since 1970
   /** @type {Map<string, Record<string, boolean>>} by namespace. */
   #rights = new Map();
 
@@ -132,6 +134,7 @@ export class ListView {
 
   stop() {
     this.#endWaiting();
+    fill(this.#outage);
     for (const timer of [this.#typing, this.#drawing, this.#addressing]) clearTimeout(timer);
     this.#watches.abort();
     this.#stopped.abort();
@@ -266,7 +269,7 @@ export class ListView {
 
   /** The text or the notice of a list without rows; null while it is not known, empty beside a problem. */
   emptyOf(isKnown, empty) {
-    const asOf = this.#asOf;
+    const { asOf } = this;
     if (isKnown) return asOf !== null && typeof empty === "string" ? `${empty} That was at ${minute(asOf, Date.now())}.` : empty;
     return this.hasProblem || !this.isServed ? "" : null;
   }
@@ -334,6 +337,8 @@ export class ListView {
 
   /** List what the user has named; see {@link tellWaiting}. */
   #follow(waiting = {}) {
+    this.#began = Date.now();
+    this.#saidOutage = "";
     this.#watches.abort();
     this.#watches = new AbortController();
     this.#updates.clear();
@@ -349,7 +354,7 @@ export class ListView {
     this.begin();
     if (!this.isLoading) return;
     const known = [...this.#loading.values()].flatMap(({ asOf }) => asOf ?? []);
-    this.#endWaiting = tellWaiting(this.#waiting, this.context, { ...waiting, more: known.length > 0 && [asOfText(Math.min(...known)), "."] });
+    this.#endWaiting = tellWaiting(this.#waiting, this.context, { ...waiting, more: known.length > 0 && [asOfText("list", Math.min(...known)), "."] });
   }
 
   #report(place, path, problem) {
@@ -368,13 +373,16 @@ export class ListView {
     if (outage) this.#outages.set(path, outage);
     else this.#outages.delete(path);
     const [first] = this.#outages.values();
-    const retry = () => this.context.api.dispatchEvent(new Event("retry"));
-    this.#report(this.#outage, "", first && notice("warning",
-      this.#asOf === null ? "No list yet" : asOfText(this.#asOf), `: ${printable(first.message)}. The page tries again by itself. `, button("Try now", retry)));
+    const asOf = this.asOf;
+    const said = first ? `${asOf} ${first.message}` : "";
+    if (said === this.#saidOutage) return; // a button that is drawn again loses the focus
+    this.#saidOutage = said;
+    const state = asOf === null ? "No list" : asOfText("list", asOf);
+    this.#report(this.#outage, "", first && outageNotice(this.context.api, state, first.message, { since: asOf === null ? this.#began : null }));
   }
 
   /** Since when lists may be old; null: they are current, or not known. */
-  get #asOf() {
+  get asOf() {
     const times = [...this.#outages.values()].flatMap(({ asOf }) => asOf ?? []);
     return times.length ? Math.min(...times) : null;
   }
@@ -391,11 +399,6 @@ export class ListView {
 
 function pathOf({ hash }) {
   return hash.split("?")[0] || "#/machines";
-}
-
-/** Return what is said of rows that may be old; their tables are grey then. */
-function asOfText(time) {
-  return h("span", { class: "as-of" }, `This list is as of ${minute(time, Date.now())}`);
 }
 
 /** Return the notice of an error; `others` lets the user type other namespaces, null if the view has those of its address. */

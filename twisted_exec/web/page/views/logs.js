@@ -2,10 +2,10 @@
 
 import { button, fill, h, notice, printable } from "../dom.js";
 import { dateTime, parseTime, size, TIME_FORMS, zonedTime } from "../times.js";
-import { sleep } from "../watch.js";
+import { rest } from "../watch.js";
 import { deletedLog, LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
 import { LogWindow } from "./log/window.js";
-import { askFor, copyButton, field, foldable, lacking, menu, reachBySlash, save, showWaiting, skeleton } from "./parts.js";
+import { asOfText, askFor, copyButton, field, foldable, lacking, menu, outageNotice, reachBySlash, save, showWaiting, skeleton } from "./parts.js";
 
 const MOST_DOWNLOAD_BYTES = 256 << 20;
 const MOST_PENDING_LINES = 1000;
@@ -84,6 +84,7 @@ class LogView {
   }
 
   stop() {
+    fill(this.problem);
     cancelAnimationFrame(this.#pending.frame);
     for (const each of [this.#following, this.#searching, this.#counting, this.#stopped]) each.abort();
   }
@@ -158,13 +159,17 @@ class LogView {
 
   /** Open the log, and try again while the server cannot be reached, as lists and consoles do. */
   async #openWhenServed(boot, signal) {
+    const since = Date.now();
+    let said = "";
     for (let seconds = 1; ; seconds = Math.min(2 * seconds, LONGEST_WAIT_SECONDS)) {
       try {
         return await this.#open(boot, signal);
       } catch (error) {
         if (!error.isPassing || error.code === 401 || error.code === 501) throw error;
-        fill(this.problem, notice("warning", `No log yet: ${printable(error.message)}. The page tries again by itself.`));
-        await sleep(seconds, signal);
+        // A button that is drawn again loses the focus.
+        if (said !== error.message) fill(this.problem, outageNotice(this.context.api, "No log", error.message, { since }));
+        said = error.message;
+        await rest(seconds, signal, this.context.api);
       }
     }
   }
@@ -468,8 +473,9 @@ class LogView {
     this.context.announce(error ? error.message : texts[state]);
     if (state === "ended") this.#stopFollowing();
     if (error) this.#failed(error);
-    else if (state !== "open") fill(this.problem, notice("warning", texts[state]));
-    else if (this.#isLost) fill(this.problem);
+    else if (state === "ended") fill(this.problem, notice("warning", texts[state]));
+    else if (state === "lost" && !this.#isLost) fill(this.problem, outageNotice(this.context.api, asOfText("log", Date.now()), "the connection is lost"));
+    else if (state === "open" && this.#isLost) fill(this.problem);
     this.#isLost = state === "lost";
   }
 

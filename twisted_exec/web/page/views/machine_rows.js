@@ -50,6 +50,19 @@ export function rowOf(machine, kind) {
   };
 }
 
+/**
+ * Return how a user may change the power of a machine: "On", "Off", or empty. One that has not started has nothing that ends,
+ * and one that is being deleted does not start again.
+ *
+ * @param {{state: string, isOff: boolean}} machine
+ * @returns {"On" | "Off" | ""}
+ */
+export function powerChange({ state, isOff }) {
+  if (state === "Terminating") return "";
+  if (isOff) return "On";
+  return state === "Pending" ? "" : "Off";
+}
+
 function badgeOf(state, isWell, isDeleted) {
   if (isDeleted || state === "Terminating") return "off";
   if (state !== "Running") return state === "Pending" ? "waiting" : "off";

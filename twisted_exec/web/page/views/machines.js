@@ -5,13 +5,14 @@ import { button, fill, h, nameLink, printable } from "../dom.js";
 import { age, zonedTime } from "../times.js";
 import { namespacesOf } from "./filter.js";
 import { ListView } from "./list_view.js";
-import { Rows, order, rowOf } from "./machine_rows.js";
+import { Rows, order, powerChange, rowOf } from "./machine_rows.js";
 import { countOf, emptyState, field, listHead, skeleton, toolbar } from "./parts.js";
 import { VisibleRows } from "./visible_rows.js";
 
 const NAMESPACES = "namespaces"; // in the store
 const RIGHTS = { maySwitch: ["patch", ""], drives: ["drive", "console"], execs: ["get", "exec"] }; // see opening() in rights.js
 const MOST_STATES = 8;
+const UNKNOWN_USERS = "The server does not say now who is there";
 /** On a phone a tap anywhere on a row opens the console; the other links are behind the row's button. */
 const PHONE = matchMedia("(max-width: 700px)");
 const COLUMNS = [
@@ -196,10 +197,10 @@ class MachineList extends ListView {
 
   /** What a row shows, beside what is constant. */
   #shown(row) {
-    return { ...row, kind: null, age: age(row.created, Date.now()), isPhone: PHONE.matches, rights: this.rightsIn(row.namespace) };
+    return { ...row, kind: null, age: age(row.created, Date.now()), isPhone: PHONE.matches, isOld: this.asOf !== null, rights: this.rightsIn(row.namespace) };
   }
 
-  #cells(row, { age: ageText, isPhone }) {
+  #cells(row, { age: ageText, isPhone, isOld }) {
     const { link, machines } = this.context;
     const name = machines.routeName(row.kind, row.name);
     const cell = (column, attributes, ...children) => h("td", { role: "cell", class: classOf(column), ...attributes }, ...children);
@@ -208,7 +209,7 @@ class MachineList extends ListView {
       cell("name", {}, nameLink(link(row.namespace, name), name)),
       text("namespace"),
       cell("state", {}, h("span", { class: `badge ${row.health}` }, printable(row.state))),
-      cell("users", { title: printable(row.users) }, row.isRecorded && h("span", { class: "recorded", title: "Recorded" }, h("span", { "aria-hidden": "true" }, "REC"), h("span", { class: "visually-hidden" }, "Recorded ")), printable(row.users)),
+      isOld ? cell("users", { title: UNKNOWN_USERS }, h("span", { class: "visually-hidden" }, "Unknown"), h("span", { "aria-hidden": "true" }, "?")) : cell("users", { title: printable(row.users) }, row.isRecorded && h("span", { class: "recorded", title: "Recorded" }, h("span", { "aria-hidden": "true" }, "REC"), h("span", { class: "visually-hidden" }, "Recorded ")), printable(row.users)),
       text("pool"),
       cell("line", { title: printable(row.problem || row.line) }, row.problem ? this.#problem(row, isPhone) : h("code", {}, printable(row.line))),
       cell("created", { title: zonedTime(row.created) }, ageText),
@@ -240,15 +241,16 @@ class MachineList extends ListView {
     const label = printable(row.name);
     const action = (text, href, attributes = {}) => h("a", { href, onclick: chosen, "aria-label": `${text} ${label}`, ...attributes }, text);
     const part = (text, where) => machines.has(row.kind, where) && action(text, link(row.namespace, name, where), { "aria-label": `${text} of ${label}` });
-    const power = row.isOff ? "Power on" : "Power off";
-    const change = () => {
+    const change = powerChange(row);
+    const power = change === "On" ? "Power on" : "Power off";
+    const switched = () => {
       chosen();
       this.#switch(row);
     };
     return [
       !observes && action("Open", link(row.namespace, name)), action("Observe", `${link(row.namespace, name)}?mode=observe`),
       part("Log", "logs"), part("Screen", "screen"),
-      maySwitch !== false && button(power, change, { class: "power", disabled: !maySwitch, "aria-label": `${power} ${label}` }),
+      maySwitch !== false && button(power, switched, { class: "power", disabled: !maySwitch || !change, "aria-label": `${power} ${label}` }),
     ];
   }
 
@@ -258,7 +260,7 @@ class MachineList extends ListView {
     ask(printable(row.name), (close) => [
       h("p", {}, h("span", { class: `badge ${row.health}` }, printable(row.state))),
       row.problem && h("p", { class: `problem ${row.severity}` }, printable(row.problem)),
-      row.users && h("p", { class: "dim" }, printable(row.users)),
+      row.users && this.asOf === null && h("p", { class: "dim" }, printable(row.users)),
       h("div", { class: "choices" }, fault && h("a", { href: fault, onclick: () => close(null) }, "Show the fault in the log"), this.#actions(row, () => close(null)), button("Cancel", () => close(null))),
     ]);
   }

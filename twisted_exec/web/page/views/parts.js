@@ -1,7 +1,7 @@
 /** Parts that the views share: tables that keep the focus, menus, downloads. */
 
 import { button, fill, h, notice, printable, renew } from "../dom.js";
-import { duration } from "../times.js";
+import { duration, minute } from "../times.js";
 
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 2000; // before the page says that it waits
@@ -26,6 +26,35 @@ export function lacking(text, advice, error, instead) {
 /** Return the advice to ask for a role in a namespace. */
 export function askFor(role, namespace) {
   return `Ask your administrator for the role “${role}” in the namespace ${printable(namespace)}.`;
+}
+
+/**
+ * Return the notice of what the server does not give now, with a button that does not wait for the next attempt.
+ *
+ * @param {EventTarget} api
+ * @param {any} state what the user has instead, such as `This list is as of 14:05`; behind `since` such as `No log`.
+ * @param {string} message what is in the way.
+ * @param {object} [options]
+ * @param {number | null} [options.since] when the user has begun to wait, in milliseconds since 1970; null: the state says it.
+ * @param {any} [options.more] text or an element behind it.
+ */
+export function outageNotice(api, state, message, { since = null, more = null } = {}) {
+  const waited = h("span", { "aria-hidden": "true" }); // screen readers would read each second
+  const retry = button("Try now", () => api.dispatchEvent(new Event("retry")));
+  const text = h("span", {}, state, waited, `: ${printable(message).replace(/\.$/, "")}. The page tries again by itself. `, more);
+  const made = notice("warning", h("div", { class: "retry" }, text, " ", retry));
+  if (since === null) return made;
+  const tell = () => {
+    waited.textContent = ` for ${duration(Date.now() - since)}`;
+  };
+  const timer = setInterval(() => (made.isConnected ? tell() : clearInterval(timer)), TICK_MILLISECONDS);
+  tell();
+  return made;
+}
+
+/** Return what is said of rows or a screen that may be old, which are grey then. */
+export function asOfText(noun, time) {
+  return h("span", { class: "as-of" }, `This ${noun} is as of ${minute(time, Date.now())}`);
 }
 
 /**

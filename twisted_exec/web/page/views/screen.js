@@ -5,9 +5,9 @@ import { button, fill, h, notice, printable } from "../dom.js";
 import { readScreen } from "../screens.js";
 import { demands, endText } from "../terminal/texts.js";
 import { dateTime, localDay, minute, parseTime, TIME_FORMS, zonedTime } from "../times.js";
-import { sleep } from "../watch.js";
+import { rest, sleep } from "../watch.js";
 import { LogSource } from "./log/source.js";
-import { askFor, copyButton, field, foldable, lacking, menu, save, showWaiting } from "./parts.js";
+import { asOfText, askFor, copyButton, field, foldable, lacking, menu, outageNotice, save, showWaiting } from "./parts.js";
 import { nextWait, screenOf, segmentsOf } from "./screen_model.js";
 import { styledText } from "./styles.js";
 
@@ -33,6 +33,8 @@ class ScreenView {
   /** @type {any} */
   #screen = null;
   #timer = 0;
+  #asOf = Date.now(); // when the screen was read last, or the user has begun to wait for it
+  #outage = ""; // what the notice says that is in the way of the next one
 
   constructor(container, context, { namespace, name, query }) {
     this.context = context;
@@ -77,6 +79,7 @@ class ScreenView {
 
   stop() {
     this.endWaiting();
+    this.#say();
     clearTimeout(this.#timer);
     this.#reading.abort();
     this.#stopped.abort();
@@ -116,7 +119,7 @@ class ScreenView {
       this.now.checked = at === "";
       this.#show(at);
     } catch (error) {
-      fill(this.problem, notice("error", printable(error.message)));
+      this.#say(notice("error", printable(error.message)));
       this.time.focus();
     }
   }
@@ -162,7 +165,7 @@ class ScreenView {
       if (reading.signal.aborted) return;
       if (failed && !isPassing(failed)) return;
       wait = failed ? 5 : nextWait(wait, before !== this.#screen?.offset);
-      if (when === "") await waited(wait, reading.signal);
+      if (when === "") await waited(wait, reading.signal, this.context.api);
     } while (when === "" && !reading.signal.aborted);
   }
 
@@ -175,7 +178,8 @@ class ScreenView {
       if (signal.aborted) return null;
       const isFirst = this.#screen === null;
       this.#screen = screenOf(answer);
-      fill(this.problem);
+      this.#asOf = Date.now();
+      this.#say();
       this.#draw(when);
       if (isFirst || when) this.#showNewest();
       if (isFirst || when) this.context.announce(this.facts.textContent);
@@ -201,10 +205,13 @@ class ScreenView {
       more.push(" ", h("a", { href: this.context.link(namespace, name, "logs") }, "The log is still available."));
     }
     if (when === "" && isPassing(error)) {
-      const state = this.#screen ? "The screen is not current" : "No screen yet";
-      fill(this.problem, notice("warning", `${state}: ${printable(error.message)}. The page tries again by itself.`, more));
+      if (this.#outage === error.message) return; // a button that is drawn again loses the focus
+      this.#outage = error.message;
+      const isKnown = this.#screen !== null;
+      const state = isKnown ? asOfText("screen", this.#asOf) : "No screen";
+      fill(this.problem, outageNotice(this.context.api, state, error.message, { since: isKnown ? null : this.#asOf, more }));
     } else {
-      fill(this.problem, notice("error", `${printable(error.message)}.`, more));
+      this.#say(notice("error", `${printable(error.message)}.`, more));
     }
   }
 
@@ -219,13 +226,13 @@ class ScreenView {
     if (!needs.reason && !needs.approval) {
       const lacksRight = error.message.includes(" cannot observe resource ");
       const advice = lacksRight ? askFor("console-observer", namespace) : "If you may open the console, it shows the same.";
-      fill(this.problem, lacking("You may not see this screen.", advice, error, lacksRight ? null : toConsole));
+      this.#say(lacking("You may not see this screen.", advice, error, lacksRight ? null : toConsole));
       return;
     }
     const [title, advice] = needs.approval
       ? ["This screen needs an approval.", "Ask for it at the console, which shows the same."]
       : ["This screen needs a reason.", "Give it above and show the screen again."];
-    fill(this.problem, notice("warning", h("p", {}, title), h("p", {}, printable(endText({ message: error.message, causes }))), h("p", {}, advice), needs.approval && toConsole));
+    this.#say(notice("warning", h("p", {}, title), h("p", {}, printable(endText({ message: error.message, causes }))), h("p", {}, advice), needs.approval && toConsole));
     this.context.announce(`${title} ${advice}`);
   }
 
@@ -253,7 +260,9 @@ class ScreenView {
 
   /** Scroll to the line that the machine has printed last, if it is not in view. */
   #showNewest() {
+    const { scrollLeft } = this.picture; // a row may be wider, and begins where it did
     this.picture.children[this.#screen?.cursor.row]?.scrollIntoView({ block: "nearest" });
+    this.picture.scrollLeft = scrollLeft;
   }
 
   #text() {
@@ -265,8 +274,14 @@ class ScreenView {
       const query = { as: form, at: this.#screen?.offset, reason: this.reason.value.trim() };
       save(`${this.name}.${suffix}`, [await this.context.api.bytes(`${this.path}/screen`, { query })]);
     } catch (error) {
-      fill(this.problem, notice("error", printable(error.message)));
+      this.#say(notice("error", printable(error.message)));
     }
+  }
+
+  /** Show a notice in place of what was said before; without one nothing is wrong. */
+  #say(...notices) {
+    this.#outage = "";
+    fill(this.problem, ...notices);
   }
 }
 
@@ -295,7 +310,7 @@ function isPassing(error) {
 }
 
 /** Wait, and longer while the page is not visible. */
-async function waited(seconds, signal) {
-  await sleep(seconds, signal);
+async function waited(seconds, signal, api) {
+  await rest(seconds, signal, api);
   while (document.hidden && !signal.aborted) await sleep(1, signal);
 }

@@ -56,6 +56,7 @@ class Sessions extends ListView {
     const rows = this.matching(all, textsOf).map((row) => ({
       ...row,
       ...this.rightsIn(row.namespace),
+      isOld: this.asOf !== null,
       age: age(row.since, now),
       awayFor: age(row.away, now),
     }));
@@ -71,7 +72,7 @@ class Sessions extends ListView {
       { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`), row.isOwn && h("span", { class: "dim" }, ` (${THIS_PAGE})`)], class: "plain" },
       { title: "Role", cell: (row) => row.role || "Unknown", class: "plain" },
       { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age), class: "plain" },
-      { title: "Connection", cell: (row) => h("span", { title: connectionOf(row) }, badge(connectionOf(row).split(",")[0], row.away ? "waiting" : "good")), class: "plain" },
+      { title: "Connection", cell: (row) => row.isOld ? badge("Unknown") : h("span", { title: connectionOf(row) }, badge(connectionOf(row).split(",")[0], row.away ? "waiting" : "good")), class: "plain" },
       { title: "From", cell: (row) => row.address, class: "rare in-details" },
       { title: "Details", cell: details, class: "details" },
       {
@@ -104,7 +105,7 @@ export function details(row) {
   const facts = [
     ["Namespace", row.namespace],
     ["Asked to", row.mode],
-    ["Connection", connectionOf(row)],
+    ["Connection", row.isOld ? "Unknown" : connectionOf(row)],
     ["From", row.address],
     ["Client", row.agent],
     ["Request", row.via],

@@ -10,8 +10,9 @@ const EPOCH = "0123456789abcdef";
 const STAMP = "2026-11-20T08:38:20.104595125Z ";
 
 /** A server with the log of a machine, in frames with times. */
-class Server {
+class Server extends EventTarget {
   constructor(text, { start = 0, boots = [], epoch = EPOCH, hidden = "" } = {}) {
+    super();
     Object.assign(this, { text, start, boots, epoch, hidden, requests: [] });
   }
 

@@ -3,7 +3,7 @@
  */
 
 import { itemPath, listPath } from "../../objects.js";
-import { sleep } from "../../watch.js";
+import { rest, sleep } from "../../watch.js";
 import { FrameDecoder, parseFraming } from "./frames.js";
 import { LineReader, linesOf, trimmed } from "./lines.js";
 import { around, before, FORM, from, PIECE_LINES, queryOf } from "./ranges.js";
@@ -268,7 +268,7 @@ export class LogSource {
         return;
       }
       on.state("lost");
-      await this.pause(wait, signal);
+      await rest(wait, signal, this.api, this.pause);
       wait = Math.min(wait * 2, 15);
       const refusal = await this.#refusal(signal);
       if (refusal && !signal.aborted) {

@@ -12,7 +12,9 @@ export class LogWindow {
   /** @type {{row: HTMLElement, part: number, ofRow: number} | null} */
   #place = null; // what stays in sight when the element gets another size
   #wasAtEnd = false;
-  #size = "";
+  #width = 0;
+  #height = 0;
+  #scrollTop = 0;
 
   /**
    * @param {string} label
@@ -25,7 +27,8 @@ export class LogWindow {
     // A phone is turned, its keyboard opens, or a message appears.
     new ResizeObserver(() => {
       this.#restore();
-      this.#size = this.#sizeNow;
+      this.#width = this.element.clientWidth;
+      this.#height = this.element.clientHeight;
       this.#remember();
     }).observe(this.element);
   }
@@ -172,10 +175,6 @@ export class LogWindow {
     this.#remember();
   }
 
-  get #sizeNow() {
-    return `${this.element.clientWidth} ${this.element.clientHeight}`;
-  }
-
   /** The upper edge of the text in the window. */
   get #top() {
     return this.element.getBoundingClientRect().top + this.element.clientTop;
@@ -188,8 +187,12 @@ export class LogWindow {
 
   /** Remember what is in sight: a match, or else the end or the first row. */
   #remember() {
+    const { clientWidth, clientHeight, scrollTop } = this.element;
     // Other breaks of lines have moved the text already: #restore() follows.
-    if (this.#size !== this.#sizeNow) return;
+    if (clientWidth !== this.#width) return;
+    // So it does when the height alone has changed, unless the user has scrolled in the same moment.
+    if (clientHeight !== this.#height && scrollTop === this.#scrollTop) return;
+    this.#scrollTop = scrollTop;
     this.#place = this.#matchInSight();
     this.#wasAtEnd = !this.#place && this.isAtEnd;
     if (this.#place || this.#wasAtEnd) return;
