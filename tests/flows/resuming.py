@@ -15,6 +15,7 @@ from twisted.internet.task import LoopingCall
 
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.streaming.remotecommand.stream import ConsoleUser
 from twisted_exec.wire.control_messages import Ending
 from twisted_exec.wire.resume import Notice
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
@@ -179,7 +180,7 @@ class CabledDeployment(Deployment):
             await cable.stop()
 
 
-class Typist:
+class Typist(ConsoleUser):
     """
     The user of a resumable console, who may type without end.
 
@@ -308,7 +309,7 @@ class Typist:
     def outage(self, reason: str) -> None:
         self.outages.append(reason)
 
-    def resumed(self, seconds: float, uncertain: int) -> None:
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
         self.seconds.append(seconds)
         self.uncertain.append(uncertain)
 

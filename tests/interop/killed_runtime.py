@@ -96,8 +96,8 @@ class Writer(Viewer):
             self.stream.write(typed_line(typist, self.lines[typist]))
             self.lines[typist] += 1
 
-    def resumed(self, seconds: float, uncertain: int) -> None:
-        super().resumed(seconds, uncertain)
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
+        super().resumed(seconds, uncertain, unsent)
         if uncertain:
             self.dropped[-1] += uncertain
             self.dropped.append(0)

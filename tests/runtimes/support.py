@@ -37,6 +37,7 @@ from twisted_exec.runtimes.supervised import MachineSettings
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import connect
+from twisted_exec.streaming.remotecommand.stream import MarkUser
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.resume import Mark
 from twisted_exec.wire.stream_options import StreamOptions
@@ -187,7 +188,7 @@ class MachineCase(RuntimeCase):
         return MemoryStream(viewer)
 
 
-class User:
+class User(MarkUser):
     """
     A user at a console; keeps everything.
 

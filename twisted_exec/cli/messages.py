@@ -28,6 +28,17 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in words)
 
 
+def duration(seconds: float) -> str:
+    """Return a length of time for people: ``3.2 s``, ``2 min 5 s`` or ``1 h 12 min``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
 def rows(line: str, columns: int) -> list[str]:
     """
     Return the rows of a message for a terminal of so many columns, broken at blanks, but not inside

@@ -206,9 +206,9 @@ class _Opening:
             turn = next(turns)
 
             async def opened_again(current: ClientConfig) -> ConsoleClient:
-                # A new process of the machine's runtime does not know the role.
-                observes = getattr(self.user, "is_observer", self.options.stream.observe)
-                stream = replace(self.options.stream, observe=observes)
+                stream, observes = self.options.stream, self.user.is_observer
+                if observes is not None:
+                    stream = replace(stream, observe=observes)
                 again = replace(self, options=replace(self.options, stream=stream))
                 return await again._connect(current, where, user, [protocol], header, turn)
 

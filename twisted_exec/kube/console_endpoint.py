@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost, NoProtocol
@@ -39,11 +39,9 @@ from twisted_exec.kube.console import TIMEOUT_SECONDS, ConsoleOptions, Recording
 from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import Break, Ending, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, OpenRecording
-
-if TYPE_CHECKING:
-    from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
 _log = Logger()
 
@@ -157,8 +155,9 @@ class ConsoleEndpoint:
         return opening.addCallback(opened).addErrback(failed)
 
 
-class _ProtocolUser:
+class _ProtocolUser(ConsoleUser):
     protocol: Any = None
+    _handles_losses = False
 
     def __init__(self, factory: IProtocolFactory, address: ConsoleAddress) -> None:
         self._factory, self._address = factory, address
@@ -172,17 +171,33 @@ class _ProtocolUser:
         if self.protocol is None:
             stream.abort()
             return
-        if IResumableProtocol.providedBy(self.protocol):
-            for callback in ("outage", "resumed", "skipped"):
-                setattr(self, callback, getattr(self.protocol, callback))
-            self.notice = self._show_notice
+        self._handles_losses = IResumableProtocol.providedBy(self.protocol)
         self.transport = _ConsoleTransport(stream, self._address)
         self.protocol.makeConnection(self.transport)
-        if recorded := getattr(stream, "recorded", ""):
+        if recorded := stream.recorded:
             self._tell_recorded((OpenRecording(recorded),), self._news.begun(recorded))
 
-    def _show_notice(self, notice: Notice) -> None:
-        self.protocol.notice(notice.text)
+    def outage(self, reason: str) -> None:
+        if self._handles_losses:
+            self.protocol.outage(reason)
+
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
+        if self._handles_losses:
+            self.protocol.resumed(seconds, uncertain)
+        else:
+            super().resumed(seconds, uncertain, unsent)
+
+    def notice(self, notice: Notice) -> None:
+        if self._handles_losses:
+            self.protocol.notice(notice.text)
+        else:
+            super().notice(notice)
+
+    def skipped(self, count: int | None) -> None:
+        if self._handles_losses:
+            self.protocol.skipped(count)
+        else:
+            super().skipped(count)
 
     def attendance_changed(self, attendance: Attendance) -> None:
         recordings = attendance.recordings

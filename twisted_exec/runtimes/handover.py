@@ -68,7 +68,7 @@ from twisted_exec.streaming.rejoinable_transport import StreamOwner
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, Reopen, connect
 from twisted_exec.streaming.remotecommand.resuming_client import ResumingClient
-from twisted_exec.streaming.remotecommand.stream import MarkUser
+from twisted_exec.streaming.remotecommand.stream import ConsoleUser, MarkUser
 from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, linger
 from twisted_exec.streaming.sessions.hop_messages import (
     REJOIN,
@@ -657,7 +657,7 @@ class _Input:
         """Do nothing: the stream ends by itself."""
 
 
-class _Far:
+class _Far(ConsoleUser):
     def __init__(self, bridge: SessionBridge) -> None:
         self._bridge = bridge
 

@@ -26,6 +26,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
+from twisted_exec.streaming.remotecommand.stream import ConsoleUser
 from twisted_exec.wire.resume import At, Attendance, Notice, Position
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
@@ -266,7 +267,7 @@ class ResumableAttachment(RecordingAttachment):
         self.terms.append(terms)
 
 
-class RecordingUser:
+class RecordingUser(ConsoleUser):
     """The user's end of a :class:`~twisted_exec.streaming.remotecommand.client.ConsoleClient`."""
 
     stream: Any = None

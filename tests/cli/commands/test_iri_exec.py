@@ -20,13 +20,14 @@ from twisted_exec.cli.commands.iri import open_console
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.dialling import Dialler
 from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.remotecommand.stream import ConsoleUser
 from twisted_exec.testing.console import EchoAttachment
 from twisted_exec.wire.stream_options import CONSOLE
 
 COMMAND = "import sys; from twisted_exec.cli.main import main; sys.exit(main())"
 
 
-class User:
+class User(ConsoleUser):
     """Records the events of one console."""
 
     def __init__(self) -> None:

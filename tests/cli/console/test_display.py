@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.session`, in a session.
+Tests for :mod:`twisted_exec.cli.console.display`, in a session.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class SessionScriptTests(OutageCase):
         self.session.notice(Notice("the console line is back"))
         self.session.skipped(7)
         self.session.outage("connection lost")
-        self.session.resumed(1, 0)
+        self.session.resumed(1, 0, 0)
         self.assertEqual(
             script.events,
             ["the console line is back", "skipped: 7 bytes skipped", "outage", "resumed"],

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -28,13 +27,12 @@ from twisted_exec.cli.console.menu import (
     switch_on_again,
 )
 from twisted_exec.cli.console.session import WHEN_BACK, Outcome
-from twisted_exec.console.floor import HINT, Floor
+from twisted_exec.console.floor import Floor
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import (
     COMPLETED,
     SHUTTING_DOWN,
     Ending,
-    Role,
     TerminalSize,
 )
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
@@ -554,15 +552,8 @@ class RecordTests(MenuCase):
         self.assertIn(NO_SERVER, self.type(b"~R").replace("\r\n  ", " "))
 
 
-def roles_of(stream: FakeStream) -> list[Role]:
-    """Return the roles that a session has asked for."""
-    return [each for each in stream.told if isinstance(each, Role)]
-
-
 class TakeOverTests(MenuCase):
     """The answer to ``~f``."""
-
-    OBSERVES = Notice("ada types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ada", hint=HINT)
 
     def refuse(self, user: Person) -> str:
         """Let the floor answer; return what is drawn."""
@@ -611,28 +602,6 @@ class TakeOverTests(MenuCase):
                 self.assertIn(drawn + b"on my way", self.drawn)
             else:
                 self.assertEqual((stream.sent, self.drawn), (b"|abc", b""))
-
-    def test_question(self) -> None:
-        """A second key takes the console from a user who types; any other key changes nothing."""
-        for key, told in ((b"y", [Role.WRITER]), (b"n", []), (b"\r", []), (b"\x03", [])):
-            self.setUp()
-            stream = self.open()
-            self.session.notice(self.OBSERVES)
-            asked = self.type(b"~f").replace("\r\n  ", " ")
-            self.assertIn(
-                "ada types at this console. If you take it over, ada only observes", asked
-            )
-            self.assertEqual(roles_of(stream), [])
-            self.type(key)
-            self.assertEqual(roles_of(stream), told)
-            self.session.typed(b"\r")
-
-    def test_no_question(self) -> None:
-        """A console without a writer is taken at once."""
-        stream = self.open()
-        self.session.notice(replace(self.OBSERVES, writer=""))
-        self.session.typed(b"~f")
-        self.assertEqual(roles_of(stream), [Role.WRITER])
 
     def test_allowed(self) -> None:
         """Nothing is said after a takeover, nor without an API server."""

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.status`, in a session whose connection is lost.
+Tests for :mod:`twisted_exec.cli.console.outage`, in a session.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from twisted.internet.defer import Deferred
 
 from tests.cli.console.test_session import FakeStream, SessionCase
 from tests.streaming.remotecommand.test_pings import Carrier
+from twisted_exec.cli.console.display import SessionScript
 from twisted_exec.cli.console.escape import parse_escape
-from twisted_exec.cli.console.session import SCRIPT_SECONDS, TIMED_OUT, Outcome
+from twisted_exec.cli.console.session import TIMED_OUT, Outcome
+from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
 from twisted_exec.streaming.remotecommand.client import LOST, SILENCE_SECONDS, Pings
 from twisted_exec.wire.control_messages import Break, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, Position, RoundTrip
@@ -37,7 +39,7 @@ class ResumableStream(FakeStream):
         self.told.append("network changed")
 
 
-class RecordingScript:
+class RecordingScript(SessionScript):
     """Records what a session passes on to its script."""
 
     def __init__(self) -> None:
@@ -91,7 +93,7 @@ class OutageTests(OutageCase):
             self.assertEqual(self.said, [])
             self.clock.advance(0.01)
             self.assertEqual(self.said, [f"connection lost{hint}\nreconnecting"])
-            self.session.resumed(3.24, 0)
+            self.session.resumed(3.24, 0, 0)
             self.assertEqual(self.said[1:], ["reconnected after 3.2 s"])
             self.assertEqual(len(self.clock.getDelayedCalls()), timers)
 
@@ -109,7 +111,7 @@ class OutageTests(OutageCase):
         count = len(drawn)
         self.clock.advance(1)
         self.assertEqual(len(drawn), count)
-        self.session.resumed(4, 0)
+        self.session.resumed(4, 0, 0)
         self.clock.advance(9)
         self.assertEqual(len(drawn), count)
 
@@ -121,7 +123,7 @@ class OutageTests(OutageCase):
             self.session.outage(LOST)
             self.clock.advance(1)
             stream.missed_bytes = count
-            self.session.resumed(1, 0)
+            self.session.resumed(1, 0, 0)
             self.assertEqual(self.said[-1], f"reconnected after 1.0 s; {text}")
 
     def test_short(self) -> None:
@@ -131,18 +133,17 @@ class OutageTests(OutageCase):
         for _ in range(3):
             self.session.outage("connection lost")
             self.clock.advance(0.4)
-            self.session.resumed(0.4, 0)
+            self.session.resumed(0.4, 0, 0)
         self.clock.advance(1)
         self.assertEqual(self.said, [])
 
     def test_discarded(self) -> None:
         """Keys that were never sent are counted apart."""
         self.begin()
-        stream: Any = self.attach()
+        self.attach()
         for unsent, end in ((1, "1 key typed after that was"), (3, "3 keys typed after that were")):
-            stream.unsent_keys = unsent
             self.session.outage("connection lost")
-            self.session.resumed(0.1, 2 + unsent)
+            self.session.resumed(0.1, 2 + unsent, unsent)
             line = f"2 keys may not have reached the machine; {end} discarded"
             self.assertEqual(self.said[-1], f"reconnected after 0.1 s; {line}")
 
@@ -153,7 +154,7 @@ class OutageTests(OutageCase):
             self.attach()
             for seconds, keys in ((0.1, 1), (125.0, 17)):
                 self.session.outage("connection lost")
-                self.session.resumed(seconds, keys)
+                self.session.resumed(seconds, keys, 0)
             end = "may not have reached the machine"
             self.assertEqual(
                 self.said,
@@ -169,7 +170,7 @@ class OutageTests(OutageCase):
         stream = self.attach()
         self.session.outage("connection lost")
         self.session.typed(b"reb")
-        self.session.resumed(0.1, 3)
+        self.session.resumed(0.1, 3, 0)
         self.session.typed(b"~B")
         self.assertEqual(stream.told, [Break()])
 
@@ -188,7 +189,7 @@ class OutageTests(OutageCase):
         self.attach()
         self.session.outage("connection lost")
         self.clock.advance(5)
-        self.session.resumed(5, 0)
+        self.session.resumed(5, 0, 0)
         self.assertEqual(self.said, [])
 
     def test_messages_begin_lines(self) -> None:
@@ -249,7 +250,7 @@ class OutageTests(OutageCase):
         self.session.outage("connection lost")
         self.session.outage("connection lost")
         self.assertEqual((watched, stream.told), (["begin"], ["network changed"]))
-        self.session.resumed(1, 0)
+        self.session.resumed(1, 0, 0)
         self.assertEqual(watched, ["begin", "end"])
         self.session.outage("connection lost")
         self.session.failed("gone")
@@ -273,7 +274,7 @@ class ScriptOutageTests(OutageCase):
         self.session.outage("connection lost")
         self.clock.pump([60] * 60)
         self.assertEqual(stream.told, [])
-        self.session.resumed(3600, 0)
+        self.session.resumed(3600, 0, 0)
         self.clock.advance(1.9)
         self.assertEqual(stream.told, [])
         self.clock.advance(0.1)
@@ -287,7 +288,7 @@ class ScriptOutageTests(OutageCase):
         self.session.input_ended()
         self.clock.advance(100)
         self.assertEqual(stream.told, [])
-        self.session.resumed(100, 0)
+        self.session.resumed(100, 0, 0)
         self.clock.advance(2)
         self.assertEqual(stream.told, ["leave"])
 
@@ -298,7 +299,7 @@ class ScriptOutageTests(OutageCase):
         self.session.input_ended()
         self.session.outage("connection lost")
         self.clock.advance(SCRIPT_SECONDS * 2)
-        self.session.resumed(SCRIPT_SECONDS * 2, 0)
+        self.session.resumed(SCRIPT_SECONDS * 2, 0, 0)
         self.clock.advance(SCRIPT_SECONDS - 1)
         self.assertEqual(stream.told, ["end of input"])
         self.clock.advance(1)
@@ -334,7 +335,7 @@ class ScriptOutageTests(OutageCase):
         self.session.typed(b"reboot\n")
         self.session.input_ended()
         self.session.outage("connection lost")
-        self.session.resumed(2, 7)
+        self.session.resumed(2, 7, 0)
         self.assertEqual(stream.told, ["leave"])
         self.session.detached("left")
         self.sink.flush()
@@ -348,7 +349,7 @@ class ScriptOutageTests(OutageCase):
         self.begin(script=script)
         self.attach()
         self.session.outage("connection lost")
-        self.session.resumed(2, 1)
+        self.session.resumed(2, 1, 0)
         event = "failed: the connection was lost, and 1 key may not have reached the machine"
         self.assertEqual(script.events, ["outage", event])
 
@@ -532,7 +533,7 @@ class SilenceTests(OutageCase):
         self.session.outage("the server has not answered for 20 seconds")
         stream.overdue_seconds = 0.0
         self.clock.advance(1)
-        self.session.resumed(1, 0)
+        self.session.resumed(1, 0, 0)
         self.clock.advance(1)
         self.assertEqual(
             self.said[1:],

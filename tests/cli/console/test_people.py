@@ -13,7 +13,6 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.console.test_outage import OutageCase, ResumableStream
-from tests.cli.console.test_session import FakeStream
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError, Forbidden, ServiceUnavailable, from_code
 from twisted_exec.cli.console.menu import MachineAccess
@@ -25,10 +24,10 @@ from twisted_exec.cli.console.people import (
     names_of,
     people_at,
 )
-from twisted_exec.cli.console.session import NO_MARKS, NO_MESSAGES, NOT_LISTED, NOTHING_TO_ASK
+from twisted_exec.cli.console.session import NOT_LISTED
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import Message
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.resume import Attendance
 
 ADA, BOB, EVE = Person("ada", is_own=True), Person("bob"), Person("eve")
 
@@ -305,104 +304,3 @@ class SessionTests(PeopleCase):
             self.session.attendance_changed(Attendance(2))
             self.clock.advance(1.5)
             self.assertEqual(self.said, lines, more)
-
-
-class MessageTests(PeopleCase):
-    """``~M``."""
-
-    def type(self, *pieces: bytes) -> str:
-        self.drawn = b""
-        for piece in pieces:
-            self.session.typed(piece)
-        return self.drawn.decode()
-
-    def messages(self, stream: SaidStream) -> list[str]:
-        return [each.text for each in stream.told if isinstance(each, Message)]
-
-    def test_sent(self) -> None:
-        """What the user types is sent as a message, and never as input."""
-        stream = self.open()
-        drawn = self.type(b"~M", b"I  reboot it: \xc3\xa9 ok\r")
-        self.assertIn("Message to all viewers: ", drawn)
-        self.assertEqual((self.messages(stream), stream.sent), (["I reboot it: \u00e9 ok"], b""))
-        self.session.notice(Notice('your message to 1 viewer: "x"', NoticeKind.RECEIPT))
-        self.clock.advance(60)
-        self.assertEqual(self.said, [])
-        self.session.typed(b"ls\r")
-        self.assertEqual(stream.sent, b"ls\r")
-
-    def test_cancelled(self) -> None:
-        """Nothing is sent without a text, or after Ctrl-C."""
-        stream = self.open()
-        for keys in (b"\r", b"   \r", b"hello\x03"):
-            self.assertIn("Nothing was sent.", self.type(b"~M", keys))
-        self.assertEqual((self.messages(stream), stream.sent), ([], b""))
-
-    def test_long(self) -> None:
-        """A message ends at the limit that the server has named."""
-        stream = self.open()
-        self.type(b"~M", b"x" * 300 + b"\r")
-        self.assertEqual(self.messages(stream), ["x" * 200])
-
-    def test_earlier_release(self) -> None:
-        """A runtime without messages is sent none, and its machine does not get what the user has typed."""
-        stream = self.open()
-        stream.attendance = Attendance(2)
-        drawn = " ".join(self.type(b"~M", b"hello\r").split())
-        self.assertIn(NO_MESSAGES, drawn)
-        self.assertEqual((self.messages(stream), stream.sent), ([], b""))
-
-    def test_not_resumable(self) -> None:
-        """A session without marks, which would get no receipt, sends none; nor does its machine get the text."""
-        self.open()
-        stream = FakeStream()
-        self.begin(act=self.fail, draw=self.draw)
-        self.session.attached(stream)
-        self.assertIn(NO_MARKS, self.type(b"~M", b"hello\r"))
-        self.assertEqual(stream.sent, b"")
-
-    def test_at_once(self) -> None:
-        """A message can be sent before the server has counted the sessions."""
-        stream = self.open()
-        stream.attendance = None
-        self.type(b"~M", b"hello\r")
-        self.assertEqual(self.messages(stream), ["hello"])
-
-    def test_observers(self) -> None:
-        """A user who may only observe reads why nothing can be sent."""
-        stream = self.open()
-        self.session.notice(Notice("x", NoticeKind.ROLE, NoticeRole.DENIED))
-        self.assertIn("your message was not sent: you may only observe", self.type(b"~M"))
-        stream = self.open(read_only=True)
-        self.type(b"~M")
-        self.assertEqual(self.said, [NOTHING_TO_ASK])
-        self.assertEqual(self.messages(stream), [])
-
-    def test_outage(self) -> None:
-        """During an outage nothing is sent; without a receipt the user reads that it may not have been."""
-        stream = self.open()
-        self.session.outage("gone")
-        self.assertIn("not sent: the connection is lost", self.type(b"~M", b"hello\r"))
-        self.assertEqual(self.messages(stream), [])
-        self.session.resumed(1, 0)
-        self.type(b"~M", b"hello\r")
-        self.said.clear()
-        self.clock.advance(5)
-        text = "your message may not have been sent: the server has not confirmed it"
-        self.assertEqual(self.said, [text])
-
-    def test_read(self) -> None:
-        """A message is a notice, which the status repeats with its age: what a machine prints is not there."""
-        self.open()
-        text = 'message from bob: "hello"'
-        self.session.data_received(f"\r\n[twisted-exec: {text}]\r\n".encode())
-        self.assertFalse([each for each in self.status() if "hello" in each])
-        self.session.notice(Notice(text, NoticeKind.SAID))
-        self.assertIn(f"[twisted-exec: {text}]".encode(), self.sink.written)
-        self.clock.advance(65)
-        self.assertEqual(self.status()[-1], f"  1 min 5 s ago: {text}")
-        for number in range(9):
-            self.session.notice(Notice(f'message from bob: "{number}"', NoticeKind.SAID))
-        self.assertEqual(
-            [each[-3:] for each in self.status()[-5:]], [f'"{n}"' for n in range(4, 9)]
-        )

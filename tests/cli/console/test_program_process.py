@@ -73,6 +73,7 @@ MODULES = [
     "cli.console.program",
     "cli.console.session",
     "cli.console.terminal",
+    "cli.console.timers",
     "cli.console.type_ahead",
     "cli.machine_options",
     "cli.messages",

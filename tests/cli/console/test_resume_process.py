@@ -26,8 +26,8 @@ LONG = [(503, None)] * 4
 """Refusals that make an outage last for more than half a second."""
 
 PATIENT = f"""
-from twisted_exec.cli.console import first_screen, status
-first_screen.WAIT_SECONDS = status.SILENT_SECONDS = 600
+from twisted_exec.cli.console import first_screen, outage
+first_screen.WAIT_SECONDS = outage.SILENT_SECONDS = 600
 {COMMAND}
 """
 """The program; it waits for the first screen, and is silent in an outage, for ten minutes."""

@@ -243,7 +243,7 @@ class StatusTests(OutageCase):
         first = self.status()[0]
         reason = "the server has not answered for 20 seconds"
         self.assertEqual(first, f"connection lost 12.0 s ago ({reason}); reconnecting")
-        self.session.resumed(12, 0)
+        self.session.resumed(12, 0, 0)
         self.session.outage(LOST)
         self.assertEqual(self.status()[0], "connection lost 0.0 s ago; reconnecting")
 

@@ -12,14 +12,14 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.fleet.typing import CONCURRENT_OPENINGS, SETTLE_SECONDS, TypedSessions
 from twisted_exec.console.floor import HINT
 from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole, OpenRecording
 
 
-class Stream:
+class Stream(ConsoleStream):
     """A console that accepts everything."""
 
     is_resumable = True
-    recorded = ""
 
     def __init__(self) -> None:
         self.typed = b""
@@ -132,7 +132,7 @@ class SessionsTests(SynchronousTestCase):
         """After a loss the user reads how many keys may be lost."""
         self.sessions.open({1})
         self.attach(1)
-        self.users[1].resumed(3.0, 2)
+        self.users[1].resumed(3.0, 2, 0)
         self.assertEqual(self.noticed, ["web-1: 2 keys may not have reached the machine"])
 
     def test_recorded(self) -> None:

@@ -16,6 +16,7 @@ from twisted_exec.kube.console import request_head
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
+from twisted_exec.streaming.remotecommand.stream import MarkUser
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import Ending
 from twisted_exec.wire.resume import MARKS, At, Mark, Position, Resume
@@ -23,7 +24,7 @@ from twisted_exec.wire.resume import MARKS, At, Mark, Position, Resume
 reactor: Any = _reactor
 
 
-class User:
+class User(MarkUser):
     """A client that resumes its session when the test says so."""
 
     def __init__(self, kubeconfig: str) -> None:

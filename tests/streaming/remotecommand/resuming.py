@@ -33,6 +33,7 @@ class ResumingUser(RecordingUser):
     :ivar items: output, and gaps as numbers, in order.
     :ivar outages: reasons.
     :ivar returns: seconds and uncertain pieces of each return.
+    :ivar unsent: those pieces of the last return that were never sent.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class ResumingUser(RecordingUser):
         self.items: list[bytes | int | None] = []
         self.outages: list[str] = []
         self.returns: list[tuple[float, int]] = []
+        self.unsent = 0
         self.notices: list[str] = []
         self.attendances: list[Attendance] = []
 
@@ -53,8 +55,9 @@ class ResumingUser(RecordingUser):
     def outage(self, reason: str) -> None:
         self.outages.append(reason)
 
-    def resumed(self, seconds: float, uncertain: int) -> None:
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
         self.returns.append((seconds, uncertain))
+        self.unsent = unsent
 
     def attendance_changed(self, attendance: Attendance) -> None:
         self.attendances.append(attendance)

@@ -672,6 +672,13 @@ class EndTests(ClientTestCase):
         self.assertEqual(len(self.user.detached_with), 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_abort_while_paused(self) -> None:
+        """A user whose output is stuck hears of the end after abort(), too."""
+        self.client.pause_output()
+        self.backend.send(b"\x01unread")
+        self.client.abort()
+        self.assertEqual((self.user.received, len(self.user.detached_with)), (b"", 1))
+
 
 class TextTests(ClientTestCase):
     """The older WebSocket protocols, for servers that speak nothing else."""

@@ -85,6 +85,18 @@ class ReconnectingTests(SynchronousTestCase):
         self.reconnecting.start()
         self.assertEqual(len(self.run_for(0.15)), 1)
 
+    def test_error_behind_success(self) -> None:
+        """A fault in an attempt that has succeeded is logged, and nothing is tried again."""
+        self.answer = None
+        self.reconnecting.start()
+        self.run_for(1)
+        self.reconnecting.succeeded()
+        self.attempts[-1].errback(ValueError())
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        self.assertEqual(
+            (self.run_for(60), self.reasons, self.clock.getDelayedCalls()), ([], [], [])
+        )
+
     def test_slow_attempt(self) -> None:
         """An attempt without an answer is given up after ten seconds."""
         self.answer = None

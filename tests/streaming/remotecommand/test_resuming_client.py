@@ -18,7 +18,6 @@ from twisted_exec.streaming.interfaces import COMPLETED, RESUMED, Break, Ending,
 from twisted_exec.streaming.remotecommand.client import LOST, connect
 from twisted_exec.streaming.remotecommand.first_user import FirstUser
 from twisted_exec.streaming.remotecommand.input_log import LIMIT_PIECES, WINDOW_PIECES
-from twisted_exec.streaming.remotecommand.resuming_client import Messages
 from twisted_exec.testing.console import RecordingProducer, RecordingUser
 from twisted_exec.testing.network import MemoryNetwork
 from twisted_exec.testing.resumable_console import ResumableConsole
@@ -366,10 +365,19 @@ class OutageTests(ResumingCase):
         assert self.client.position is not None
         self.server.live[0].mark(At(self.client.position))
         self.end.pump()
-        self.assertEqual((self.user.returns[0][1], self.client.unsent_keys), (4, 1))
+        self.assertEqual((self.user.returns[0][1], self.user.unsent), (4, 1))
         self.client.write(b"e")
         self.end.wait(1)
         self.assertEqual(self.line, [b"abce"])
+
+    def test_leave_before_told(self) -> None:
+        """A user who leaves meanwhile learns of lost keys first, and does not wait for the position."""
+        self.begin_restarted()
+        self.client.write(b"d")
+        self.client.leave()
+        self.assertEqual((self.user.returns[0][1], self.user.unsent), (4, 1))
+        self.end.wait(1)
+        self.assertEqual((self.line, len(self.user.detached_with)), ([b"abc"], 1))
 
     def test_typed_while_away(self) -> None:
         """
@@ -392,7 +400,7 @@ class OutageTests(ResumingCase):
             self.end.wait(2)
             ((_, uncertain),) = self.user.returns
             dropped = (0, 0) if is_settled else (7, 4)
-            self.assertEqual((uncertain, self.client.unsent_keys), dropped)
+            self.assertEqual((uncertain, self.user.unsent), dropped)
             self.client.write(b"h")
             self.end.wait(1)
             typed = b"defgh" if is_settled else b"h"
@@ -438,6 +446,33 @@ class OutageTests(ResumingCase):
         self.end.pump()
         self.assertEqual(producer.calls, ["pause", "resume"])
         self.assertEqual(self.line, [b"x" * LIMIT_PIECES])
+
+    def test_source_that_acts(self) -> None:
+        """A source that may go on after a loss can pause the output, leave or abort; the user learns of the loss once."""
+
+        class Source(RecordingProducer):
+            def resumeProducing(self) -> None:
+                super().resumeProducing()
+                act()
+
+        for name in ("pause_output", "leave", "abort"):
+            self.setUp()
+            self.server.print(b"$ ")
+            self.end.pump()
+            act = getattr(self.client, name)
+            source = Source()
+            self.client.registerProducer(source, True)
+            self.client.write(b"x" * LIMIT_PIECES)
+            self.server.restart()
+            self.end.wait(1)
+            self.assertEqual(source.calls, ["pause", "resume"], name)
+            self.assertEqual(len(self.user.returns), name != "abort", name)
+            self.assertEqual(len(self.user.detached_with), name != "pause_output", name)
+            if name == "pause_output":
+                self.client.resume_output()
+                self.server.print(b"on")
+                self.end.pump()
+                self.assertIn(b"on", self.user.received)
 
     def test_blocked(self) -> None:
         """Input waits for a transport that is full."""
@@ -628,16 +663,11 @@ class EndTests(ResumingCase):
 
     def test_user_without_notices(self) -> None:
         """A user that has no place for notices gets them in the output, but no messages of other users."""
-        output: list[bytes] = []
-
-        class Plain:
-            def data_received(self, data: bytes) -> None:
-                output.append(data)
-
-        messages = Messages(Plain())  # type: ignore[arg-type]  # only what is called here
-        messages.notice(Notice("one"))
-        messages.notice(Notice('message from bob: "two"', NoticeKind.SAID))
-        self.assertEqual(output, [Notice("one").output])
+        self.end = self.make(RecordingUser())
+        self.server.notice("one")
+        self.server.notice(Notice('message from bob: "two"', NoticeKind.SAID))
+        self.end.pump()
+        self.assertEqual(self.user.received, Notice("one").output)
 
     def test_leave_in_callbacks(self) -> None:
         """The user may leave from any callback."""
@@ -649,8 +679,8 @@ class EndTests(ResumingCase):
                 super().outage(reason)
                 self.leave_at("outage")
 
-            def resumed(self, seconds: float, uncertain: int) -> None:
-                super().resumed(seconds, uncertain)
+            def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
+                super().resumed(seconds, uncertain, unsent)
                 self.leave_at("resumed")
 
             def data_received(self, data: bytes) -> None:
@@ -681,18 +711,29 @@ class EndTests(ResumingCase):
         self.assertEqual(self.end.link.attempts, 1)
 
     def test_ended_at_once(self) -> None:
-        """A status instead of the first Ack ends the session too."""
+        """A status instead of the first Ack, or of the position behind it, ends the session too."""
+        for greeting in (b"", b'{"Ack":null}\n'):
+            self.setUp()
+            self.lose()
+            self.assertEqual(self.server.live, [])
+            self.server.greeting = greeting
+            self.end.link.state = "up"
+            self.clock.advance(0.2)
+            while not self.server.live:
+                self.end.step()
+            self.server.end(Ending(COMPLETED))
+            self.end.wait(1)
+            self.assertEqual(self.user.endings, [Ending(COMPLETED)])
+            self.assert_over("connection closed")
+
+    def test_broken_at_once(self) -> None:
+        """A server that breaks the protocol behind the first Ack ends the session."""
         self.lose()
-        original = self.server.live
-        self.assertEqual(original, [])
+        self.server.greeting = b'{"Ack":null}\n' * 2
         self.end.link.state = "up"
-        self.clock.advance(0.2)
-        while not self.server.live:
-            self.end.step()
-        self.server.end(Ending(COMPLETED))
         self.end.wait(1)
-        self.assertEqual(self.user.endings, [Ending(COMPLETED)])
-        self.assert_over("connection closed")
+        why = "an Ack without a number is not at the beginning"
+        self.assert_over(f"the server broke the protocol: {why}")
 
     def test_resumed_elsewhere(self) -> None:
         """The status Resumed ends a session that has not been resumed by this client."""
@@ -821,7 +862,7 @@ class VectorTests(SynchronousTestCase):
                 sent.append(item.decode())
         items = self.user.items
         lost = [uncertain for _, uncertain in self.user.returns if uncertain]
-        unsent = self.client.unsent_keys
+        unsent = self.user.unsent
         happened = {
             "sent": sent,
             "output": b"".join(each for each in items if isinstance(each, bytes)).decode(),

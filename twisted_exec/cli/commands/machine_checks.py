@@ -25,7 +25,7 @@ from twisted_exec.cli.messages import ask_for_role, role_to_request
 from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
 from twisted_exec.kube.console import ConsoleOptions, open_console, served_dialects
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.streaming.remotecommand.stream import ConsoleStream
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import (
     COMPLETED,
     LINE_LOST,
@@ -366,7 +366,7 @@ class _MachineCheck:
             self._report.ok("line", "is open, and was silent so far")
 
 
-class _Visitor:
+class _Visitor(ConsoleUser):
     def __init__(self) -> None:
         self.received = 0
         self.ending: Ending | None = None

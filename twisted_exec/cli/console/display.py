@@ -21,7 +21,7 @@ from twisted_exec.wire.control_messages import TerminalSize, encode_notice, is_g
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.interfaces import NextSession, SessionScript, Sink
+    from twisted_exec.cli.console.interfaces import NextSession, Sink
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
 
@@ -73,6 +73,29 @@ class UserTerminal:
 
 
 NO_TERMINAL = UserTerminal()
+
+
+class SessionScript:
+    """
+    A script that drives a session and reads its messages.
+
+    The methods of this class do nothing: input from a pipe handles no messages.
+    """
+
+    def noticed(self, notice: Notice) -> None:
+        """Handle a message for the user of the session."""
+
+    def skipped(self, text: str) -> None:
+        """Handle a gap in the output."""
+
+    def outage(self) -> None:
+        """Wait without a limit: the connection is lost."""
+
+    def resumed(self) -> None:
+        """Go on: the connection is back."""
+
+    def failed(self, line: str) -> None:
+        """Do nothing any more: the session fails with this message."""
 
 
 def framed(lines: str, size: TerminalSize | None, *, mid_line: bool) -> bytes:

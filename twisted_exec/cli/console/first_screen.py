@@ -19,13 +19,13 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import Ending, TerminalSize
 from twisted_exec.wire.resume import At, Attendance, Notice
 
 if TYPE_CHECKING:
     from twisted_exec.api.screens import TerminalState
     from twisted_exec.cli.console.session import ConsoleSession
-    from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
 TIMEOUT_SECONDS = 30.0
 WAIT_SECONDS = 1.0
@@ -62,7 +62,7 @@ def state_reader(name: str, namespace: str, reactor: Any, reason: str, agent: st
     return read
 
 
-class FirstScreen:
+class FirstScreen(ConsoleUser):
     """
     Passes the events of a session's stream on, with the console's screen in place of earlier
     output.
@@ -238,8 +238,8 @@ class FirstScreen:
     def outage(self, reason: str) -> None:
         self._user.outage(reason)
 
-    def resumed(self, seconds: float, uncertain: int) -> None:
-        self._user.resumed(seconds, uncertain)
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
+        self._user.resumed(seconds, uncertain, unsent)
 
     def ended(self, ending: Ending) -> None:
         self._user.ended(ending)

@@ -9,8 +9,6 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IPushProducer
 
-from twisted_exec.wire.resume import Notice
-
 
 @dataclass(frozen=True)
 class NextSession:
@@ -44,22 +42,3 @@ class Sink(Protocol):
     def registerProducer(self, producer: IPushProducer, streaming: bool) -> None: ...
     def unregisterProducer(self) -> None: ...
     def loseConnection(self) -> None: ...
-
-
-class SessionScript(Protocol):
-    """A script that drives the session."""
-
-    def noticed(self, notice: Notice) -> None:
-        """Handle a message for the user of the session."""
-
-    def skipped(self, text: str) -> None:
-        """Handle a gap in the output."""
-
-    def outage(self) -> None:
-        """Wait without a limit: the connection is lost."""
-
-    def resumed(self) -> None:
-        """Go on: the connection is back."""
-
-    def failed(self, line: str) -> None:
-        """Do nothing any more: the session fails with this message."""

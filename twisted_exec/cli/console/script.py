@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Protocol
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.patterns import Search
-from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome, Timers
+from twisted_exec.cli.console.display import SessionScript
+from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
+from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import RoleNotices
 from twisted_exec.wire.escape_sequences import PlainLines, Stripper
@@ -60,7 +62,7 @@ class Driven(Protocol):
     def conclude(self, outcome: Outcome) -> None: ...
 
 
-class Script:
+class Script(SessionScript):
     """
     Decides what is typed and what is printed.
 

@@ -1,12 +1,6 @@
 """
 One console session at the user's end: keys to the machine, output to the user.
 
-**End of input.** With ``linger_seconds`` the session leaves after that time without output.
-Otherwise it sends a half-close, and *the machine's side* ends the session when the output stops or
-the process exits.  Without half-close (v4) this side leaves after :data:`QUIET_SECONDS`.  A machine
-may never be quiet, so without ``--timeout`` a script's session ends :data:`SCRIPT_SECONDS` and the
-linger time after the end of input.
-
 **Lost connections.** A stream that can resume reports a loss with :meth:`ConsoleSession.outage`,
 and keeps what is typed meanwhile.  A loss neither ends a script nor counts as silence of the
 machine.  If the last input may not have reached the machine, a user at a terminal reads how many
@@ -18,54 +12,47 @@ from __future__ import annotations
 import random
 import signal
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.status import APIError
-from twisted_exec.cli.console.display import NO_TERMINAL, Display, UserTerminal
+from twisted_exec.cli.console.display import NO_TERMINAL, Display, SessionScript, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
-from twisted_exec.cli.console.type_ahead import TypeAhead
-from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.cli.console.timers import Timers
+from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS, EndOfInput, TypeAhead
+from twisted_exec.cli.messages import duration, one_line
 from twisted_exec.console.floor import NOBODY
 from twisted_exec.kube.console import RecordingNews
-from twisted_exec.streaming.remotecommand.stream import ConsoleStream
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import (
-    MESSAGE_CHARACTERS,
     SHUTTING_DOWN,
     Break,
     Ending,
     Message,
     Role,
     dropped_keys,
-    keys_discarded,
-    message_line,
 )
 from twisted_exec.wire.resume import NoticeKind, NoticeRole
-from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
+    from twisted_exec.cli.console.conversation import Conversation, Talk
     from twisted_exec.cli.console.dialog import Dialog
-    from twisted_exec.cli.console.interfaces import NextSession, SessionScript, Sink, Source
+    from twisted_exec.cli.console.interfaces import NextSession, Sink, Source
+    from twisted_exec.cli.console.outage import Outage, Silence
     from twisted_exec.cli.console.people import Company, Person
     from twisted_exec.cli.console.scrollback import Scrollback
-    from twisted_exec.cli.console.status import Outage
     from twisted_exec.wire.resume import Attendance, Notice
 
     Act = Callable[[EscapeCommand, Dialog, Scrollback], Coroutine[Any, Any, NextSession | None]]
-
-QUIET_SECONDS = 1.0
-NO_ANSWER_SECONDS = 4.0
-"""A ping that waits longer is worth a line."""
-
-SCRIPT_SECONDS = 60.0
-"""Time for a machine to become quiet after the end of input; ``--timeout`` replaces this limit."""
 
 TIMED_OUT_CODE = 124
 """The exit code of ``timeout(1)``."""
@@ -84,10 +71,6 @@ NO_BREAK = "this console has no BREAK; nothing was sent"
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
-NO_MESSAGES = (
-    "The machine runtime of this console passes no messages on: it is of an earlier release."
-)
-NO_MARKS = "A session that cannot be resumed sends no messages."
 NOT_LISTED = "names are for users who may list consolesessions"
 
 RECEIPT_SECONDS = 5.0
@@ -133,7 +116,35 @@ class Outcome:
     next: NextSession | None = None
 
 
-class ConsoleSession:
+class Life(Enum):
+    """Where a session is in its life; :data:`TRANSITIONS` has the order."""
+
+    NEW = "new"
+    """It has no input and output yet."""
+    CONNECTING = "connecting"
+    """It has no stream yet."""
+    CARRIED = "carried"
+    """Its stream is up."""
+    WAITING = "waiting"
+    """The connection is lost, and the stream makes another."""
+    ENDING = "ending"
+    """Its outcome is known; the last output is written, and the stream ends."""
+    OVER = "over"
+    """:attr:`ConsoleSession.finished` has fired."""
+
+
+TRANSITIONS: Mapping[Life, frozenset[Life]] = {
+    Life.NEW: frozenset({Life.CONNECTING, Life.ENDING}),
+    Life.CONNECTING: frozenset({Life.CARRIED, Life.ENDING}),
+    Life.CARRIED: frozenset({Life.WAITING, Life.ENDING}),
+    Life.WAITING: frozenset({Life.CARRIED, Life.ENDING}),
+    Life.ENDING: frozenset({Life.OVER}),
+    Life.OVER: frozenset(),
+}
+"""What may follow each phase of a session's life."""
+
+
+class ConsoleSession(ConsoleUser):
     """
     Joins the user's input and output to the stream.
 
@@ -148,6 +159,7 @@ class ConsoleSession:
     :param tell_recorded: gets messages about recordings, instead of the terminal.
     :param watch_network: calls its argument after each change of the network; returns a function
         that stops this.
+    :ivar life: where the session is in its life.
     :ivar step: returns the step that the connection is at.
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
         user decided to go.
@@ -171,6 +183,7 @@ class ConsoleSession:
         tell_recorded: Callable[[str], None] | None = None,
         watch_network: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
     ) -> None:
+        self.life = Life.NEW
         self.problem = ""
         self.step: Callable[[], str] = lambda: ""
         self.finished: Deferred[Outcome] = Deferred()
@@ -181,38 +194,50 @@ class ConsoleSession:
         self._read_only, self._takes_over = read_only, False
         self._discarded_since: float | None = None  # Ctrl-C, too
         self._is_discarded = False  # the machine's side says so
-        self._linger_seconds, self._is_limited = linger_seconds, limited
-        self._script, self._watch_network = script, watch_network
+        self._script = script or SessionScript()
+        self._watch_network = watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
         self._timers = Timers(clock)
         self._display = Display(
             script=script,
             terminal=terminal,
             quiet=quiet,
-            wrote=lambda: self._timers.restart("quiet"),
+            wrote=lambda: self._end_of_input.put_off(),
             last_line=self._last_line,
             when_quiet=lambda call: self._timers.after("drawn", _DRAWN_SECONDS, call, steady=True),
         )
         self._stream: ConsoleStream | None = None
         self._input: TypeAhead | None = None
-        self._input_over = False
+        self._end_of_input = EndOfInput(
+            self._timers,
+            linger_seconds,
+            limited=limited,
+            is_held_up=self._is_held_up,
+            quiet=self._fell_quiet,
+            late=lambda: self.timed_out(NEVER_QUIET),
+        )
         self._connecting: Deferred[Any] | None = None
-        self._attached_at: float | None = None
-        self._outage: Outage | None = None
-        self._is_silent = False  # the user knows that the server does not answer
-        self._counts = False  # and no dialog came behind the line that says so
-        self._was_paused = False  # at the last look
-        self._outcome: Outcome | None = None
+        self._attached_at = 0.0
+        self._outage: Outage | None = None  # the present one
+        self._silence: Silence | None = None  # looks whether the server answers
+        self._outcome = Outcome()  # from the phase ``ENDING`` on
         self._recordings = RecordingNews()
         self._act = act if interactive and terminal.draw is not None else None
         self._scrollback: Scrollback | None = None
-        self._dialog: Dialog | None = None
-        self._acting: Deferred[None] | None = None
+        self._conversation: Conversation | None = None
         self._people = people
         self._tells_company = tells_company and interactive and terminal.shows_more and not quiet
         self._company: Company | None = None
         self._looking: Deferred[None] | None = None  # for the names in the status
         self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
+
+    def _become(self, life: Life) -> None:
+        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
+        self.life = life
+
+    @property
+    def _is_live(self) -> bool:
+        return self.life is not Life.ENDING and self.life is not Life.OVER
 
     def start(self, source: Source, sink: Sink, *, timeout_seconds: float | None = None) -> None:
         """
@@ -220,6 +245,7 @@ class ConsoleSession:
 
         :param timeout_seconds: of the whole session, including connecting and lost connections.
         """
+        self._become(Life.CONNECTING)
         self._input = TypeAhead(source, reads_on=self._interactive)
         if self._escapes is not None:
             self._escapes.begin_line()
@@ -289,9 +315,11 @@ class ConsoleSession:
 
         :param greets: greet the user now; otherwise :meth:`greet` does it later.
         """
-        if self._outcome is not None or self._input is None:
+        if self.life is not Life.CONNECTING:
             stream.abort()
             return
+        assert self._input is not None
+        self._become(Life.CARRIED)
         self._stream, self._connecting = stream, None
         self._attached_at = self._clock.seconds()
         self._terminal.attached()
@@ -308,7 +336,11 @@ class ConsoleSession:
             self._escapes.begin_line()  # the machine has nothing of the line
         self._input.open(stream)
         if self._interactive:
-            self._listen()
+            # Imported here, because scripts have no use for it.
+            from twisted_exec.cli.console.outage import Silence
+
+            self._silence = Silence(self._display, self._how_to_leave)
+            self._listen(self._silence)
 
     @property
     def _facts(self) -> ConsoleStream:
@@ -317,34 +349,19 @@ class ConsoleSession:
 
     def greet(self) -> None:
         """Say that the session is open, how to leave it, and about recording."""
-        if self._outcome is not None:
+        if not self._is_live:
             return
         if greeting := self._terminal.greeting():
             self._display.tell(greeting)
         if news := self._recordings.begun(self._facts.recorded):
             self._tell_recorded(news)
 
-    def _listen(self) -> None:
-        seconds = self._facts.overdue_seconds
-        was_paused, self._was_paused = self._was_paused, seconds is None
-        if seconds is None or was_paused:
-            pass  # answers that came meanwhile are read until the next look
-        elif seconds >= NO_ANSWER_SECONDS:
-            line = f"no answer for {seconds:.0f} s"
-            if self._is_silent and self._counts:
-                self._display.count(line)
-            else:
-                leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
-                first = "" if self._is_silent else f"the server does not answer{leaves}\n"
-                self._display.begin_count(f"{first}{line}")
-            self._is_silent = self._counts = True
-        elif self._is_silent and not seconds:
-            self._is_silent = False
-            self._display.inform("the server answers again")
-        self._timers.after("listen", 1, self._listen)
+    def _listen(self, silence: Silence) -> None:
+        silence.look(self._facts.overdue_seconds)
+        self._timers.after("listen", 1, partial(self._listen, silence))
 
     def data_received(self, data: bytes) -> None:
-        if self._outcome is None:
+        if self._is_live:
             self._is_discarded = False  # the notice that input arrives again may be missing
             self.remember(data)
             self._display.output(data)
@@ -356,11 +373,11 @@ class ConsoleSession:
 
     def show(self, data: bytes) -> None:
         """Show a screen in place of output."""
-        if self._outcome is None:
+        if self._is_live:
             self._display.output(data)
 
     def notice(self, notice: Notice) -> None:
-        if self._outcome is not None:
+        if not self._is_live:
             return
         self._display.notice(notice)
         if self._company is not None:
@@ -372,8 +389,8 @@ class ConsoleSession:
         self._is_discarded = notice.kind is NoticeKind.DISCARDED
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
-            if notice.role is not NoticeRole.WRITER and not notice.hint and self._dialog is None:
-                self._open_dialog(EscapeCommand.TAKE_OVER, asks=False)
+            if notice.role is not NoticeRole.WRITER and not notice.hint:
+                self._explain_takeover()
 
     def attendance_changed(self, attendance: Attendance) -> None:
         """
@@ -385,7 +402,7 @@ class ConsoleSession:
         notices = self._display.notices
         writer = notices.attended(attendance)
         news = self._recordings.changed(attendance.recordings)
-        if self._outcome is not None:
+        if not self._is_live:
             return
         if writer and self.is_observer and self._interactive and self._terminal.shows_more:
             self._display.inform(f"[twisted-exec: {writer}]")
@@ -411,58 +428,54 @@ class ConsoleSession:
 
     def skipped(self, count: int | None) -> None:
         """Handle a gap of so many bytes; ``None`` for an unknown number."""
-        if self._outcome is None:
+        if self._is_live:
             self._display.skipped(count)
 
     def outage(self, reason: str) -> None:
         """Handle the loss of the connection; the stream keeps the input, and reconnects."""
-        if self._outcome is not None or self._outage is not None:
+        if self.life is not Life.CARRIED:
             return
         # Imported here, because the program starts faster without it.
-        from twisted_exec.cli.console.status import Outage
+        from twisted_exec.cli.console.outage import Outage
 
+        self._become(Life.WAITING)
         self._timers.pause()
-        self._is_silent = False
-        if self._script is not None:
-            self._script.outage()
-        leaves = self._how_to_leave + ", not Ctrl-C" * (self._escapes is not None)
-        display = self._display
-        self._outage = Outage(self._clock, reason, display.begin_count, display.count, leaves)
-        if self._stream is not None:
-            self._outage.watch(self._watch_network, self._stream.network_changed)
+        if self._silence is not None:
+            self._silence.lost()
+        self._script.outage()
+        self._outage = Outage(
+            self._clock,
+            reason,
+            self._display,
+            self._how_to_leave + ", not Ctrl-C" * (self._escapes is not None),
+            self._watch_network,
+            self._facts.network_changed,
+        )
 
-    def resumed(self, seconds: float, uncertain: int) -> None:
-        """
-        Handle the new connection.
-
-        :param uncertain: number of dropped keys that the machine may have received, and of those that
-            were not sent.
-        """
-        outage, self._outage = self._outage, None
-        if outage is not None:
-            outage.stop()
-        if self._outcome is not None:
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
+        """Handle the new connection."""
+        if self.life is not Life.WAITING:
             return
-        unsent = self._facts.unsent_keys
         keys = dropped_keys(uncertain, unsent) if uncertain else ""
         if keys and not self._interactive:
             line = f"the connection was lost, and {keys}"
-            if self._script is not None:
-                self._script.failed(line)
+            self._script.failed(line)
             self._end(Outcome(1, line))
             return
+        self._become(Life.CARRIED)
+        outage = self._end_outage()
         self._timers.resume()
-        if self._script is not None:
-            self._script.resumed()
-        if outage is None:
-            return
-        line = outage.end_line(seconds, self._facts.missed_bytes)
-        if keys:
-            if self._escapes is not None:
-                self._escapes.begin_line()  # the machine has not all of the line
-            self._display.tell(f"{line}; {keys}")
-        elif outage.was_told:
-            self._display.inform(line)
+        self._script.resumed()
+        if keys and self._escapes is not None:
+            self._escapes.begin_line()  # the machine has not all of the line
+        if outage is not None:
+            outage.resumed(seconds, self._facts.missed_bytes, keys)
+
+    def _end_outage(self) -> Outage | None:
+        outage, self._outage = self._outage, None
+        if outage is not None:
+            outage.stop()
+        return outage
 
     @property
     def _how_to_leave(self) -> str:
@@ -471,7 +484,9 @@ class ConsoleSession:
         return self._escapes.how_to_leave if self._escapes is not None else ""
 
     def ended(self, ending: Ending) -> None:
-        line = "" if self._input_over and ending.ok else f"session ended: {_told(ending)}"
+        line = (
+            "" if self._end_of_input.has_come and ending.ok else f"session ended: {_told(ending)}"
+        )
         following = None
         if ending.reason == SHUTTING_DOWN:
             following = self._terminal.again(_told(ending))
@@ -492,10 +507,10 @@ class ConsoleSession:
     def typed(self, data: bytes) -> None:
         if self._display.uncover():
             self._redraw()
-        if self._dialog is not None:
+        if self._conversation is not None:
             leave = self._escapes.leave if self._escapes is not None else None
             data, leaves = leave.feed(data) if leave is not None else (data, False)
-            self._type_into(self._dialog, data)
+            self._conversation.typed(data)
             if leaves:
                 self._leave()
             return
@@ -504,10 +519,10 @@ class ConsoleSession:
         else:
             pieces = self._escapes.feed(data, is_sent=self._is_sent)
         for piece in pieces:
-            if self._outcome is not None:
+            if not self._is_live:
                 return
-            if self._dialog is not None and isinstance(piece, bytes):
-                self._type_into(self._dialog, piece)
+            if self._conversation is not None and isinstance(piece, bytes):
+                self._conversation.typed(piece)
                 assert self._escapes is not None
                 self._escapes.begin_line()  # the machine has nothing of it
             else:
@@ -528,7 +543,7 @@ class ConsoleSession:
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
             ends = self._interactive and self._discarded_since is None and _INTERRUPT in typed
-            if ends and self._stream is None:
+            if ends and self.life is Life.CONNECTING:
                 self.interrupted(signal.SIGINT)  # there is no machine yet to receive Ctrl-C
             else:
                 self._send(typed)
@@ -550,7 +565,7 @@ class ConsoleSession:
         elif typed in DIALOGS:
             self._open_dialog(typed)
         elif typed is EscapeCommand.TAKE_OVER and self._asks_first:
-            self._open_dialog(typed, self._confirm_takeover)
+            self._confirm_takeover()
         elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
 
@@ -564,14 +579,14 @@ class ConsoleSession:
             self._display.tell(NO_JOB_CONTROL)
 
     def continued(self) -> None:
-        if not self._interactive or self._outcome is not None:
+        if not self._interactive or not self._is_live:
             return
         if self._terminal.full_screen():
             self._redraw()
         self._display.tell(f"The console of {self._terminal.place()} goes on.")
 
     def _tell_sent(self, line: str) -> None:
-        if not self.is_observer and self._stream is not None and self._outage is None:
+        if not self.is_observer and self.life is Life.CARRIED:
             self._display.tell(line)
 
     def _tell_about(self, lines: list[str]) -> None:
@@ -585,121 +600,88 @@ class ConsoleSession:
         is_ready = self._scrollback is not None and not self._read_only
         return is_ready and notices.may_take_over and notices.writer not in ("", NOBODY)
 
-    async def _confirm_takeover(
-        self, _command: EscapeCommand, dialog: Dialog, _scrollback: Scrollback
-    ) -> None:
-        """Ask as the web console does, and take over."""
-        writer = self._display.notices.writer
-        dialog.tell(f"{writer} types at this console. If you take it over, {writer} only observes.")
-        if await dialog.key("y takes over; any other key cancels: ") == "y":
-            self._wish(Role.WRITER)
+    def _confirm_takeover(self) -> None:
+        from twisted_exec.cli.console.conversation import confirm_takeover
 
-    def _open_dialog(
-        self, command: EscapeCommand, act: Act | None = None, *, asks: bool = True
-    ) -> None:
-        act = act or self._act
-        if act is None or self._terminal.draw is None:
+        writer = self._display.notices.writer
+        take_over = partial(self._wish, Role.WRITER)
+        self._converse(partial(confirm_takeover, writer=writer, take_over=take_over))
+
+    def _explain_takeover(self) -> None:
+        """Say why the user did not become the writer."""
+        if self._act is not None and self._scrollback is not None and self._conversation is None:
+            act, scrollback = self._act, self._scrollback
+            self._converse(
+                lambda dialog: act(EscapeCommand.TAKE_OVER, dialog, scrollback), asks=False
+            )
+
+    def _open_dialog(self, command: EscapeCommand) -> None:
+        act, scrollback, notices = self._act, self._scrollback, self._display.notices
+        if act is None:
             return
         if self._read_only and command in (EscapeCommand.POWER, EscapeCommand.MESSAGE):
             self._display.tell(NOTHING_TO_ASK)
-            return
-        if self._scrollback is None:
-            if self._input is not None and self._input.discards:
-                self._display.tell(
-                    "this command needs the server; it works when the console is open"
-                )
-                return
-            # The keys that follow are for the command, not for the machine.
-            self.discard_input()
-            self._display.tell("not connected yet; until then no further key is sent")
-            return
-        # Imported here, because most sessions have no dialog.
-        from twisted_exec.cli.console.dialog import Dialog
+        elif scrollback is None:
+            self._wait_for_server()
+        elif command is EscapeCommand.MESSAGE:
+            from twisted_exec.cli.console.conversation import write_message
 
-        self._display.hold()
-        dialog = self._dialog = Dialog(
-            self._clock,
-            self._terminal.draw,
-            self._terminal.size,
-            moves_cursor=self._terminal.moves_cursor,
-            mid_line=self.mid_line,
-            full_screen=self._terminal.full_screen(),
-            asks=asks,
-        )
-        writer = self._display.notices.writer
-        if command is EscapeCommand.POWER and self.is_observer and writer:
-            dialog.tell(f"You are an observer; {writer} is the writer.")
-        if command is EscapeCommand.MESSAGE:
-            act = self._write_message
-        acting = Deferred.fromCoroutine(self._carry_out(act, command, dialog, self._scrollback))
-        self._acting = acting.addCallbacks(self.go_to, self._cancelled)
-        acting.addBoth(lambda _: self._close_dialog(dialog))
-
-    async def _carry_out(
-        self, act: Act, command: EscapeCommand, dialog: Dialog, scrollback: Scrollback
-    ) -> NextSession | None:
-        following = None
-        try:
-            following = await act(command, dialog, scrollback)
-        except CancelledError:
-            raise
-        except Exception as problem:
-            if self._outcome is not None:
-                return None
-            dialog.tell(one_line(explain(problem)))
-        if following is None and command in DIALOGS and not dialog.has_asked:
-            # The user may have typed the answers already: they must not reach the machine.
-            await dialog.line("Enter goes on: ")
-        return following
-
-    def _cancelled(self, failure: Failure) -> None:
-        failure.trap(CancelledError)
-
-    async def _write_message(
-        self, _command: EscapeCommand, dialog: Dialog, _scrollback: Scrollback
-    ) -> None:
-        attendance, longest = self._facts.attendance, MESSAGE_CHARACTERS
-        if attendance is not None:  # it follows the beginning of a session
-            longest = int(attendance.message_characters)
-        is_resumable = self._facts.is_resumable
-        if not (longest and is_resumable):
-            dialog.tell(NO_MESSAGES if is_resumable else NO_MARKS)
-            return
-        if self._display.notices.is_denied:
-            dialog.tell(f"your message was not sent: {MAY_ONLY_OBSERVE}")
-            return
-        text = await dialog.line("Message to all viewers: ", longest=longest)
-        line = message_line(text or "")
-        if not line:
-            dialog.tell("Nothing was sent.")
-        elif self._stream is None or self._outage is not None:
-            dialog.tell("your message was not sent: the connection is lost")
+            say = partial(write_message, stream=self._facts, notices=notices, say=self._say)
+            self._converse(say, pauses=True)
         else:
-            self._timers.after("receipt", RECEIPT_SECONDS, self._has_no_receipt, steady=True)
-            self._stream.say(Message(line))
+            is_warned = command is EscapeCommand.POWER and self.is_observer and notices.writer
+            warning = f"You are an observer; {notices.writer} is the writer." if is_warned else ""
+            self._converse(lambda dialog: act(command, dialog, scrollback), warning, pauses=True)
+
+    def _wait_for_server(self) -> None:
+        """Say that a command needs the server."""
+        if self._input is not None and self._input.discards:
+            self._display.tell("this command needs the server; it works when the console is open")
+            return
+        # The keys that follow are for the command, not for the machine.
+        self.discard_input()
+        self._display.tell("not connected yet; until then no further key is sent")
+
+    def _converse(
+        self, talk: Talk, first_line: str = "", *, pauses: bool = False, asks: bool = True
+    ) -> None:
+        # Imported here, because most sessions have no conversation.
+        from twisted_exec.cli.console.conversation import Conversation
+
+        assert self._terminal.draw is not None
+        conversation = self._conversation = Conversation(
+            self._clock, self._terminal, self._terminal.draw, self._display, asks=asks
+        )
+        if first_line:
+            conversation.tell(first_line)
+        conversation.begin(talk, pauses=pauses).addCallback(self._conversed, conversation)
+
+    def _conversed(self, following: NextSession | None, conversation: Conversation) -> None:
+        self._conversation = None
+        self.go_to(following)
+        if self._silence is not None:
+            self._silence.covered()
+        conversation.close(tells=self._is_live)
+        if self._terminal.full_screen():
+            self._redraw()
+        if self._is_live and conversation.held:
+            self.typed(conversation.held)
+
+    def _say(self, line: str) -> bool:
+        """Send a message to the other users; return whether the connection is up."""
+        if self.life is not Life.CARRIED or self._stream is None:
+            return False
+        self._timers.after("receipt", RECEIPT_SECONDS, self._has_no_receipt, steady=True)
+        self._stream.say(Message(line))
+        return True
 
     def _has_no_receipt(self) -> None:
         self._display.tell("your message may not have been sent: the server has not confirmed it")
-
-    def _type_into(self, dialog: Dialog, data: bytes) -> None:
-        if not dialog.typed(data) and _INTERRUPT in data and self._acting is not None:
-            self._acting.cancel()  # a request to the server, for which the user does not wait
 
     def go_to(self, following: NextSession | None) -> None:
         """End, so that another session follows; ``None`` does nothing."""
         if following is not None:
             self._end(Outcome(next=following))
-
-    def _close_dialog(self, dialog: Dialog) -> None:
-        self._dialog = self._acting = None
-        self._counts, self._was_paused = False, True
-        if self._outcome is None and (count := dialog.unread_keys):
-            dialog.tell(keys_discarded(count, "typed meanwhile"))
-        self._display.release(begins_line=not dialog.mid_line)
-        if self._terminal.full_screen():
-            self._redraw()
-        if self._outcome is None and dialog.held:
-            self.typed(dialog.held)
 
     def _redraw(self) -> None:
         """
@@ -729,14 +711,14 @@ class ConsoleSession:
     def _tell_status(self) -> None:
         """Show the status, with the names of the viewers if the server lists them soon."""
         attendance = self._facts.attendance
-        if self._people is None or attendance is None or self._outage is not None:
+        if self._people is None or attendance is None or self.life is not Life.CARRIED:
             self._tell_about(self._status())
             return
         # Imported here, because the program starts faster without it.
         from twisted_exec.cli.console.people import names_of
 
         def tell(names: str) -> None:
-            if self._outcome is None:
+            if self._is_live:
                 self._tell_about(self._status(names))
 
         def unnamed(failure: Failure) -> str:
@@ -748,15 +730,15 @@ class ConsoleSession:
 
     def _status(self, names: str = "") -> list[str]:
         # Imported here, because the program starts faster without it.
-        from twisted_exec.cli.console.status import duration, status
+        from twisted_exec.cli.console.status import status
 
-        now, since = self._clock.seconds(), self._attached_at
+        now, is_attached = self._clock.seconds(), self._stream is not None
         outage = self._outage.status() if self._outage is not None else ""
-        if self._discarded_since is not None and since is None:
+        if self._discarded_since is not None and not is_attached:
             outage = f"not connected for {duration(now - self._discarded_since)}"
         return status(
             self._stream,
-            seconds=now - since if since is not None else None,
+            seconds=now - self._attached_at if is_attached else None,
             outage=outage,
             problem=self.problem,
             notices=self._display.notices,
@@ -766,29 +748,18 @@ class ConsoleSession:
         )
 
     def input_ended(self) -> None:
-        self._input_over = True
         if self._interactive:
             self._end(Outcome(1))  # the terminal's window was closed
-            return
-        if "timeout" not in self._timers and self._is_limited:
-            seconds = SCRIPT_SECONDS + (self._linger_seconds or 0)
-            self._timers.after("limit", seconds, lambda: self.timed_out(NEVER_QUIET))
-        if (
-            self._linger_seconds is None
-            and self._stream is not None
-            and self._stream.can_half_close
-        ):
-            self._stream.end_input()
         else:
-            self._await_quiet()
+            self._end_of_input.begin(self._facts)
 
     def window_changed(self) -> None:
         self._display.resized()
         size = self._terminal.size()
         if self._stream is not None and size is not None:
             self._stream.resize(size)
-        if self._dialog is not None:
-            self._dialog.resized()
+        if self._conversation is not None:
+            self._conversation.resized()
 
     def output_lost(self, error: OSError | None) -> None:
         """The output is flushed and closed, or cannot be written."""
@@ -796,9 +767,8 @@ class ConsoleSession:
         outcome = Outcome()
         if error is not None:
             outcome = Outcome(1, f"cannot write output: {error.strerror}")
-            if self._script is not None:
-                self._script.failed(outcome.line)
-            if self._outcome is not None and not (self._outcome.line or self._outcome.signal):
+            self._script.failed(outcome.line)
+            if self.life is Life.ENDING and not (self._outcome.line or self._outcome.signal):
                 self._outcome = outcome  # it was the last output
         self._end(outcome)
         self._finish_if_done()
@@ -809,7 +779,7 @@ class ConsoleSession:
 
     def interrupted(self, number: int) -> None:
         """Handle a deadly signal; after the session's end it stops writing the last output."""
-        if self._outcome is None:
+        if self._is_live:
             self._end(Outcome(signal=number))
         elif number != signal.SIGHUP or "farewell" not in self._timers:
             # Otherwise the end of input has told of the closed window, and the session is ending.
@@ -821,15 +791,12 @@ class ConsoleSession:
 
     # The end.
 
-    def _await_quiet(self) -> None:
-        seconds = QUIET_SECONDS if self._linger_seconds is None else self._linger_seconds
-        self._timers.after("quiet", seconds, self._fell_quiet)
+    def _is_held_up(self) -> bool:
+        """Whether the machine may be silent only because this side takes or sends nothing."""
+        return self._display.is_paused or (self._input is not None and self._input.is_stuck)
 
     def _fell_quiet(self) -> None:
-        is_stuck = self._input is not None and self._input.is_stuck
-        if is_stuck or self._display.is_paused:  # the silence may be due to our own pause
-            self._await_quiet()
-        elif why := self._display.notices.not_sent:
+        if why := self._display.notices.not_sent:
             self._end(Outcome(1, f"{NOT_SENT}: {why}"))
         elif why := self._display.notices.interruption:
             self._end(Outcome(1, f"the machine ended: {why}"))
@@ -837,10 +804,10 @@ class ConsoleSession:
             self._end(Outcome(), in_haste=False)
 
     def timed_out(self, line: str = TIMED_OUT) -> None:
-        if self._outcome is None and (why := self._hindrance()):
+        if self._is_live and (why := self._hindrance()):
             line = f"{line}: {why}"
         outcome = Outcome(TIMED_OUT_CODE, line)
-        if self._outcome is None:
+        if self._is_live:
             self._end(outcome)
         else:
             self._finish(outcome)
@@ -848,9 +815,9 @@ class ConsoleSession:
     def _hindrance(self) -> str:
         """Return why the machine sends nothing, if that is known; or an empty string."""
         # Without seconds, because a fleet prints equal messages once.
-        if self._outage is not None:
+        if self.life is Life.WAITING:
             return "the connection is lost"
-        if self._stream is None:
+        if self.life is not Life.CARRIED:
             return self.problem or self.step()
         is_silent = (self._facts.overdue_seconds or 0.0) >= 1
         return "the server does not answer" * is_silent
@@ -861,12 +828,15 @@ class ConsoleSession:
 
         :param in_haste: the user left: do not wait long.
         """
-        if self._outcome is not None:
+        if not self._is_live:
             return
+        self._become(Life.ENDING)
         self._outcome = outcome
-        for work in (self._acting, self._looking):
-            if work is not None:
-                work.cancel()
+        self._end_outage()
+        if self._conversation is not None:
+            self._conversation.stop()
+        if self._looking is not None:
+            self._looking.cancel()
         if self._company is not None:
             self._company.stop()
         attempt = self._connecting
@@ -874,7 +844,8 @@ class ConsoleSession:
             attempt.cancel()
         if in_haste or self._connecting is not None:
             # A server that is known to be silent does not take the last bytes either.
-            seconds = 0 if self._is_silent else _FAREWELL_SECONDS
+            is_silent = self._silence is not None and self._silence.is_told
+            seconds = 0 if is_silent else _FAREWELL_SECONDS
             self._timers.after("farewell", seconds, lambda: self._finish(outcome), steady=True)
         if self._input is not None:
             self._input.close()
@@ -885,21 +856,21 @@ class ConsoleSession:
 
     def _finish_if_done(self) -> None:
         is_gone = self._stream is None and self._connecting is None
-        if self._outcome is not None and is_gone and self._display.sink is None:
+        if self.life is Life.ENDING and is_gone and self._display.sink is None:
             self._finish(self._outcome)
 
     def _finish(self, outcome: Outcome) -> None:
+        if self.life is Life.OVER:
+            return
+        self._become(Life.OVER)
         self._timers.cancel_all()
-        if self._outage is not None:
-            self._outage.stop()
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.abort()
         attempt, self._connecting = self._connecting, None
         if attempt is not None:
             attempt.cancel()  # once more: it does not wait any longer
-        if not self.finished.called:
-            self.finished.callback(outcome)
+        self.finished.callback(outcome)
 
 
 def _told(ending: Ending) -> str:
@@ -910,78 +881,6 @@ def _exit_code(ending: Ending) -> int:
     if ending.exit_code is not None:
         return ending.exit_code
     return 0 if ending.ok else 1
-
-
-@dataclass
-class _Timer:
-    seconds: float
-    call: Callable[[], None]
-    is_steady: bool
-    pending: IDelayedCall | None = None
-
-
-class Timers:
-    """
-    Timers with names.
-
-    While the connection is lost, most of what they wait for cannot happen.  So :meth:`pause` stops
-    all but the steady ones, and :meth:`resume` starts them anew with their full time.
-    """
-
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-        self._timers: dict[str, _Timer] = {}
-        self._is_paused = False
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._timers
-
-    def after(
-        self, name: str, seconds: float, call: Callable[[], None], *, steady: bool = False
-    ) -> None:
-        """
-        Call later, instead of the earlier call of that name.
-
-        :param steady: the time goes on during a pause.
-        """
-        self.cancel(name)
-        timer = self._timers[name] = _Timer(seconds, call, steady)
-        if steady or not self._is_paused:
-            self._start(name, timer)
-
-    def restart(self, name: str) -> None:
-        timer = self._timers.get(name)
-        if timer is not None and timer.pending is not None:
-            timer.pending.reset(timer.seconds)
-
-    def cancel(self, name: str) -> None:
-        timer = self._timers.pop(name, None)
-        if timer is not None and timer.pending is not None:
-            timer.pending.cancel()
-
-    def cancel_all(self) -> None:
-        for name in list(self._timers):
-            self.cancel(name)
-
-    def pause(self) -> None:
-        """Stop all timers that are not steady."""
-        self._is_paused = True
-        for timer in self._timers.values():
-            if timer.pending is not None and not timer.is_steady:
-                timer.pending.cancel()
-                timer.pending = None
-
-    def resume(self) -> None:
-        self._is_paused = False
-        for name, timer in self._timers.items():
-            if timer.pending is None:
-                self._start(name, timer)
-
-    def _start(self, name: str, timer: _Timer) -> None:
-        timer.pending = self._clock.callLater(timer.seconds, self._due, name)
-
-    def _due(self, name: str) -> None:
-        self._timers.pop(name).call()
 
 
 def patiently(

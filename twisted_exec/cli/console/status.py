@@ -1,19 +1,15 @@
-"""
-A session's status, for ``~s``, and losses of its connection, as its user sees them.
-"""
+"""A session's status, for ``~s``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.interfaces import IReactorTime
-
 from twisted_exec.api.names import display_name
+from twisted_exec.cli.messages import duration
 from twisted_exec.console.floor import RoleNotices
 from twisted_exec.kube.console import recorded_for
 from twisted_exec.streaming.flow import shortest_round_trip_seconds
-from twisted_exec.streaming.remotecommand.client import LOST
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
@@ -125,85 +121,3 @@ def _resumable(resumes: int) -> str:
     if not resumes:
         return "yes"
     return f"yes; resumed {resumes} time{'s' if resumes > 1 else ''}"
-
-
-SILENT_SECONDS = 0.5
-"""A loss that ends sooner is not worth a line."""
-
-
-class Outage:
-    """
-    Tells the user about the loss, unless it ends soon.
-
-    :param tell: prints the first lines.
-    :param count: writes over the last of them with the seconds.
-    :param how_to_leave: such as ``~. leaves``; may be empty.
-    """
-
-    def __init__(
-        self,
-        clock: IReactorTime,
-        reason: str,
-        tell: Callable[[str], None],
-        count: Callable[[str], None],
-        how_to_leave: str,
-    ) -> None:
-        self.was_told = False
-        self._count = count
-        self._clock, self._reason, self._tell = clock, reason, tell
-        self._how_to_leave = how_to_leave
-        self._begun = clock.seconds()
-        self._timer = clock.callLater(SILENT_SECONDS, self._begin_line)
-        self._stop_watching: Callable[[], None] = lambda: None
-
-    def watch(
-        self,
-        watch_network: Callable[[Callable[[], None]], Callable[[], None]],
-        changed: Callable[[], None],
-    ) -> None:
-        self._stop_watching = watch_network(changed)
-
-    def status(self) -> str:
-        seconds = self._clock.seconds() - self._begun
-        why = f" ({self._reason})" if self._reason != LOST else ""
-        return f"connection lost {duration(seconds)} ago{why}; reconnecting"
-
-    def end_line(self, seconds: float, missed_bytes: int) -> str:
-        """
-        Return the line for the end of the outage.
-
-        :param missed_bytes: output of the machine meanwhile, which follows.
-        """
-        line = f"reconnected after {duration(seconds)}"
-        if not missed_bytes:
-            return line
-        if missed_bytes == 1:
-            return f"{line}; 1 byte of output follows"
-        return f"{line}; {missed_bytes} bytes of output follow"
-
-    def stop(self) -> None:
-        if self._timer.active():
-            self._timer.cancel()
-        stop, self._stop_watching = self._stop_watching, lambda: None
-        stop()
-
-    def _begin_line(self) -> None:
-        self.was_told = True
-        leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
-        self._tell(f"connection lost{leaves}\nreconnecting")
-        self._timer = self._clock.callLater(1, self._go_on)
-
-    def _go_on(self) -> None:
-        self._count(f"reconnecting, {self._clock.seconds() - self._begun:.0f} s")
-        self._timer = self._clock.callLater(1, self._go_on)
-
-
-def duration(seconds: float) -> str:
-    """Return a length of time for people: ``3.2 s``, ``2 min 5 s`` or ``1 h 12 min``."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"

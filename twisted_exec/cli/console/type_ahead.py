@@ -1,14 +1,16 @@
 """
-The user's input on its way to the stream.
+The user's input on its way to the stream, and its end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
+from twisted_exec.cli.console.timers import Timers
 from twisted_exec.wire.control_messages import Break, Role, keys_in
 
 if TYPE_CHECKING:
@@ -94,3 +96,64 @@ class TypeAhead:
 
     def stopProducing(self) -> None:
         """The stream is gone; the session hears of that otherwise."""
+
+
+QUIET_SECONDS = 1.0
+SCRIPT_SECONDS = 60.0
+"""Time for a machine to become quiet after the end of input; ``--timeout`` replaces this limit."""
+
+
+class EndOfInput:
+    """
+    The time from the end of piped input to the end of the session.
+
+    With ``linger_seconds`` the session leaves after that time without output. Otherwise it sends a
+    half-close, and *the machine's side* ends the session when the output stops or the process
+    exits. Without half-close (v4) this side leaves after :data:`QUIET_SECONDS`. A machine may never
+    be quiet, so without ``--timeout`` there is a limit of :data:`SCRIPT_SECONDS` and the linger
+    time.
+
+    :param timers: those of the session; one with the name ``timeout`` replaces the limit.
+    :param limited: there is a limit.
+    :param is_held_up: whether the machine may be silent only because of this side.
+    :param quiet: called when the machine is quiet.
+    :param late: called at the limit.
+    :ivar has_come: the input has ended.
+    """
+
+    def __init__(
+        self,
+        timers: Timers,
+        linger_seconds: float | None,
+        *,
+        limited: bool,
+        is_held_up: Callable[[], bool],
+        quiet: Callable[[], None],
+        late: Callable[[], None],
+    ) -> None:
+        self.has_come = False
+        self._timers, self._linger_seconds, self._is_limited = timers, linger_seconds, limited
+        self._is_held_up, self._quiet, self._late = is_held_up, quiet, late
+
+    def begin(self, stream: ConsoleStream) -> None:
+        self.has_come = True
+        if "timeout" not in self._timers and self._is_limited:
+            self._timers.after("limit", SCRIPT_SECONDS + (self._linger_seconds or 0), self._late)
+        if self._linger_seconds is None and stream.can_half_close:
+            stream.end_input()
+        else:
+            self._await_quiet()
+
+    def put_off(self) -> None:
+        """Begin to wait anew: the machine is not quiet."""
+        self._timers.restart("quiet")
+
+    def _await_quiet(self) -> None:
+        seconds = QUIET_SECONDS if self._linger_seconds is None else self._linger_seconds
+        self._timers.after("quiet", seconds, self._fell_quiet)
+
+    def _fell_quiet(self) -> None:
+        if self._is_held_up():
+            self._await_quiet()
+        else:
+            self._quiet()

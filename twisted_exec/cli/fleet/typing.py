@@ -27,7 +27,7 @@ SETTLE_SECONDS = 0.5
 Open = Callable[[int, ConsoleUser], "Deferred[ConsoleStream]"]
 
 
-class TypingSession:
+class TypingSession(ConsoleUser):
     """
     The session of one machine.
 
@@ -106,8 +106,8 @@ class TypingSession:
 
     def attached(self, stream: ConsoleStream) -> None:
         self._stream, self.opening = stream, None
-        self._has_marks = getattr(stream, "is_resumable", False)
-        if self._recordings.begun(getattr(stream, "recorded", "")):
+        self._has_marks = stream.is_resumable
+        if self._recordings.begun(stream.recorded):
             self._changed()
         self._input.open(stream)
         self._settling = self._clock.callLater(SETTLE_SECONDS, self._settled)
@@ -133,10 +133,9 @@ class TypingSession:
     def skipped(self, count: int | None) -> None:
         """Ignore the gap: the tiles show screens, and not this output."""
 
-    def resumed(self, seconds: float, uncertain: int) -> None:
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
         """The connection is back."""
         if uncertain:
-            unsent = getattr(self._stream, "unsent_keys", 0)
             self._noticed(dropped_keys(uncertain, unsent))
 
     def ended(self, ending: Ending) -> None:

@@ -8,8 +8,9 @@ as a lost connection.  A server without version 5 is tried again with older prot
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -330,10 +331,44 @@ def _answer(upgraded: Upgraded) -> Resumable | None:
         raise BadGateway(f"the server's answer is not valid: {problem}") from None
 
 
+class Life(Enum):
+    """Where a connection is in its life at the user's end; :data:`TRANSITIONS` has the order."""
+
+    OPENING = "opening"
+    """The channels are not open yet."""
+    CARRIED = "carried"
+    """The user is attached."""
+    LEAVING = "leaving"
+    """This side has left: the user gets no more output, and no status."""
+    CLOSING = "closing"
+    """The server sends no more; the user may still have output and the status to take."""
+    ENDED = "ended"
+    """The user knows the status, and the connection is still to be lost."""
+    LOST = "lost"
+    """The connection is lost; the user may still have output and the status to take."""
+    OVER = "over"
+    """The user has taken everything, or does not wait for the opening any more."""
+
+
+TRANSITIONS: Mapping[Life, frozenset[Life]] = {
+    Life.OPENING: frozenset({Life.CARRIED, Life.OVER}),
+    Life.CARRIED: frozenset({Life.LEAVING, Life.CLOSING, Life.LOST}),
+    Life.LEAVING: frozenset({Life.OVER}),
+    Life.CLOSING: frozenset({Life.LEAVING, Life.ENDED, Life.LOST}),
+    Life.ENDED: frozenset({Life.OVER}),
+    Life.LOST: frozenset({Life.OVER}),
+    Life.OVER: frozenset(),
+}
+"""What may follow each phase of a connection's life."""
+
+_WITHOUT_CONNECTION = (Life.LOST, Life.OVER)
+
+
 class ConsoleClient(ConsoleStream):
     """
     A session's stream at the user's end; made by :func:`connect`.
 
+    :ivar life: where it is in its life.
     :ivar session: the session's id, for support; may be empty.
     :ivar broke_protocol: the server made a mistake, which it would make again.
     :ivar opening: fires with this object once attached.
@@ -350,6 +385,7 @@ class ConsoleClient(ConsoleStream):
         resumable: Resumable | None = None,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
+        self.life = Life.OPENING
         self.session, self.resumable = session, resumable
         self.broke_protocol = False
         silence_limit = None if resumable is None else silence_seconds
@@ -361,16 +397,14 @@ class ConsoleClient(ConsoleStream):
         self._producer: Any = None
         self._output: deque[bytes | Mark] = deque()
         self._paused = False
-        self._attached = False
-        self._status = b""
-        self._status_ended = False  # the status is complete, even if it is empty
-        self._over = False  # only the loss of the connection is still to come
-        self._left = False
-        self._ending_delivered = False  # ended() was called
+        self._status: bytes | None = None  # so far; ``None`` before its beginning
         self._why = ""  # a reason known before the connection is lost
-        self._gone: str | None = None  # reason of the loss of the connection
-        self._detached = False
+        self._reason = ""  # why the connection was lost
         self._timer: IDelayedCall | None = None
+
+    def _become(self, life: Life) -> None:
+        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
+        self.life = life
 
     def over(self, way: str, protocol: str, open_seconds: float) -> IProtocol:
         self.carrier, holder = over(
@@ -449,7 +483,7 @@ class ConsoleClient(ConsoleStream):
         self._paused = False
         self._pings.resume()
         self._deliver()
-        if not self._paused and self._gone is None:
+        if not self._paused and self.life not in _WITHOUT_CONNECTION:
             self.carrier.transport.resumeProducing()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
@@ -462,17 +496,24 @@ class ConsoleClient(ConsoleStream):
 
     def leave(self) -> None:
         """End the session from this side; the server's Close has a time limit."""
-        if self._over or self._left:
+        if self.life is not Life.CARRIED:
             return
-        self._left = True
+        self._become(Life.LEAVING)
+        self._output.clear()
         self.resume_output()  # the server's Close must be read
         self.carrier.close()
         self._hang_up_later()
 
     def abort(self) -> None:
-        self._left = True
-        if self._gone is None:
-            self.carrier.abort()
+        self._output.clear()
+        if self.life in _WITHOUT_CONNECTION:
+            self._status = None
+            return
+        if self.life is Life.OPENING:
+            self._become(Life.OVER)
+        elif self.life in (Life.CARRIED, Life.CLOSING):
+            self._become(Life.LEAVING)
+        self.carrier.abort()
 
     # CarrierUser
 
@@ -480,14 +521,16 @@ class ConsoleClient(ConsoleStream):
         """Ignored: only the opening of the channels counts."""
 
     def opened(self) -> None:
-        self._attached = True
+        if self.life is Life.OVER:
+            return
+        self._become(Life.CARRIED)
         self._pings.start(self.carrier)
         self._user.attached(self)
         self.opening.callback(self)
 
     def received(self, channel: Channel, data: bytes) -> None:
         self._pings.heard()
-        if self._over:
+        if self.life is not Life.CARRIED:
             return
         if channel in (Channel.STDOUT, Channel.STDERR):
             self._output.append(data)
@@ -495,13 +538,13 @@ class ConsoleClient(ConsoleStream):
         elif channel is Channel.RESIZE and self.resumable is not None:
             self._take_marks(data)
         elif channel is Channel.ERROR:
-            self._status += data
+            self._status = (self._status or b"") + data
             if len(self._status) > STATUS_LIMIT_BYTES:
                 self.carrier.fail("the status is too large")
 
     def ended(self, channel: Channel) -> None:
         if channel is Channel.ERROR:
-            self._status_ended = True
+            self._status = self._status or b""
 
     def pong_received(self) -> None:
         self._pings.answered()
@@ -509,11 +552,11 @@ class ConsoleClient(ConsoleStream):
     def failing(self, reason: str) -> None:
         self.broke_protocol = True
         self._why = f"the server broke the protocol: {reason}"
-        self._over = True
+        self._close()
         self._hang_up_later()
 
     def close_received(self, code: int | None = None) -> None:
-        self._over = True
+        self._close()
         self._disarm()
         self._deliver()
 
@@ -521,12 +564,20 @@ class ConsoleClient(ConsoleStream):
         self._disarm()
         if self.resumable is not None and not (self._status or self.broke_protocol):
             self._output.clear()  # the next stream begins behind what the user has got
-        self._over = True
-        self._gone = self._why or reason
-        if self._attached:
+        self._reason = self._why or reason
+        if self.life is Life.OPENING:
+            self._become(Life.OVER)
+            self.opening.errback(BadGateway(self._reason))
+        elif self.life in (Life.LEAVING, Life.ENDED):
+            self._become(Life.OVER)
+            self._user.detached(self._reason)
+        elif self.life is not Life.OVER:
+            self._become(Life.LOST)
             self._deliver()
-        elif not self._left:
-            self.opening.errback(BadGateway(self._gone))
+
+    def _close(self) -> None:
+        if self.life is Life.CARRIED:
+            self._become(Life.CLOSING)
 
     def _take_marks(self, data: bytes) -> None:
         try:
@@ -541,28 +592,27 @@ class ConsoleClient(ConsoleStream):
     def _deliver(self) -> None:
         while self._output and not self._paused:
             item = self._output.popleft()
-            if self._left:
-                continue
             if isinstance(item, bytes):
                 self._user.data_received(item)
             else:
                 self._user.mark_received(item)  # type: ignore[attr-defined]  # a MarkUser
-        if self._output or not self._over:
+        if self._output:
             return
-        self._tell_ending()
-        if self._gone is not None and not self._detached:
-            self._detached = True
+        if self.life is Life.CLOSING and self._status is not None:
+            self._become(Life.ENDED)
+            self._tell_ending(self._status)
+        elif self.life is Life.LOST:
+            self._become(Life.OVER)
             # Kubernetes' own client takes an end without a status for success, and a lost
             # connection for the last thing received.
-            without_status = not (self._ending_delivered or self._left or self._why)
-            self._user.detached(LOST if without_status else self._gone)
+            is_explained = self._status is not None or self._why
+            if self._status is not None:
+                self._tell_ending(self._status)
+            self._user.detached(self._reason if is_explained else LOST)
 
-    def _tell_ending(self) -> None:
-        if self._ending_delivered or self._left or not (self._status or self._status_ended):
-            return
-        self._ending_delivered = True
+    def _tell_ending(self, status: bytes) -> None:
         try:
-            ending = decode_ending(self._status, self.protocol)
+            ending = decode_ending(status, self.protocol)
         except RemoteProtocolError as problem:
             ending = Ending(INTERNAL, f"the server's status cannot be read: {problem}")
         self._user.ended(ending)

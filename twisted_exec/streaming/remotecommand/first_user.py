@@ -8,11 +8,11 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import Reopen
-from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
 from twisted_exec.wire.resume import Mark
 
 
-class FirstUser:
+class FirstUser(MarkUser):
     """The user of a connection, until its server says whether it can resume sessions."""
 
     stream: ConsoleStream

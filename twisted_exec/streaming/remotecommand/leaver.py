@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from twisted.internet.defer import Deferred
 
 from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 
 
-class Leaver:
+class Leaver(ConsoleUser):
     """
     A user who leaves as soon as the connection is open.
 
@@ -19,7 +18,7 @@ class Leaver:
     def __init__(self) -> None:
         self.gone: Deferred[None] = Deferred()
 
-    def attached(self, stream: Any) -> None:
+    def attached(self, stream: ConsoleStream) -> None:
         stream.leave()
 
     def data_received(self, data: bytes) -> None:

@@ -125,8 +125,10 @@ class Reconnecting:
         running.addErrback(lambda failure: _log.failure("reconnecting", failure))
 
     def _retry(self, failure: Failure, running: Deferred[None]) -> None:
-        if self._running is not running:
-            return  # stopped
+        if self._running is not running:  # stopped, or it has succeeded
+            if not failure.check(TimeoutError, CancelledError, APIError, Refused):
+                _log.failure("an attempt failed after its success or stop", failure)
+            return
         self._running = None
         error: Any = failure.value
         if isinstance(error, TimeoutError | CancelledError):

@@ -10,11 +10,10 @@ the machine.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from enum import Enum, auto
+from enum import Enum
 from typing import Any, Protocol
-from typing import Protocol as Typing
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
@@ -26,9 +25,9 @@ from twisted_exec.streaming.interfaces import RESUMED, Break, Ending, Role, Term
 from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient, Reopen
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
-from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.control_messages import Message, dropped_keys, encode_gap
+from twisted_exec.wire.control_messages import Message, dropped_keys
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.resume import (
     MARKS,
@@ -37,8 +36,6 @@ from twisted_exec.wire.resume import (
     Attendance,
     EchoTime,
     Mark,
-    Notice,
-    NoticeKind,
     Position,
     Resumable,
     Resume,
@@ -51,12 +48,40 @@ PROBE_SECONDS = 3.0
 """Time limit for a sign of life after the network has changed."""
 
 
-class _State(Enum):
-    OPEN = auto()
-    LOST = auto()
-    """There is no connection, or one that has not sent its Ack."""
-    LEAVING = auto()
-    OVER = auto()
+class Life(Enum):
+    """Where a session is in its life at the user's end; :data:`TRANSITIONS` has the order."""
+
+    OPENING = "opening"
+    """It has no connection yet."""
+    CARRIED = "carried"
+    """It has a connection."""
+    WAITING = "waiting"
+    """The connection was lost; there is none, or one that has not sent its Ack."""
+    RETURNING = "returning"
+    """It has a connection again, and its user does not know that yet."""
+    LEAVING = "leaving"
+    """This side ends it, behind the input so far."""
+    ENDED = "ended"
+    """The server has sent the status, and its connection is still to be lost."""
+    OVER = "over"
+    """Its user knows of the end."""
+
+
+TRANSITIONS: Mapping[Life, frozenset[Life]] = {
+    Life.OPENING: frozenset({Life.CARRIED, Life.WAITING}),
+    Life.CARRIED: frozenset({Life.WAITING, Life.LEAVING, Life.ENDED, Life.OVER}),
+    Life.WAITING: frozenset({Life.RETURNING, Life.ENDED, Life.OVER}),
+    Life.RETURNING: frozenset({Life.CARRIED, Life.WAITING, Life.LEAVING, Life.ENDED, Life.OVER}),
+    Life.LEAVING: frozenset({Life.OVER}),
+    Life.ENDED: frozenset({Life.OVER}),
+    Life.OVER: frozenset(),
+}
+"""What may follow each phase of a session's life."""
+
+_UP = (Life.CARRIED, Life.RETURNING)
+_READS = (*_UP, Life.ENDED)
+_TAKES_INPUT = (*_UP, Life.WAITING)
+_SENDS = (*_UP, Life.LEAVING)
 
 
 @implementer(IPushProducer)
@@ -64,6 +89,7 @@ class ResumingClient(ConsoleStream):
     """
     A session's stream at the user's end, over one connection after another.
 
+    :ivar life: where the session is in its life.
     :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
         unknown.
     """
@@ -86,16 +112,16 @@ class ResumingClient(ConsoleStream):
         self._reconnecting = Reconnecting(
             self._resume, self._refused, clock, limit_seconds=limit_seconds, jitter=jitter
         )
-        self._messages = Messages(user)
-        self._state = _State.OPEN
+        self.life = Life.OPENING
         self._connection = SessionConnection(self)
         self._keys: list[tuple[Resumable, str]] = []  # of the newest and the previous connection
         self._position: Position | None = None
-        self._uncertain: int | None = None  # while the user does not know that the session goes on
+        self._uncertain = 0  # dropped keys and requests that the user does not know of
+        self._unsent = 0  # those of them that were never sent
         self._attendance: Attendance | None = None
         self._attendance_at = 0.0
         self._echo_seconds: float | None = None
-        self.resumes = self.missed_bytes = self.unsent_keys = self.live_from = 0
+        self.resumes = self.missed_bytes = self.live_from = 0
         self._input = InputLog()
         self._input_ended = False
         self._size: TerminalSize | None = None
@@ -104,11 +130,16 @@ class ResumingClient(ConsoleStream):
         self._output_paused = False
         self._blocked = False
         self._sending = False
-        self._ended = False  # the server has sent a status
         self._lost_at = 0.0
         self._leave_timer: IDelayedCall | None = None
 
+    def _become(self, life: Life) -> None:
+        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
+        self.life = life
+
     def start(self, stream: ConsoleClient) -> None:
+        """Begin with a connection, and attach the user."""
+        self._become(Life.CARRIED)
         stream.hand_over(self._connection)
         self._connection.attached(stream)
         stream.registerProducer(self, True)
@@ -118,7 +149,7 @@ class ResumingClient(ConsoleStream):
         """Begin with a session that exists already, and attach the user."""
         self._keys, self._position = [(key, session)], position
         self.session, self.protocol, self.can_half_close = session, V5, True
-        self._state, self._lost_at = _State.LOST, self._clock.seconds()
+        self._wait()
         self._user.attached(self)
         self._reconnecting.start()
         self._reconnecting.network_changed()
@@ -158,11 +189,11 @@ class ResumingClient(ConsoleStream):
     @property
     def echo_seconds(self) -> float | None:
         """The machine's last time from input to output; ``None`` if unknown."""
-        return self._echo_seconds if self._state is _State.OPEN else None
+        return self._echo_seconds if self.life in _UP else None
 
     @property
     def _present(self) -> ConsoleClient | None:
-        return self._connection.stream if self._state is _State.OPEN else None
+        return self._connection.stream if self.life in _UP else None
 
     def write(self, data: bytes) -> None:
         if data:
@@ -173,7 +204,7 @@ class ResumingClient(ConsoleStream):
 
     def say(self, message: Message) -> None:
         """Send a message to the other users of the console, unless the connection is lost."""
-        if self._state is _State.OPEN:
+        if self.life in _UP:
             self._stream.say(message)
 
     def end_input(self) -> None:
@@ -190,18 +221,19 @@ class ResumingClient(ConsoleStream):
     def resize(self, size: TerminalSize) -> None:
         """Send the new size of the user's terminal, if need be after the outage."""
         self._size = size
-        if self._state is _State.OPEN:
+        if self.life in _UP:
             self._stream.resize(size)
 
     def pause_output(self) -> None:
         self._output_paused = True
-        if self._state is _State.OPEN:
+        if self.life in _READS:
             self._stream.pause_output()
-            self._tell_resumed()
+        if self.life is Life.RETURNING:
+            self._tell_resumed()  # the position is not read before the user goes on
 
     def resume_output(self) -> None:
         self._output_paused = False
-        if self._state is _State.OPEN:
+        if self.life in _READS:
             self._stream.resume_output()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
@@ -213,28 +245,31 @@ class ResumingClient(ConsoleStream):
 
     def leave(self) -> None:
         """End the session from this side, behind the input so far."""
-        if self._state is _State.LOST:
+        if self.life is Life.RETURNING:
+            self._tell_resumed()  # it may know of lost input
+        if self.life is Life.WAITING:
             self._finish("left while the connection was lost")
-        elif self._state is _State.OPEN:
-            self._state = _State.LEAVING
+        elif self.life is Life.ENDED:
+            self._stream.resume_output()  # for the server's Close
+        elif self.life is Life.CARRIED:
+            self._become(Life.LEAVING)
             self._stream.resume_output()  # for marks and the server's Close; output is dropped
-            if self._state is _State.LEAVING and self._input.unsent:
-                self._leave_timer = self._clock.callLater(LEAVE_SECONDS, self._leave_now)
-            self._send()
+            self._leave_behind_input()
 
     def abort(self) -> None:
         """Reset the connection, and do not come back."""
-        if self._state is _State.LOST:
+        if self.life is Life.WAITING:
             self._finish("aborted while the connection was lost")
-        elif self._state is not _State.OVER:
-            self._state = _State.LEAVING
+        elif self.life is not Life.OVER:
+            if self.life in _UP:
+                self._become(Life.LEAVING)
             self._stream.abort()
 
     def network_changed(self) -> None:
         """Try whether the server is in reach after a change of the network."""
-        if self._state is _State.LOST:
+        if self.life is Life.WAITING:
             self._reconnecting.network_changed()
-        elif self._state is _State.OPEN:
+        elif self.life in _UP:
             self._stream.probe(PROBE_SECONDS)
 
     # IPushProducer, called by the connection
@@ -263,54 +298,62 @@ class ResumingClient(ConsoleStream):
             self._broken(connection, "output without a position")
             return
         self._position = Position(self._position.epoch, self._position.offset + len(data))
-        if self._state is _State.OPEN:
+        if self.life in _UP:
             self._user.data_received(data)
 
     def mark_received(self, connection: SessionConnection, mark: Mark) -> None:
         try:
             if isinstance(mark, Ack):
                 self._settle(connection, mark.count)
-            elif self._state is _State.LOST:
+            elif self.life is Life.WAITING:
                 raise RemoteProtocolError("the first mark is not Ack")
             elif isinstance(mark, At):
                 self._place(connection, mark)
             elif isinstance(mark, Attendance):
                 self._attendance, self._attendance_at = mark, self._clock.seconds()
-                self._messages.attendance_changed(mark)
+                self._user.attendance_changed(mark)
             elif isinstance(mark, EchoTime):
                 self._echo_seconds = mark.microseconds / 1_000_000
-            elif self._state is _State.OPEN:
-                self._messages.notice(mark)
+            elif self.life in _UP:
+                self._user.notice(mark)
         except RemoteProtocolError as problem:
             self._broken(connection, str(problem))
 
     def ended(self, connection: SessionConnection, ending: Ending) -> None:
         """Handle the status, which ends the session also before the stream's Ack."""
-        if ending.reason == RESUMED and self._state is _State.OPEN and len(self._keys) > 1:
+        before = self.life
+        if ending.reason == RESUMED and before in _UP and len(self._keys) > 1:
             return  # by an attempt of ours that was given up, and came late: resume once more
-        self._ended = True
-        if self._state is _State.LOST:
-            self._state = _State.OPEN
+        if before is Life.LEAVING:
+            return
+        self._become(Life.ENDED)
+        if before is Life.WAITING:
             self._reconnecting.succeeded()
             connection.synced.callback(None)
-        if self._state is _State.OPEN:
-            self._user.ended(ending)
+        self._user.ended(ending)
 
     def connection_lost(self, connection: SessionConnection, reason: str) -> None:
         is_broken = connection.stream is not None and connection.stream.broke_protocol
-        if self._ended or self._state is _State.LEAVING:
+        if self.life in (Life.ENDED, Life.LEAVING):
             self._finish(reason)
-        elif self._state is _State.LOST:
+        elif self.life is Life.WAITING:
             connection.fail(Refused(reason) if is_broken else BadGateway(reason))
         elif is_broken:
             self._finish(reason)
         else:
             connection.client = None
-            self._state, self._lost_at = _State.LOST, self._clock.seconds()
+            self._wait()
             self._blocked, self._echo_seconds = False, None
-            self._messages.outage(reason)
-            if self._state is _State.LOST:  # the user may have left
-                self._reconnecting.start()
+            self._user.outage(reason)
+            self._reconnect()
+
+    def _wait(self) -> None:
+        self._become(Life.WAITING)
+        self._lost_at = self._clock.seconds()
+
+    def _reconnect(self) -> None:
+        if self.life is Life.WAITING:  # the user may have left
+            self._reconnecting.start()
 
     # Input
 
@@ -320,13 +363,13 @@ class ResumingClient(ConsoleStream):
         return self._connection.stream
 
     def _put(self, item: bytes | Break | Role | None) -> None:
-        if self._state in (_State.OPEN, _State.LOST) and not self._input_ended:
+        if self.life in _TAKES_INPUT and not self._input_ended:
             self._input.put(item)
             self._send()
             self._pace()
 
     def _send(self) -> None:
-        if self._sending or self._state not in (_State.OPEN, _State.LEAVING):
+        if self._sending or self.life not in _SENDS:
             return
         if self._uncertain:
             return  # the user does not know yet that there is a hole before this input
@@ -339,7 +382,7 @@ class ResumingClient(ConsoleStream):
                         break
         finally:
             self._sending = False
-        if self._state is _State.LEAVING and not self._input.unsent:
+        if self.life is Life.LEAVING and not self._input.unsent:
             self._leave_now()
 
     def _send_item(self, item: bytes | Break | Role | None) -> None:
@@ -351,7 +394,7 @@ class ResumingClient(ConsoleStream):
             self._stream.wish(item)
 
     def _settle(self, connection: SessionConnection, count: int | None) -> None:
-        if self._state is _State.LOST:
+        if self.life is Life.WAITING:
             self._resumed(connection, count)
             return
         if count is None:
@@ -378,11 +421,11 @@ class ResumingClient(ConsoleStream):
         if mark.end is not None or not connection.is_placed:
             self.live_from = mark.end or 0
         connection.is_placed = True
-        if self._uncertain is not None:
+        if self.life is Life.RETURNING:
             self.missed_bytes = max(0, (mark.end or 0) - position.offset)
             self._tell_resumed()
-        if self._state is _State.OPEN and before != position:
-            self._messages.placed(mark)
+        if self.life in _UP and before != position:
+            self._user.placed(mark)
         if before is None or before == position:
             return
         if before.epoch != position.epoch:
@@ -391,8 +434,8 @@ class ResumingClient(ConsoleStream):
             missing = position.offset - before.offset if mark.exact else None
         else:
             raise RemoteProtocolError("the output goes back to an earlier position")
-        if self._state is _State.OPEN:
-            self._messages.skipped(missing)
+        if self.life in _UP:
+            self._user.skipped(missing)
 
     # Outages
 
@@ -429,36 +472,34 @@ class ResumingClient(ConsoleStream):
             sent, unsent = self._input.begin_anew()
         else:
             self._input.send_again(count)
-        self._state = _State.OPEN
+        self._become(Life.RETURNING)
         self._reconnecting.succeeded()
         connection.synced.callback(None)
         stream = self._stream
         stream.registerProducer(self, True)
         if self._size is not None:
             stream.resize(self._size)
-        if self._uncertain is None:
-            self._uncertain = self.unsent_keys = 0
         self._uncertain += sent + unsent
-        self.unsent_keys += unsent
+        self._unsent += unsent
         self.missed_bytes = 0
         self._send()
         self._pace()
         if self._output_paused:
             stream.pause_output()
         self.resumes += 1
-        if self._output_paused:
+        if self._output_paused and self.life is Life.RETURNING:  # no callback has paused it
             self._tell_resumed()  # the position is not read before the user goes on
 
     def _tell_resumed(self) -> None:
-        uncertain, self._uncertain = self._uncertain, None
-        if uncertain is None:
-            return
+        self._become(Life.CARRIED)
+        uncertain, self._uncertain = self._uncertain, 0
+        unsent, self._unsent = self._unsent, 0
         if uncertain:
-            sent, unsent = self._input.drop()
-            uncertain += sent + unsent
-            self.unsent_keys += unsent
+            more_sent, more_unsent = self._input.drop()
+            uncertain += more_sent + more_unsent
+            unsent += more_unsent
         seconds = self._clock.seconds() - self._lost_at
-        self._messages.resumed(seconds, uncertain, self.unsent_keys)
+        self._user.resumed(seconds, uncertain, unsent)
         self._send()
         self._pace()
 
@@ -471,10 +512,15 @@ class ResumingClient(ConsoleStream):
 
     def _broken(self, connection: SessionConnection, why: str) -> None:
         reason = f"the server broke the protocol: {why}"
-        if self._state is _State.LOST:
+        if self.life is Life.WAITING:
             connection.fail(Refused(reason))
         else:
             self._finish(reason)
+
+    def _leave_behind_input(self) -> None:
+        if self.life is Life.LEAVING and self._input.unsent:
+            self._leave_timer = self._clock.callLater(LEAVE_SECONDS, self._leave_now)
+        self._send()
 
     def _leave_now(self) -> None:
         timer, self._leave_timer = self._leave_timer, None
@@ -483,9 +529,9 @@ class ResumingClient(ConsoleStream):
         self._stream.leave()
 
     def _finish(self, reason: str) -> None:
-        if self._state is _State.OVER:
+        if self.life is Life.OVER:
             return
-        self._state = _State.OVER
+        self._become(Life.OVER)
         self._reconnecting.stop()
         timer, self._leave_timer = self._leave_timer, None
         if timer is not None and timer.active():
@@ -514,7 +560,7 @@ class ResumableSession(Protocol):
         """The connection is lost, or closed by the server."""
 
 
-class SessionConnection:
+class SessionConnection(MarkUser):
     """
     The user of one connection of a session.
 
@@ -566,80 +612,3 @@ class SessionConnection:
     @property
     def _counts(self) -> bool:
         return self.stream is not None and self.stream.resumable is not None
-
-
-class ResumableUser(ConsoleUser, Typing):
-    """
-    Further, optional callbacks of a user.
-
-    A user without ``notice`` and ``skipped`` gets these messages in the output, but none of other
-    users of the console.
-    """
-
-    @property
-    def is_observer(self) -> bool:
-        """True if a resumed session is to have an observer: a new process of the runtime does not know."""
-
-    def outage(self, reason: str) -> None:
-        """The connection is lost; :meth:`resumed` or ``detached`` follows."""
-
-    def resumed(self, seconds: float, uncertain: int) -> None:
-        """
-        The session goes on.
-
-        :param uncertain: number of dropped keys and requests: ``unsent_keys`` of the stream were
-            never sent, and the machine may have received some of the others.
-        :param seconds: since :meth:`outage`.
-        """
-
-    def notice(self, notice: Notice) -> None:
-        """A message for people, and for programs what it is about."""
-
-    def skipped(self, count: int | None) -> None:
-        """Output is missing here: its bytes, or ``None`` if unknown."""
-
-    def placed(self, mark: At) -> None:
-        """The position of the next output; called before :meth:`skipped`."""
-
-    def attendance_changed(self, attendance: Attendance) -> None:
-        """The sessions at the console have changed, or may have."""
-
-
-class Messages:
-    """
-    Calls the optional callbacks that a user has, and writes messages without one into its output.
-    """
-
-    def __init__(self, user: ConsoleUser) -> None:
-        self._user: Any = user
-
-    def outage(self, reason: str) -> None:
-        if tell := getattr(self._user, "outage", None):
-            tell(reason)
-
-    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
-        """Tell the user; ``unsent`` of the dropped keys and requests were never sent."""
-        if tell := getattr(self._user, "resumed", None):
-            tell(seconds, uncertain)
-        elif uncertain:
-            self.notice(Notice(f"the connection was lost: {dropped_keys(uncertain, unsent)}"))
-
-    def notice(self, notice: Notice) -> None:
-        if tell := getattr(self._user, "notice", None):
-            tell(notice)
-        elif notice.kind is not NoticeKind.SAID:  # in the output it could be the machine's
-            self._user.data_received(notice.output)
-
-    def placed(self, mark: At) -> None:
-        if tell := getattr(self._user, "placed", None):
-            tell(mark)
-
-    def attendance_changed(self, attendance: Attendance) -> None:
-        if tell := getattr(self._user, "attendance_changed", None):
-            tell(attendance)
-
-    def skipped(self, count: int | None) -> None:
-        if tell := getattr(self._user, "skipped", None):
-            tell(count)
-        else:
-            self._user.data_received(encode_gap(count))

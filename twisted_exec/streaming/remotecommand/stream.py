@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
-from twisted_exec.wire.control_messages import Break, Ending, Message, Role, TerminalSize
-from twisted_exec.wire.resume import Attendance, Mark, Position, RoundTrip
+from twisted_exec.wire.control_messages import (
+    Break,
+    Ending,
+    Message,
+    Role,
+    TerminalSize,
+    dropped_keys,
+    encode_gap,
+)
+from twisted_exec.wire.resume import (
+    At,
+    Attendance,
+    Mark,
+    Notice,
+    NoticeKind,
+    Position,
+    RoundTrip,
+)
 
 
 class ConsoleStream:
@@ -17,12 +33,10 @@ class ConsoleStream:
     :ivar recorded: the input that is recorded; empty without a recording.
     :ivar resumes: how often the session was resumed.
     :ivar missed_bytes: bytes that the machine printed while the connection was lost last.
-    :ivar unsent_keys: number of keys and requests that were dropped after the last loss, and were
-        never sent.
     """
 
     recorded = ""
-    resumes = missed_bytes = unsent_keys = 0
+    resumes = missed_bytes = 0
 
     @property
     def is_resumable(self) -> bool:
@@ -115,17 +129,35 @@ class ConsoleStream:
         raise NotImplementedError
 
 
-class ConsoleUser(Protocol):
-    """Callbacks of a :class:`ConsoleStream`."""
+class ConsoleUser:
+    """
+    Callbacks of a :class:`ConsoleStream`.
+
+    A user overrides :meth:`attached`, :meth:`data_received`, :meth:`ended` and :meth:`detached`.
+    Only a stream that can be resumed calls the others. Their defaults are those of a user that has
+    the output alone: messages are written into it, except those of other users of the console.
+    """
+
+    @property
+    def is_observer(self) -> bool | None:
+        """
+        Whether a resumed session is to have an observer; ``None`` for the role of the beginning.
+
+        A new process of the machine's runtime does not know the role.
+        """
+        return None
 
     def attached(self, stream: ConsoleStream) -> None:
         """The stream is open; called once, first of all."""
+        raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:
         """Output of the machine, 1 byte or more."""
+        raise NotImplementedError
 
     def ended(self, ending: Ending) -> None:
         """The server ended the session with this status; :meth:`detached` follows."""
+        raise NotImplementedError
 
     def detached(self, reason: str) -> None:
         """
@@ -133,10 +165,42 @@ class ConsoleUser(Protocol):
 
         Without :meth:`ended` before, the connection was lost, unless this side left.
         """
+        raise NotImplementedError
+
+    def outage(self, reason: str) -> None:
+        """The connection is lost; :meth:`resumed` or :meth:`detached` follows."""
+
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
+        """
+        The session goes on.
+
+        :param seconds: since :meth:`outage`.
+        :param uncertain: number of dropped keys and requests, some of which the machine may have
+            received.
+        :param unsent: number of those that were never sent.
+        """
+        if uncertain:
+            self.notice(Notice(f"the connection was lost: {dropped_keys(uncertain, unsent)}"))
+
+    def notice(self, notice: Notice) -> None:
+        """A message for people, and for programs what it is about."""
+        if notice.kind is not NoticeKind.SAID:  # in the output it could be the machine's
+            self.data_received(notice.output)
+
+    def placed(self, mark: At) -> None:
+        """The position of the next output; called before :meth:`skipped`."""
+
+    def skipped(self, count: int | None) -> None:
+        """Output is missing here: its bytes, or ``None`` if unknown."""
+        self.data_received(encode_gap(count))
+
+    def attendance_changed(self, attendance: Attendance) -> None:
+        """The sessions at the console have changed, or may have."""
 
 
-class MarkUser(ConsoleUser, Protocol):
-    """Callbacks of a stream that can be resumed."""
+class MarkUser(ConsoleUser):
+    """Callbacks of one connection of a session that can be resumed."""
 
     def mark_received(self, mark: Mark) -> None:
         """Handle a mark, in order with the output."""
+        raise NotImplementedError

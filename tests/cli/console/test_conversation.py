@@ -1,0 +1,148 @@
+"""Tests for :mod:`twisted_exec.cli.console.conversation`, in a session."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.cli.console.test_menu import MenuCase
+from tests.cli.console.test_people import PeopleCase, SaidStream
+from tests.cli.console.test_session import FakeStream
+from twisted_exec.cli.console.conversation import NO_MARKS, NO_MESSAGES
+from twisted_exec.cli.console.session import NOTHING_TO_ASK
+from twisted_exec.console.floor import HINT
+from twisted_exec.wire.control_messages import Message, Role
+from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
+
+
+def roles_of(stream: FakeStream) -> list[Role]:
+    """Return the roles that a session has asked for."""
+    return [each for each in stream.told if isinstance(each, Role)]
+
+
+class TakeOverTests(MenuCase):
+    """The question before ``~f``."""
+
+    OBSERVES = Notice("ada types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ada", hint=HINT)
+
+    def test_question(self) -> None:
+        """A second key takes the console from a user who types; any other key changes nothing."""
+        for key, told in ((b"y", [Role.WRITER]), (b"n", []), (b"\r", []), (b"\x03", [])):
+            self.setUp()
+            stream = self.open()
+            self.session.notice(self.OBSERVES)
+            asked = self.type(b"~f").replace("\r\n  ", " ")
+            self.assertIn(
+                "ada types at this console. If you take it over, ada only observes", asked
+            )
+            self.assertEqual(roles_of(stream), [])
+            self.type(key)
+            self.assertEqual(roles_of(stream), told)
+            self.session.typed(b"\r")
+
+    def test_no_question(self) -> None:
+        """A console without a writer is taken at once."""
+        stream = self.open()
+        self.session.notice(replace(self.OBSERVES, writer=""))
+        self.session.typed(b"~f")
+        self.assertEqual(roles_of(stream), [Role.WRITER])
+
+
+class MessageTests(PeopleCase):
+    """``~M``."""
+
+    def type(self, *pieces: bytes) -> str:
+        self.drawn = b""
+        for piece in pieces:
+            self.session.typed(piece)
+        return self.drawn.decode()
+
+    def messages(self, stream: SaidStream) -> list[str]:
+        return [each.text for each in stream.told if isinstance(each, Message)]
+
+    def test_sent(self) -> None:
+        """What the user types is sent as a message, and never as input."""
+        stream = self.open()
+        drawn = self.type(b"~M", b"I  reboot it: \xc3\xa9 ok\r")
+        self.assertIn("Message to all viewers: ", drawn)
+        self.assertEqual((self.messages(stream), stream.sent), (["I reboot it: \u00e9 ok"], b""))
+        self.session.notice(Notice('your message to 1 viewer: "x"', NoticeKind.RECEIPT))
+        self.clock.advance(60)
+        self.assertEqual(self.said, [])
+        self.session.typed(b"ls\r")
+        self.assertEqual(stream.sent, b"ls\r")
+
+    def test_cancelled(self) -> None:
+        """Nothing is sent without a text, or after Ctrl-C."""
+        stream = self.open()
+        for keys in (b"\r", b"   \r", b"hello\x03"):
+            self.assertIn("Nothing was sent.", self.type(b"~M", keys))
+        self.assertEqual((self.messages(stream), stream.sent), ([], b""))
+
+    def test_long(self) -> None:
+        """A message ends at the limit that the server has named."""
+        stream = self.open()
+        self.type(b"~M", b"x" * 300 + b"\r")
+        self.assertEqual(self.messages(stream), ["x" * 200])
+
+    def test_earlier_release(self) -> None:
+        """A runtime without messages is sent none, and its machine does not get what the user has typed."""
+        stream = self.open()
+        stream.attendance = Attendance(2)
+        drawn = " ".join(self.type(b"~M", b"hello\r").split())
+        self.assertIn(NO_MESSAGES, drawn)
+        self.assertEqual((self.messages(stream), stream.sent), ([], b""))
+
+    def test_not_resumable(self) -> None:
+        """A session without marks, which would get no receipt, sends none; nor does its machine get the text."""
+        self.open()
+        stream = FakeStream()
+        self.begin(act=self.fail, draw=self.draw)
+        self.session.attached(stream)
+        self.assertIn(NO_MARKS, self.type(b"~M", b"hello\r"))
+        self.assertEqual(stream.sent, b"")
+
+    def test_at_once(self) -> None:
+        """A message can be sent before the server has counted the sessions."""
+        stream = self.open()
+        stream.attendance = None
+        self.type(b"~M", b"hello\r")
+        self.assertEqual(self.messages(stream), ["hello"])
+
+    def test_observers(self) -> None:
+        """A user who may only observe reads why nothing can be sent."""
+        stream = self.open()
+        self.session.notice(Notice("x", NoticeKind.ROLE, NoticeRole.DENIED))
+        self.assertIn("your message was not sent: you may only observe", self.type(b"~M"))
+        stream = self.open(read_only=True)
+        self.type(b"~M")
+        self.assertEqual(self.said, [NOTHING_TO_ASK])
+        self.assertEqual(self.messages(stream), [])
+
+    def test_outage(self) -> None:
+        """During an outage nothing is sent; without a receipt the user reads that it may not have been."""
+        stream = self.open()
+        self.session.outage("gone")
+        self.assertIn("not sent: the connection is lost", self.type(b"~M", b"hello\r"))
+        self.assertEqual(self.messages(stream), [])
+        self.session.resumed(1, 0, 0)
+        self.type(b"~M", b"hello\r")
+        self.said.clear()
+        self.clock.advance(5)
+        text = "your message may not have been sent: the server has not confirmed it"
+        self.assertEqual(self.said, [text])
+
+    def test_read(self) -> None:
+        """A message is a notice, which the status repeats with its age: what a machine prints is not there."""
+        self.open()
+        text = 'message from bob: "hello"'
+        self.session.data_received(f"\r\n[twisted-exec: {text}]\r\n".encode())
+        self.assertFalse([each for each in self.status() if "hello" in each])
+        self.session.notice(Notice(text, NoticeKind.SAID))
+        self.assertIn(f"[twisted-exec: {text}]".encode(), self.sink.written)
+        self.clock.advance(65)
+        self.assertEqual(self.status()[-1], f"  1 min 5 s ago: {text}")
+        for number in range(9):
+            self.session.notice(Notice(f'message from bob: "{number}"', NoticeKind.SAID))
+        self.assertEqual(
+            [each[-3:] for each in self.status()[-5:]], [f'"{n}"' for n in range(4, 9)]
+        )

@@ -1,0 +1,155 @@
+"""
+The lines of a terminal about its connection: it is lost, or the server does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Protocol
+
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.cli.messages import duration
+from twisted_exec.streaming.remotecommand.client import LOST
+
+SILENT_SECONDS = 0.5
+"""A loss that ends sooner is not worth a line."""
+NO_ANSWER_SECONDS = 4.0
+"""A ping that waits longer is worth a line."""
+
+
+class Lines(Protocol):
+    """The display, as these lines need it."""
+
+    def tell(self, lines: str) -> None: ...
+    def inform(self, line: str) -> None: ...
+    def begin_count(self, lines: str) -> None: ...
+    def count(self, line: str) -> None: ...
+
+
+class Outage:
+    """
+    One loss of the connection, which begins now: it tells the user, unless the loss ends soon.
+
+    :param how_to_leave: such as ``~. leaves``; may be empty.
+    :param watch_network: calls its argument after each change of the network; returns a function
+        that stops this.
+    :param try_now: tries whether the server is in reach.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        reason: str,
+        lines: Lines,
+        how_to_leave: str,
+        watch_network: Callable[[Callable[[], None]], Callable[[], None]],
+        try_now: Callable[[], None],
+    ) -> None:
+        self._clock, self._reason, self._lines = clock, reason, lines
+        self._how_to_leave = how_to_leave
+        self._is_told = False
+        self._begun = clock.seconds()
+        self._timer = clock.callLater(SILENT_SECONDS, self._begin_line)
+        self._stop_watching = watch_network(try_now)
+
+    def status(self) -> str:
+        """Return the line for the status."""
+        seconds = self._clock.seconds() - self._begun
+        why = f" ({self._reason})" if self._reason != LOST else ""
+        return f"connection lost {duration(seconds)} ago{why}; reconnecting"
+
+    def resumed(self, seconds: float, missed_bytes: int, keys: str) -> None:
+        """
+        Tell the user about the end.
+
+        :param missed_bytes: output of the machine meanwhile, which follows.
+        :param keys: about the keys that may not have reached the machine; may be empty.
+        """
+        line = f"reconnected after {duration(seconds)}"
+        if missed_bytes == 1:
+            line += "; 1 byte of output follows"
+        elif missed_bytes:
+            line += f"; {missed_bytes} bytes of output follow"
+        if keys:
+            self._lines.tell(f"{line}; {keys}")
+        elif self._is_told:
+            self._lines.inform(line)
+
+    def stop(self) -> None:
+        """Print nothing more of its own accord, and do not watch the network any more."""
+        if self._timer.active():
+            self._timer.cancel()
+        self._stop_watching()
+
+    def _begin_line(self) -> None:
+        self._is_told = True
+        leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
+        self._lines.begin_count(f"connection lost{leaves}\nreconnecting")
+        self._timer = self._clock.callLater(1, self._go_on)
+
+    def _go_on(self) -> None:
+        self._lines.count(f"reconnecting, {self._clock.seconds() - self._begun:.0f} s")
+        self._timer = self._clock.callLater(1, self._go_on)
+
+
+class _Line(Enum):
+    NONE = auto()
+    """The server answers, as far as the user knows."""
+    COUNTS = auto()
+    """The user has read that it does not; that line has the seconds."""
+    COVERED = auto()
+    """As before, but the line has something behind it."""
+
+
+class Silence:
+    """
+    Tells the user about a server that does not answer while the connection seems to be up.
+
+    :param how_to_leave: such as ``~. leaves``; may be empty.
+    """
+
+    def __init__(self, lines: Lines, how_to_leave: str) -> None:
+        self._lines, self._how_to_leave = lines, how_to_leave
+        self._line = _Line.NONE
+        self._was_paused = False  # at the last look
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the user knows that the server does not answer."""
+        return self._line is not _Line.NONE
+
+    def look(self, overdue_seconds: float | None) -> None:
+        """
+        Tell the user what has changed.
+
+        :param overdue_seconds: see :attr:`.Pings.overdue_seconds`.
+        """
+        was_paused, self._was_paused = self._was_paused, overdue_seconds is None
+        if overdue_seconds is None or was_paused:
+            return  # answers that came meanwhile are read until the next look
+        if overdue_seconds >= NO_ANSWER_SECONDS:
+            self._tell(f"no answer for {overdue_seconds:.0f} s")
+        elif self.is_told and not overdue_seconds:
+            self._line = _Line.NONE
+            self._lines.inform("the server answers again")
+
+    def _tell(self, line: str) -> None:
+        if self._line is _Line.COUNTS:
+            self._lines.count(line)
+            return
+        leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
+        first = "" if self.is_told else f"the server does not answer{leaves}\n"
+        self._lines.begin_count(f"{first}{line}")
+        self._line = _Line.COUNTS
+
+    def covered(self) -> None:
+        """Take note that something came behind the line while the output was paused."""
+        self._was_paused = True
+        if self._line is _Line.COUNTS:
+            self._line = _Line.COVERED
+
+    def lost(self) -> None:
+        """Take note that the connection is lost."""
+        self._line = _Line.NONE
