@@ -123,20 +123,26 @@ class SiteTests(SynchronousTestCase):
         self.assertEqual([client.aborted for client in clients], [True, False, False])
 
     def test_wind_down(self) -> None:
-        """A site that winds down answers one more request on each connection, unless it resumes."""
+        """A site that winds down closes kept connections, others after a response, unless it resumes."""
         echo = Echo()
         server = MemoryServer(echo)
-        idle, busy, unused = (server.connect() for _ in range(3))
+        kept, busy, unused, begun, last = (server.connect() for _ in range(5))
+        kept.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        begun.send(b"GET /text HTTP/1.1\r\n")
         busy.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
         server.site.wind_down()
-        self.assertEqual(server.site.requests(), 1)
+        self.assertEqual([each.closed for each in (kept, busy, unused)], [True, False, False])
+        self.assertEqual(server.site.requests(), 2)
         echo.waiting[0].callback(None)
-        self.assertFalse(busy.closed)
-        for each in (idle, busy):
-            each.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertEqual(busy.responses()[0].code, 200)
+        self.assertTrue(busy.closed)
+        begun.send(b"Host: x\r\n\r\n")
+        unused.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        for each in (begun, unused):
             self.assertEqual(each.responses()[-1].headers["connection"], "close")
             self.assertTrue(each.closed)
         server.site.resume()
+        unused = last
         unused.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
         self.assertNotIn("connection", unused.responses()[0].headers)
         self.assertFalse(unused.closed)

@@ -342,6 +342,11 @@ class HTTPChannel(http.HTTPChannel):
         spare_seconds = self.site.spare_seconds
         return 0.0 if spare_seconds is None else spare_seconds(self.transport)
 
+    @property
+    def is_kept(self) -> bool:
+        """Return whether it has served a request, and waits for another one."""
+        return not (self._is_unused or self._begun or self.requests)
+
     def end_idle(self) -> None:
         is_shaking = getattr(self.transport, "is_shaking", False)
         if self._is_unused and self.site.spare_seconds is not None and not is_shaking:
@@ -579,9 +584,16 @@ class Site(server.Site):
 
     def wind_down(self) -> None:
         """
-        Close each connection after its next response; unlike :meth:`drain` this loses no request.
+        Close each connection after its next response, and at once those that wait for another request.
+
+        Unlike :meth:`drain` this serves connections that were just opened.
         """
         self.closing = True
+        for channel in list(self.connections):
+            if channel.requests:
+                channel.persistent = False
+            elif channel.is_kept:
+                channel.end_idle()
 
     def resume(self) -> None:
         """Keep connections open between requests again."""
