@@ -189,48 +189,8 @@ class IStorage(IService):
         """
 
 
-class IHandsOverStorage(IStorage):
-    """
-    An exclusive store that goes on in a successor: another process on the same host.
-
-    In the old process :meth:`freeze` comes first, then :meth:`thaw` or :meth:`retire`; in the new
-    process :meth:`inherit` comes before ``startService``.
-    """
-
-    def freeze() -> Deferred[None]:
-        """
-        Hold new writes.
-
-        :return: fires when the accepted writes are durable, and the successor may open the store.
-        """
-
-    def thaw() -> Deferred[None]:
-        """
-        Use the store again, without a successor. Held writes are made.
-
-        :return: fires when the store is open again, or fails with :class:`StorageError`; then writes
-            fail as well.
-        """
-
-    def retire() -> Deferred[str]:
-        """
-        Go on through the successor, which has opened the store.
-
-        :return: fires with the reason when the successor is lost. Then writes fail, and no more
-            changes are delivered.
-        """
-
-    def inherit() -> None:
-        """Serve predecessors from the start on."""
-
-
 def is_exclusive(storage: IStorage) -> bool:
     """Return :attr:`IStorage.exclusive`."""
     # Both names count: a subclass of a store of ours may override the former one only.
     values = [getattr(storage, name) for name in ("exclusive", "alone") if hasattr(storage, name)]
     return bool(values) and all(values)
-
-
-def can_hand_over(storage: IStorage) -> bool:
-    """Return whether another process can use the store in the place of this process."""
-    return not is_exclusive(storage) or IHandsOverStorage(storage, None) is not None
