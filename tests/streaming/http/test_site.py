@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import resource
+import socket
+from typing import Any
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.internet import reactor as _reactor
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.streaming.http.echo import Echo
+from twisted_exec.streaming.http.site import Site
 from twisted_exec.testing.network import MemoryServer
+
+reactor: Any = _reactor
 
 
 class SiteTests(SynchronousTestCase):
@@ -151,3 +158,22 @@ class SiteTests(SynchronousTestCase):
     def test_no_http2(self) -> None:
         """HTTP/2 has no upgrade, so it is not offered."""
         self.assertEqual(MemoryServer(Echo()).site.acceptableProtocols(), [b"http/1.1"])
+
+
+class SocketTests(TestCase):
+    """A site on a socket."""
+
+    async def test_wind_down_of_arrived_requests(self) -> None:
+        """A kept connection is not closed below a request that has arrived, and is not read yet."""
+        site = Site(Echo(), reactor)
+        port: Any = reactor.listenTCP(0, site, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        request = b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n"
+        client = socket.create_connection(("127.0.0.1", port.getHost().port))
+        self.addCleanup(client.close)
+        client.sendall(request)
+        self.assertIn(b" 200 ", await deferToThread(client.recv, 1 << 16))
+        client.sendall(request)
+        site.wind_down()
+        answer = await deferToThread(client.recv, 1 << 16)
+        self.assertIn(b"Connection: close", answer)

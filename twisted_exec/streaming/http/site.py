@@ -35,7 +35,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.tasks import SharedTurns
-from twisted_exec.streaming.flow import close_behind, unread
+from twisted_exec.streaming.flow import close_behind, has_unread, unread
 from twisted_exec.streaming.http.documents import render
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Deadline
@@ -592,7 +592,8 @@ class Site(server.Site):
         for channel in list(self.connections):
             if channel.requests:
                 channel.persistent = False
-            elif channel.is_kept:
+            # A request may have arrived that is not read yet, as on a busy host.
+            elif channel.is_kept and not has_unread(channel.transport):
                 channel.end_idle()
 
     def resume(self) -> None:
