@@ -13,7 +13,6 @@ interface                      implementation or purpose
 :class:`IConsolePolicies`      conditions for console sessions: ``apiserver.consoles.policies``
 :class:`IReservation`          an approval for one session: ``apiserver.consoles.policies``
 :class:`IStorage`              ``storage.sqlite``, ``storage.etcd``, ``storage.memory``
-:class:`IHandsOverStorage`     ``storage.sqlite``
 :class:`IWatch`                a running watch of a store
 :class:`IPoollet`              ``poollet.service.Poollet``
 :class:`IMachineRuntime`       ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient`` ...
@@ -182,7 +181,7 @@ from twisted_exec.spaces.interfaces import (
     ISpaceListener,
     SpaceName,
 )
-from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, IWatch
+from twisted_exec.storage.interfaces import IStorage, IWatch
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.interfaces import (
@@ -266,7 +265,6 @@ __all__ = [
     "ICursor",
     "IDriverMaker",
     "IEchoTransport",
-    "IHandsOverStorage",
     "IHardware",
     "IHostLocal",
     "IHotPlug",

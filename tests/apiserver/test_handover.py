@@ -5,9 +5,11 @@ one file.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.protocol import Factory
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
@@ -20,7 +22,6 @@ from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
-from twisted_exec.storage.handover import client as store_client
 from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -33,6 +34,7 @@ from twisted_exec.streaming.interfaces import (
 
 SESSIONS = kinds.CONSOLESESSIONS.resource
 MACHINES = kinds.MACHINES.resource
+MACHINE_PATH = MACHINES.path("default", "vm").encode()
 ROLES, BINDINGS = kinds.ROLES.resource, kinds.ROLEBINDINGS.resource
 
 
@@ -55,7 +57,9 @@ class HandOverCase(MachineTestCase):
     async def successor(self, handed: ServiceState) -> APIServer:
         """A started successor."""
         server = APIServer(self.settings(), self.make_storage(), AuditList(), reactor)
-        server.inherit(handed)
+        # As the channel between two processes does.
+        copies = [os.dup(each) for each in handed.descriptors]
+        server.inherit(ServiceState(handed.values, copies))
         self.addCleanup(self.stop_server, server)
         server.startService()
         await server.when_ready()
@@ -180,18 +184,15 @@ class HandOverTests(HandOverCase):
         await self.until(lambda: all(end.lost for end in ends))
 
     async def test_lost_successor(self) -> None:
-        """If no successor can be reached, nobody watches over the sessions: they end with the reason."""
+        """If the successor has ended, nobody watches over the sessions: they end with the reason."""
         end = await self.open()
         retired = await self.hand_over()
-        await self.old._storage.current()  # The client of its successor, since it was handed over.
-        # Not before: the successor may need longer to listen.
-        self.patch(store_client, "LOST_SECONDS", 0.2)
         await self.server.stopService()
         await self.until(lambda: end.lost)
         await retired
         self.assertEqual(self.ends(), [(SHUTTING_DOWN, None)])
         (_, uri, _) = self.pool.requests[-1]
-        self.assertIn("cannot+be+reached", uri)
+        self.assertIn("has+ended", uri)
 
 
 class ThawTests(HandOverCase):
@@ -242,6 +243,38 @@ class ThawTests(HandOverCase):
             await watching
         self.assertEqual(seen, ["ADDED"])
 
+    async def test_frozen(self) -> None:
+        """
+        A freeze closes kept connections, so that their clients wait for the successor at new ones.
+
+        On a connection that was just opened a read is answered, and a write may be repeated.
+        """
+        kept = await self.connected()
+        kept.transport.write(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % MACHINE_PATH)
+        await self.until(lambda: b'"name":"vm"' in kept.received)
+        self.assertFalse(kept.lost)
+        reader, writer = await self.connected(), await self.connected()
+        await self.server.freeze()
+        await self.until(lambda: kept.lost)
+        reader.transport.write(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % MACHINE_PATH)
+        await self.until(lambda: reader.lost)
+        self.assertIn(b"200 OK", reader.received)
+        writer.transport.write(b"DELETE %b HTTP/1.1\r\nHost: x\r\n\r\n" % MACHINE_PATH)
+        await self.until(lambda: writer.lost)
+        head, _, body = writer.received.partition(b"\r\n\r\n")
+        self.assertIn(b"HTTP/1.1 503 ", head)
+        self.assertIn(b"\r\nRetry-After: 1\r\n", head + b"\r\n")
+        self.assertIn(b"the server is being replaced: try again", body)
+        await self.server.thaw()
+        await self.client("admin").delete(MACHINES, "vm", "default")
+
+    async def connected(self) -> Any:
+        """A connection of an administrator that the server has accepted."""
+        before = len(self.server._site.connections)  # No peer sees that.
+        protocol = await self.endpoint("admin").connect(Factory.forProtocol(Raw))
+        await self.until(lambda: len(self.server._site.connections) > before)
+        return protocol
+
     async def test_store_does_not_go_on(self) -> None:
         """A store that cannot be written any more does not stop requests that only read."""
 
@@ -249,7 +282,7 @@ class ThawTests(HandOverCase):
             raise StorageError("the file is locked")
 
         await self.server.freeze()
-        storage = self.server._handed_storage
+        storage = self.server._replaceable
         thaw = storage.thaw
         self.patch(storage, "thaw", fail)
         with self.assertRaisesRegex(StorageError, "locked"):
@@ -314,6 +347,20 @@ class StateTests(TestCase):
         server = self.make(SQLiteStorage(self.mktemp(), reactor))
         self.assertTrue(verifyObject(IHandsOver, server))
         self.assertFalse(IHandsOver.providedBy(self.make(MemoryStorage())))
+
+    def test_release_0_2_0(self) -> None:
+        """
+        A process of 0.2.0 keeps its file, with the remedy; it hands over a shared store.
+
+        One of ours refuses 0.2.0 in its place by the version of the state, which was 1 there.
+        """
+        server = self.make(SQLiteStorage(self.mktemp(), reactor))
+        with self.assertRaisesRegex(ValueError, "restart"):
+            server.inherit(ServiceState({"replicas": ["host/a"]}))
+        self.assertEqual(server.state_version, 2)
+        shared = self.make(SharedStorage(MemoryStorage()))
+        shared.inherit(ServiceState({"replicas": ["host/a"]}))
+        self.assertEqual(shared.state_version, 1)
 
     def test_bad_state(self) -> None:
         """A state of another shape is refused."""

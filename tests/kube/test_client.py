@@ -222,6 +222,13 @@ class VerbTests(ClientTestCase):
         self.assertEqual(self.server.headers[3]["content-type"], "application/merge-patch+json")
         self.assertEqual(json.loads(self.server.bodies[4])["preconditions"], {"uid": "7"})
 
+    async def test_delete_of_a_version(self) -> None:
+        """A deletion may be of one version of an object."""
+        self.server.handler = lambda request: {"metadata": {"name": "x"}}
+        await self.client.delete(MACHINES, "vm", "lab", uid="7", version="9")
+        conditions = {"uid": "7", "resourceVersion": "9"}
+        self.assertEqual(json.loads(self.server.bodies[-1])["preconditions"], conditions)
+
     async def test_no_cookies(self) -> None:
         """A cookie of the server is not sent with a later request."""
 

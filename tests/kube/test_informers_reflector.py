@@ -152,6 +152,22 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(found["spec"]["n"], 1)
         self.assertIsNone(self.reflector.get("b", "lab"))
 
+    def test_begins_with_a_copy(self) -> None:
+        """A copy that is complete needs no list: the watch goes on from its version."""
+        for name in "ab":
+            self.machine(name)
+        listed = self.successResultOf(self.client.list(MACHINES))
+        self.patch_machine("a", 1)
+        self.delete("b")
+        before = self.count("list")
+        reflector = self.make()
+        reflector.begin_with(listed["items"], listed["metadata"]["resourceVersion"])
+        self.assertTrue(reflector.synced)
+        reflector.start()
+        self.addCleanup(reflector.stop)
+        self.assertEqual(self.changes, [("a:0", "a:1"), ("b:0", None)])
+        self.assertEqual(self.count("list"), before)
+
     def test_selector(self) -> None:
         """An object that leaves the selection is reported as deleted, one that enters as added."""
         self.reflector = self.make(field_selector="spec.machinePoolRef.name=p")

@@ -6,6 +6,7 @@ Nothing is opened before :meth:`APIServer.startService`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,7 @@ from twisted_exec.apiserver.signers import (
     server_names,
 )
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
+from twisted_exec.apiserver.successor_storage import ReplaceableStorage, StoreSite, kept_kinds
 from twisted_exec.auth.oidc import HTTPSFetcher
 from twisted_exec.control.polling import until
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
@@ -57,7 +59,8 @@ from twisted_exec.program.options import (
 )
 from twisted_exec.program.service import AsyncService, let_sessions_end, pause
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.storage.interfaces import IHandsOverStorage, IStorage, can_hand_over
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.replaceable import IReplaceableStorage, can_hand_over
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import LAST_WORD_SECONDS, linger
@@ -73,7 +76,6 @@ from twisted_exec.web.oidc import HostedPage, IssuerLogin, WebClient
 _STOPPING = "the API server is shutting down"
 _REPLACED = "the API server was replaced, and this session has taken all its time to end (--linger)"
 _LOST = "the API server was replaced, and {}; open the console again"
-STATE_VERSION = 1
 _REQUEST_SECONDS, _LOOK_SECONDS = 2.0, 0.02
 """How long a freeze waits for requests, and the pause between two looks."""
 _LAST_REQUEST_SECONDS = 1.0
@@ -83,6 +85,11 @@ _IDLE_BEHIND_SECONDS = 120.0
 """
 How long idle connections are kept behind a host: longer than kube-apiserver keeps them (90 s).
 """
+
+
+def state_version(storage: IStorage) -> int:
+    """Return the version of the state: with an exclusive store it has a connection to that."""
+    return 2 if storage.exclusive else 1
 
 
 def _address_types(text: str) -> tuple[str, ...]:
@@ -288,7 +295,6 @@ class APIServer(AsyncService):
     """
 
     label = "API server"
-    state_version = STATE_VERSION
     _log = Logger()
     address: IAddress | None = None
     url = ""
@@ -304,7 +310,14 @@ class APIServer(AsyncService):
         metrics: MetricsRegistry | None = None,
     ) -> None:
         super().__init__()
-        self._settings, self._storage, self._audit = settings, storage, audit
+        self._settings, self._audit = settings, audit
+        self._replaceable: ReplaceableStorage | None = None
+        if can_hand_over(storage):
+            alsoProvides(self, IHandsOver)
+        replaceable = IReplaceableStorage(storage, None)
+        if replaceable is not None:
+            storage = self._replaceable = ReplaceableStorage(replaceable, reactor)
+        self._storage = storage
         self._reactor = reactor
         self._forwarding = ClientCredentials(
             ca=settings.poollet_ca,
@@ -346,9 +359,9 @@ class APIServer(AsyncService):
             fitting=self._parts.sessions.connections_beside,
         )
         self._site.requestFactory = APIRequest
-        self._handed_storage = IHandsOverStorage(storage, None)
-        if can_hand_over(storage):
-            alsoProvides(self, IHandsOver)
+        self._kinds = kept_kinds(self._control_plane.kinds)
+        # For the processes that this process has replaced.
+        self._store_site = StoreSite(storage, self._kinds, self._parts.sessions, reactor, time.time)
         self._started: list[IService] = []
         self._port: IListeningPort | None = None
 
@@ -450,6 +463,7 @@ class APIServer(AsyncService):
         scheme = "https://" if self.url else ""  # a UNIX socket has no URL
         place = f"{scheme}{address_text(self.address)}"
         self._log.info("API server listens at {place}", place=place)
+        self._store_site.start()
         await self._control_plane.when_prepared()  # until then /readyz says what is missing
 
     def _begin(self, service: IService) -> None:
@@ -474,6 +488,7 @@ class APIServer(AsyncService):
         ending = Ending(SHUTTING_DOWN, _STOPPING)
         await self._parts.sessions.drain(self._reactor, LAST_WORD_SECONDS, ending)
         await withdrawing
+        self._store_site.close()
         while self._started:
             await defer.maybeDeferred(self._started.pop().stopService)
         await self._control_plane.close()
@@ -481,40 +496,54 @@ class APIServer(AsyncService):
 
     # Hand-over
 
+    @property
+    def state_version(self) -> int:
+        """See :attr:`.IHandsOver.state_version`."""
+        return state_version(self._storage)
+
     def inherit(self, inherited: ServiceState) -> None:
         replicas = inherited.values.get("replicas")
         if not isinstance(replicas, list) or not all(isinstance(each, str) for each in replicas):
             raise ValueError("the state of an API server has no list of replicas")
+        if self._replaceable is not None and not inherited.descriptors:
+            raise ValueError(
+                "the running release does not hand its store over to this release; restart instead"
+            )
         self._has_predecessor = True
         self._parts.session_objects.inherit(replicas)
-        if self._handed_storage is not None:
-            self._handed_storage.inherit()
+        self._store_site.inherit(inherited.descriptors)
 
     @as_deferred
     async def freeze(self) -> ServiceState:
         self._spares.close()
         for watches in self._parts.watches:
             watches.end_all()
+        # The listening sockets are paused: requests over new connections wait for the successor.
         self._site.wind_down()
+        self._store_site.pause()
         await self._withdraw()
         await until(lambda: not self._requests(), self._reactor, _LOOK_SECONDS, _REQUEST_SECONDS)
-        if self._handed_storage is not None:
-            await self._handed_storage.freeze()
-        return ServiceState({"replicas": list(self._parts.session_objects.replicas)})
+        descriptors: list[int] = []
+        if self._replaceable is not None:
+            descriptors = [await self._replaceable.freeze(), *self._store_site.descriptors()]
+        values = {"replicas": list(self._parts.session_objects.replicas)}
+        return ServiceState(values, descriptors)
 
     def _requests(self) -> int:
         subjects = self._parts.sessions.subjects()
-        return self._site.requests() - sum(1 for each in subjects if each.subresource == "log")
+        requests = self._site.requests() + self._store_site.requests()
+        return requests - sum(1 for each in subjects if each.subresource == "log")
 
     @as_deferred
     async def thaw(self) -> None:
         try:
-            if self._handed_storage is not None:
-                await self._handed_storage.thaw()
+            if self._replaceable is not None:
+                await self._replaceable.thaw()
             if self._parts.leading not in self._started:
                 self._begin(self._parts.leading)
         finally:  # requests that only read need no writer
             self._site.resume()
+            self._store_site.start()
             for watches in self._parts.watches:
                 watches.resume()
             self._spares.resume()
@@ -523,8 +552,9 @@ class APIServer(AsyncService):
     async def retire(self, linger_seconds: float) -> None:
         self._port = None  # the program has handed it over
         lost: Deferred[str] | None = None
-        if self._handed_storage is not None:
-            lost = self._handed_storage.retire().addCallback(_LOST.format)
+        if self._replaceable is not None:
+            lost = self._replaceable.retire(self._kinds).addCallback(_LOST.format)
+            self._store_site.close()
         began = self._reactor.seconds()
         await linger(self._parts.sessions, self._reactor, linger_seconds, _REPLACED, lost)
         left = began + _LAST_REQUEST_SECONDS - self._reactor.seconds()

@@ -314,11 +314,18 @@ class KubeClient:
         namespace: str = "",
         *,
         uid: str = "",
+        version: str = "",
         grace_seconds: int | None = None,
     ) -> Deferred[Object]:
+        """
+        See :meth:`IKubeClient.delete`.
+
+        :param version: precondition, or empty.
+        """
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        conditions = {"uid": uid, "resourceVersion": version}
+        if conditions := {key: value for key, value in conditions.items() if value}:
+            options["preconditions"] = conditions
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         return self._request("DELETE", resource.path(namespace, name), options)

@@ -9,7 +9,7 @@ look at the copy: several changes may arrive as one. Source of the rules:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -130,6 +130,11 @@ class Reflector:
         if not failure.check(CancelledError):
             self.problem = "the reflector failed; see the log"
             self._log.failure("{what}: the reflector failed", failure, what=self._what)
+
+    def begin_with(self, objects: Iterable[Object], version: str) -> None:
+        """Begin with a complete copy of a version, instead of a list."""
+        self._objects = {key_of(obj): obj for obj in objects}
+        self._version, self.synced = version, True
 
     def forget(self) -> None:
         """

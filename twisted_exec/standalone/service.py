@@ -35,6 +35,7 @@ from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import PODS_VIEW, WEB, APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.apiserver.service import state_version as apiserver_state_version
 from twisted_exec.auth.issuers import Issuers
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.iri.client import IRIClient
@@ -90,9 +91,10 @@ from twisted_exec.standalone.state import (
     StateDirectory,
     prepare,
 )
-from twisted_exec.storage.interfaces import IStorage, can_hand_over
+from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.option import FORMS, storage_option
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
+from twisted_exec.storage.replaceable import can_hand_over
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import STOPPING
@@ -308,8 +310,6 @@ class Standalone(AsyncService):
     """
 
     label = "exec-standalone"
-    # It grows with that of each part.  The space manager has no state.
-    state_version = sum(each.state_version for each in (Poollet, APIServer, RuntimeHost))
     _log = Logger()
 
     def __init__(
@@ -339,6 +339,13 @@ class Standalone(AsyncService):
         self._hand_over = PartsHandOver(self._state)
         if can_hand_over(self._storage) and not settings.has_parent:
             alsoProvides(self, IHandsOver)
+
+    @property
+    def state_version(self) -> int:
+        """See :attr:`.IHandsOver.state_version`: it grows with that of each part."""
+        # The space manager has no state.
+        own = Poollet.state_version + RuntimeHost.state_version
+        return own + apiserver_state_version(self._storage)
 
     @property
     def is_successor(self) -> bool:

@@ -40,23 +40,19 @@ from twisted_exec.storage.database import (
     read_record,
     state_path,
 )
-from twisted_exec.storage.handover.client import SuccessorClient
-from twisted_exec.storage.handover.place import SocketPlace
-from twisted_exec.storage.handover.server import StoreServer
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
     ADDED,
     DELETED,
     MODIFIED,
     Event,
-    IHandsOverStorage,
     Object,
     StorageError,
 )
 from twisted_exec.storage.memory import HistoryStorage
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
-from twisted_exec.storage.writer import CURRENT, PROBE, OpenStore, Write, WriterThread
-from twisted_exec.tls.endpoints import unix_client_endpoint
+from twisted_exec.storage.replaceable import IReplaceableStorage
+from twisted_exec.storage.writer import PROBE, OpenStore, Write, WriterThread
 
 _WAITING_WRITES = 10_000
 _TURN_TELLS = 1000
@@ -66,7 +62,7 @@ _UNLOCKED_SECONDS, _LOOK_SECONDS = 5.0, 0.05
 """How long to wait for the lock of a successor that is ending."""
 
 
-@implementer(IHandsOverStorage)
+@implementer(IReplaceableStorage)
 class SQLiteStorage(HistoryStorage):
     """
     Objects in one SQLite file.
@@ -97,19 +93,9 @@ class SQLiteStorage(HistoryStorage):
         self._waiting: queue.Queue[Write | None] = queue.Queue()
         self._writer: WriterThread | None = None
         self._sink: Callable[[Write], None] = _refuse
-        self._held: deque[Write] = deque()
         self._closed: Deferred[None] = defer.succeed(None)
-        self._has_predecessors = False
-        self._server: StoreServer | None = None
-        self._place: SocketPlace | None = None
-        self._successor: SuccessorClient | None = None
         self._settled: deque[Write] = deque()
         self._turn: IDelayedCall | None = None
-
-    @property
-    def exclusive(self) -> bool:
-        """See :attr:`IStorage.exclusive`: until a successor uses the store, too."""
-        return self._successor is None
 
     def startService(self) -> None:
         """
@@ -128,14 +114,6 @@ class SQLiteStorage(HistoryStorage):
             files = self._open_in_reserve(record, read)
         except BaseException:
             record.close()
-            raise
-        try:
-            if self._has_predecessors:
-                server = StoreServer(self._path, self, self.history, self._reactor)
-                server.start()
-                self._server = server
-        except BaseException:
-            files.close()
             raise
         self._closed, self._waiting = Deferred(), queue.Queue()
         self._writer = WriterThread(files, self._waiting, self._forgotten, self._tell)
@@ -197,17 +175,10 @@ class SQLiteStorage(HistoryStorage):
     def stopService(self) -> Deferred[None]:
         """Fires when accepted writes are on the disk and the file is closed."""
         super().stopService()
-        if self._successor is not None:
-            self._successor.stop()
         return Deferred.fromCoroutine(self._close(_refuse))
 
     async def _close(self, sink: Callable[[Write], None]) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop()  # first: its requests are writes, too
         self._sink = sink
-        if sink == _refuse:
-            self._refuse_held()
         if self._writer is not None:
             self._writer = None
             self._waiting.put(None)
@@ -217,16 +188,13 @@ class SQLiteStorage(HistoryStorage):
 
     # Hand-over
 
-    def inherit(self) -> None:
-        self._has_predecessors = True
-
     def freeze(self) -> Deferred[None]:
-        """See :meth:`IHandsOverStorage.freeze`: closes the file, and releases its lock."""
-        return Deferred.fromCoroutine(self._close(self._hold))
+        """See :meth:`IReplaceableStorage.freeze`: closes the file, and releases its lock."""
+        return Deferred.fromCoroutine(self._close(_refuse_frozen))
 
     @as_deferred
     async def thaw(self) -> None:
-        """See :meth:`IHandsOverStorage.thaw`: with what a failed successor wrote."""
+        """See :meth:`IReplaceableStorage.thaw`."""
         if self._writer is not None:
             return  # it was not frozen yet
         # Not control.polling: the last error is that of the caller.
@@ -239,40 +207,8 @@ class SQLiteStorage(HistoryStorage):
                 # The successor may still be ending.
                 if self._reactor.seconds() >= until:
                     self._sink = _refuse
-                    self._refuse_held()
                     raise
             await deferLater(self._reactor, _LOOK_SECONDS)
-        self._make_held()
-
-    def retire(self) -> Deferred[str]:
-        place = SocketPlace(self._path)
-        endpoint = unix_client_endpoint(self._reactor, place.path)
-        self._successor = SuccessorClient(self.history, endpoint, self._reactor)
-        self._sink = self._successor.add
-        lost = self._successor.start()
-        self._make_held()
-
-        def close(why: str) -> str:
-            place.close()
-            return why
-
-        return lost.addCallback(close)
-
-    def _hold(self, write: Write) -> None:
-        if len(self._held) >= _WAITING_WRITES:
-            _fail(write, "too many writes are waiting")
-        else:
-            self._held.append(write)
-
-    def _make_held(self) -> None:
-        held, self._held = self._held, deque()
-        for write in held:
-            self._sink(write)
-
-    def _refuse_held(self) -> None:
-        held, self._held = self._held, deque()
-        for write in held:
-            _refuse(write)
 
     # Reads and writes
 
@@ -286,12 +222,6 @@ class SQLiteStorage(HistoryStorage):
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
         return self._make(Write(DELETED, resource, obj))
-
-    def current(self) -> Deferred[int]:
-        if self._successor is None:
-            return super().current()
-        reached = self._make(Write(CURRENT, _NOTHING, {}))
-        return reached.addCallback(lambda _: self.history.version)
 
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`: commits an unchanged value."""
@@ -361,6 +291,10 @@ class SQLiteStorage(HistoryStorage):
 
 def _refuse(write: Write) -> None:
     _fail(write, "the store is closed")
+
+
+def _refuse_frozen(write: Write) -> None:
+    _fail(write, "the server is being replaced: try again")
 
 
 def _fail(write: Write, why: str) -> None:

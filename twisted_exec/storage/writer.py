@@ -46,9 +46,6 @@ from twisted_exec.storage.interfaces import ADDED, DELETED, Object
 PROBE = "PROBE"
 """The change of a write that changes nothing, see :meth:`IStorage.probe`."""
 
-CURRENT = "CURRENT"
-"""The change of a read for :meth:`IStorage.current` at a successor; see :mod:`.handover`."""
-
 _BATCH_WRITES = 512
 _BATCH_BYTES = 1 << 20
 _CHECKPOINT_BYTES = 2 << 20

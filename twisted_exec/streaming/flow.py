@@ -4,6 +4,7 @@ Properties of Twisted's transports, and the kernel's figures about them.
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import sys
@@ -112,3 +113,13 @@ def _seconds(transport: object, field: struct.Struct) -> float | None:
         return None
     (microseconds,) = field.unpack(info[: field.size])
     return microseconds / 1_000_000 if microseconds not in (0, _UNKNOWN) else None
+
+
+def has_unread(transport: object) -> bool:
+    """Return whether something has arrived that the transport has not read yet."""
+    plug = getattr(socket_transport(transport), "socket", None)
+    if plug is None or plug.fileno() < 0:
+        return False
+    arrived = select.poll()
+    arrived.register(plug, select.POLLIN)
+    return bool(arrived.poll(0))

@@ -212,7 +212,9 @@ class ObjectsCase(SynchronousTestCase):
 
 @implementer(IStorage)
 class SharedStorage(_Shared, Service):  # type: ignore[misc]
-    """A store that is started and stopped by the test."""
+    """A store that is started and stopped by the test, beside other servers."""
+
+    exclusive = False
 
     def __init__(self, shared: IStorage) -> None:
         _Shared.__init__(self, shared)

@@ -177,6 +177,17 @@ class ReplacedTests(ReplacedCase):
         self.assertIn(b"forbidden", program.output.lower())
         await self.until_gone(self.pids[0])
 
+    async def test_poollet(self) -> None:
+        """Sessions of the old process go on through poollets that are replaced after it."""
+        programs = [await self.attached(name) for name in kubectls.some()]
+        await self.replace()
+        for turn in range(2):
+            await self.deployment.poollet.hand_over()
+            for number, program in enumerate(programs):
+                await self.echo(program, f"turn-{turn}-{number}")
+        self.assertTrue(os.path.exists(f"/proc/{self.pids[0]}"))
+        await self.sessions(len(programs))
+
 
 class LingerTests(ReplacedCase):
     """The sessions of the old process have no time."""

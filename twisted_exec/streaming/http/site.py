@@ -35,7 +35,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.tasks import SharedTurns
-from twisted_exec.streaming.flow import close_behind, unread
+from twisted_exec.streaming.flow import close_behind, has_unread, unread
 from twisted_exec.streaming.http.documents import render
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Deadline
@@ -342,6 +342,11 @@ class HTTPChannel(http.HTTPChannel):
         spare_seconds = self.site.spare_seconds
         return 0.0 if spare_seconds is None else spare_seconds(self.transport)
 
+    @property
+    def is_kept(self) -> bool:
+        """Return whether it has served a request, and waits for another one."""
+        return not (self._is_unused or self._begun or self.requests)
+
     def end_idle(self) -> None:
         is_shaking = getattr(self.transport, "is_shaking", False)
         if self._is_unused and self.site.spare_seconds is not None and not is_shaking:
@@ -587,9 +592,17 @@ class Site(server.Site):
 
     def wind_down(self) -> None:
         """
-        Close each connection after its next response; unlike :meth:`drain` this loses no request.
+        Close each connection after its next response, and at once those that wait for another request.
+
+        Unlike :meth:`drain` this serves connections that were just opened.
         """
         self.closing = True
+        for channel in list(self.connections):
+            if channel.requests:
+                channel.persistent = False
+            # A request may have arrived that is not read yet, as on a busy host.
+            elif channel.is_kept and not has_unread(channel.transport):
+                channel.end_idle()
 
     def resume(self) -> None:
         """Keep connections open between requests again."""

@@ -1,1 +1,0 @@
-"""A store whose process was replaced: the former process goes on through its successor."""
