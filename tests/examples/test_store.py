@@ -18,7 +18,8 @@ from zope.interface.verify import verifyObject
 from tests.contracts.storage import MACHINES, StorageContract, changed, machine
 from tests.examples.test_examples import EXAMPLES
 from twisted_exec.api.status import Expired, InsufficientStorage, ServiceUnavailable
-from twisted_exec.storage.interfaces import IStorage, can_hand_over
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.replaceable import can_hand_over
 
 
 class MemoryLog:
