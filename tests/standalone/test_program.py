@@ -466,27 +466,28 @@ class RefusedTests(StandaloneCase):
             file.write("99\n")
         await self.refused(r".*was written by a newer version", "--port", "0")
 
-    async def test_other_dialect(self) -> None:
-        """The directory is of another dialect, or of a time when there was but one."""
+    def make_used(self, objects: str = "") -> str:
+        """Make a state directory as an earlier start leaves it; return the path of its store."""
         os.makedirs(self.state, 0o700)
-        path = os.path.join(self.state, "dialect")
-        with open(os.path.join(self.state, "objects.db"), "w"):
-            pass
-        for kept, given in (("", "onmetal"), ("onmetal", "ironcore")):
-            with open(path, "w") as file:
-                file.write(kept)
-            told = kept or "ironcore"
-            await self.refused(
-                rf".*has machines of {told}: set --dialect {told}, or choose another --state-dir",
-                *("--port", "0", "--dialect", given),
-            )
+        path = os.path.join(self.state, "objects.db")
+        for name, text in (("objects.db", objects), ("storage", "sqlite:objects.db\n")):
+            with open(os.path.join(self.state, name), "w") as file:
+                file.write(text)
+        return path
+
+    async def test_other_dialect(self) -> None:
+        """The directory is of another dialect."""
+        self.make_used()
+        with open(os.path.join(self.state, "dialect"), "w") as file:
+            file.write("onmetal")
+        await self.refused(
+            r".*has machines of onmetal: set --dialect onmetal, or choose another --state-dir",
+            *("--port", "0", "--dialect", "ironcore"),
+        )
 
     async def test_damaged_store(self) -> None:
         """What is no database is not touched."""
-        os.makedirs(self.state, 0o700)
-        path = os.path.join(self.state, "objects.db")
-        with open(path, "w") as file:
-            file.write("what?\n" * 1000)
+        path = self.make_used("what?\n" * 1000)
         await self.refused(r".*objects\.db", "--port", "0")
         with open(path) as file:
             self.assertEqual(file.read(), "what?\n" * 1000)
