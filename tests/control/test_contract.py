@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import yaml
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import TestCase
@@ -16,27 +15,16 @@ from tests import needs
 from tests.audits import AuditList
 from tests.chain import apiserver_settings, begin, client, reactor
 from tests.contracts.controller import Candidate, ControllerContract, passed_on
-from tests.examples.test_controller import example
-from tests.examples.test_examples import EXAMPLES
+from tests.examples.test_controller import USER, example, grant, note_roles
 from tests.storage.etcds import EtcdCase, any_prefix, shared
 from tests.storage.sqlites import SQLiteStores
 from tests.tiers import PROGRAMS
-from twisted_exec.api.kinds import (
-    CLUSTERROLEBINDINGS,
-    CLUSTERROLES,
-    LEASES,
-    MACHINES,
-    ROLEBINDINGS,
-    ROLES,
-    Object,
-)
+from twisted_exec.api.kinds import CLUSTERROLES, LEASES, MACHINES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
-
-ROLE_KINDS = (CLUSTERROLES, CLUSTERROLEBINDINGS, ROLES, ROLEBINDINGS)
 
 Request = tuple[str, str, str]
 """Verb, group and resource, and namespace or ``any``."""
@@ -68,20 +56,6 @@ class EtcdTests(ControllerContract, EtcdCase):
         return await self.open(shared().target(any_prefix()))
 
 
-USER = "eve"
-"""The user of the program in these tests, who has no other rights."""
-
-
-def note_roles() -> list[Any]:
-    """Return the objects of ``note_role.yaml``, for :data:`USER`."""
-    text = (EXAMPLES / "note_role.yaml").read_text()
-    objects = list(yaml.safe_load_all(text))
-    for each in objects:
-        for subject in each.get("subjects", ()):
-            subject["name"] = USER
-    return objects
-
-
 def granted() -> set[Request]:
     """Return what these roles allow, apart from names."""
     return {
@@ -108,10 +82,7 @@ class NetworkTests(ControllerContract, TestCase):
         self.pending = self.writing = 0
         self.used: set[Request] = set()
         self.admin = client(self.server, "user-admin", self.addCleanup)
-        resources = {each.resource.kind: each.resource for each in ROLE_KINDS}
-        for each in note_roles():
-            namespace = each["metadata"].get("namespace", "")
-            await self.admin.create(resources[each["kind"]], each, namespace)
+        await grant(self.admin)
 
     def candidate(self, name: str) -> Candidate:
         made = client(self.server, f"user-{USER}", self.addCleanup)

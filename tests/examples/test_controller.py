@@ -5,17 +5,27 @@ The controller of ``docs/howto/add-a-controller.rst``.
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
 from dataclasses import replace
 from typing import Any
 
+import yaml
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.web.client import Agent, readBody
 
 from tests.apiserver.support import EVENTS, MACHINES, machine
+from tests.audits import AuditList
+from tests.chain import apiserver_settings, begin, client, kubeconfig, reactor
 from tests.examples.test_examples import EXAMPLES
-from tests.examples.test_kind import NOTES, NoteTestCase, notes, without_notes
+from tests.examples.test_kind import NOTES, NoteTestCase, list_notes, notes, without_notes
+from tests.flows.programs import script, start
+from tests.ports import reserved_port
+from tests.runtimes.support import pause
+from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds import Kind, Object
@@ -24,8 +34,11 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import struct
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS
+from twisted_exec.kube.client import KubeClient
 from twisted_exec.program.metrics import new_registry
+from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.cluster import MemoryCluster
 
 
@@ -43,6 +56,27 @@ def notes_with_status() -> Kind:
     kind = notes()
     status = struct({"conditions": CONDITIONS}, description="status is the observed state.")
     return replace(kind, has_status=True, schema={**kind.schema, "status": status})
+
+
+USER = "eve"
+"""The user of the program in tests, who has no other rights."""
+
+
+def note_roles() -> list[Object]:
+    """Return the objects of ``note_role.yaml``, for :data:`USER`."""
+    objects: list[Object] = list(yaml.safe_load_all((EXAMPLES / "note_role.yaml").read_text()))
+    for each in objects:
+        for subject in each.get("subjects", ()):
+            subject["name"] = USER
+    return objects
+
+
+async def grant(admin: KubeClient) -> None:
+    """Give :data:`USER` the rights of ``note_role.yaml``."""
+    found = (kinds.CLUSTERROLES, kinds.CLUSTERROLEBINDINGS, kinds.ROLES, kinds.ROLEBINDINGS)
+    resources = {each.resource.kind: each.resource for each in found}
+    for each in note_roles():
+        await admin.create(resources[each["kind"]], each, each["metadata"].get("namespace", ""))
 
 
 class NoteControllerTests(NoteTestCase):
@@ -245,3 +279,52 @@ class NoteProgramTests(SynchronousTestCase):
         self.create(kinds.MACHINES.resource, machine("vm"))
         self.clock.pump([1] * 60)
         self.assertEqual(self.found(), "True")
+
+
+class NoteApplicationTests(TestCase):
+    """``note_application.py``, started as its docstring describes."""
+
+    starts = PROGRAMS
+
+    async def test_starts(self) -> None:
+        """The program works with the rights of its role, has metrics, and releases its Lease in the end."""
+        kind = notes_with_status()
+        list_notes(self, kind)
+        settings = Settings(**apiserver_settings())
+        server = APIServer(settings, MemoryStorage(), AuditList(), reactor)
+        await begin(server, self.addCleanup)
+        admin = client(server, "user-admin", self.addCleanup)
+        await grant(admin)
+        note = {"metadata": {"name": "disk"}, "spec": {"machine": "vm", "text": "full"}}
+        await admin.create(kind.resource, note, "default")
+        port = reserved_port(self)
+        environment = {
+            "KUBECONFIG": kubeconfig(os.path.abspath(self.mktemp()), server.url, f"user-{USER}"),
+            "METRICS_LISTEN": f"tcp:{port}:interface=127.0.0.1",
+            "PYTHONPATH": str(EXAMPLES),
+        }
+        words = [script("twistd"), "-ny", str(EXAMPLES / "note_application.py"), "--pidfile="]
+        running = start(words, env=environment, cwd=self.make_directory())
+        self.addCleanup(running.stop)
+        await running.until(rb" leads\n")
+        while not condition_of(await admin.get(kind.resource, "disk", "default"), "MachineFound"):
+            await pause()
+        for path, text in (("metrics", b'workqueue_depth{name="notes"} 0.0'), ("readyz", b"ok")):
+            self.assertIn(text, await self.read(port, path))
+        self.assertEqual(await running.stop(signal.SIGINT), -signal.SIGINT)
+        self.assertNotIn(b"forbidden", running.output)
+        self.assertNotIn(b"Traceback", running.output)
+        lease = await admin.get(kinds.LEASES.resource, "note-controller", "kube-system")
+        self.assertEqual(lease["spec"]["holderIdentity"], "")
+
+    def make_directory(self) -> str:
+        directory = os.path.abspath(self.mktemp())
+        os.makedirs(directory)
+        return directory
+
+    async def read(self, port: int, path: str) -> bytes:
+        """Return the body of an answer of the program."""
+        answer = await Agent(reactor).request(b"GET", f"http://127.0.0.1:{port}/{path}".encode())
+        self.assertEqual(answer.code, 200)
+        body: bytes = await readBody(answer)
+        return body
