@@ -1,5 +1,5 @@
 """
-A complete controller: the conditions MachineFound and Due of each MachineNote, and an Event if its machine is gone.
+The work of the controller of MachineNotes: it writes what ``note_plan.py`` decides, and Events.
 
 This part does not know where it runs: ``note_controller.py`` puts it into the API server, and
 ``note_program.py`` into a program of its own.
@@ -9,56 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from note_plan import NOT_FOUND, due_at, machine_of, plan
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import Conflict, GatewayTimeout, NotFound
-from twisted_exec.api.times import NANOSECONDS, nanoseconds, timestamp
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import Again, WorkQueue
 from twisted_exec.control.runs import readable
 from twisted_exec.kube.informers import Key, key_of
 
 COMPONENT = "note-controller"
-FOUND, NOT_FOUND, FAILED = "MachineFound", "MachineNotFound", "NotUpdated"
-DUE = "Due"
+FAILED = "NotUpdated"
 LONGEST_SECONDS = 60.0
 """For one note, more than a client allows for a request, whose error says more."""
 RECHECK_SECONDS = 300.0
 """The longest pause until a dueTime is compared again: the wall clock may be set meanwhile."""
-
-
-def due_at(note: Object) -> float | None:
-    """Return when a note is due, in seconds since the epoch."""
-    text = note["spec"].get("dueTime")
-    return None if text is None else nanoseconds(text) / NANOSECONDS
-
-
-def plan(note: Object, found: bool, now: float) -> Object | None:
-    """Return the note with its new status; ``None`` if nothing changes."""
-    status, machine, due = note.get("status", {}), note["spec"]["machine"], due_at(note)
-    values = {
-        FOUND: ("True", "Found", "the machine exists"),
-        DUE: ("False", "NotDue", "its dueTime, if it has one, is in the future"),
-    }
-    if not found:
-        values[FOUND] = ("False", NOT_FOUND, f'there is no machine "{machine}"')
-    if due is not None and due <= now:
-        values[DUE] = ("True", "DueTimePassed", "its dueTime has passed")
-    generation = note["metadata"]["generation"]  # becomes observedGeneration
-    before = status.get("conditions", [])
-    conditions = with_conditions(before, values, timestamp(now), generation)
-    if conditions == status.get("conditions"):
-        return None
-    return {**note, "status": {**status, "conditions": conditions}}
-
-
-def machine_of(note: Object) -> Key:
-    """Return the key of the machine that a note is about."""
-    return note["metadata"]["namespace"], note["spec"]["machine"]
 
 
 class NoteQueue:
