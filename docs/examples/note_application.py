@@ -2,7 +2,9 @@
 Start the controller of MachineNotes as a program of its own.
 
     kubectl apply -f docs/examples/note_role.yaml
-    export KUBECONFIG=note-controller.kubeconfig   # of a user with these rights
+    twisted-exec pki user exec-state/pki --user note-controller --server $server \\
+        --kubeconfig note-controller.kubeconfig
+    export KUBECONFIG=note-controller.kubeconfig
     PYTHONPATH=docs/examples twistd -ny docs/examples/note_application.py
 
 ``/metrics`` has its metrics, and ``/readyz`` says whether it can be elected.
