@@ -1,8 +1,8 @@
-"""
+r"""
 Start the controller of MachineNotes as a program of its own.
 
     kubectl apply -f docs/examples/note_role.yaml
-    twisted-exec pki user exec-state/pki --user note-controller --server $server \\
+    twisted-exec pki user exec-state/pki --user note-controller --server $server \
         --kubeconfig note-controller.kubeconfig
     export KUBECONFIG=note-controller.kubeconfig
     PYTHONPATH=docs/examples twistd -ny docs/examples/note_application.py
