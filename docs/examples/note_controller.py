@@ -15,6 +15,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound
 from twisted_exec.apiserver.serving.client import VerbsClient, own_recorder
 from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.kube.informers import Key, key_of
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.interfaces import DELETED, MODIFIED, Event, IStorage
@@ -37,8 +38,9 @@ class NoteController(NoteQueue, StoreFollower):
         verbs: Verbs,
         clock: IReactorTime,
         now: Callable[[], float],
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
-        NoteQueue.__init__(self, clock, now)
+        NoteQueue.__init__(self, clock, now, metrics)
         StoreFollower.__init__(self, storage, clock)
         self._resource, self._machines = notes.resource, machines
         self._client = VerbsClient(verbs, [notes])

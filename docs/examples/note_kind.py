@@ -8,7 +8,7 @@ from twisted_exec.api import fields, names
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Column, Kind, Object, cell
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.schema import string, struct
+from twisted_exec.api.schema import moment, string, struct
 
 _SPEC = struct(
     {
@@ -17,6 +17,7 @@ _SPEC = struct(
             "severity says how urgent the note is.", enum=["Info", "Warning"], default="Info"
         ),
         "text": string("text is the remark, in one line.", maxLength=256),
+        "dueTime": moment("dueTime is when the work on the machine must be done."),
     },
     required=["machine", "text"],
     description="spec is the content of the note.",
@@ -26,7 +27,7 @@ _SPEC = struct(
 def _validate(note: Object) -> list[Cause]:
     machine, text = note["spec"]["machine"], note["spec"]["text"]  # required by the schema
     causes = [
-        fields.invalid("spec.machine", machine, problem) for problem in names.dns_subdomain(machine)
+        fields.invalid("spec.machine", machine, problem) for problem in names.dns_label(machine)
     ]
     if not text.isprintable():
         causes.append(fields.invalid("spec.text", text, "must be one line of printable characters"))

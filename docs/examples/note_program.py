@@ -14,6 +14,9 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.queue import Again
 from twisted_exec.kube.informers import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.leases import LeaderElected
@@ -34,8 +37,9 @@ class NoteFollower(NoteQueue, Service):
         client: IKubeClient,
         clock: IReactorTime,
         now: Callable[[], float],
+        metrics: WorkQueueMetrics = UNREAD,
     ) -> None:
-        super().__init__(clock, now)
+        super().__init__(clock, now, metrics)
         self._client, self._resource = client, notes
         self._recorder = Recorder(client, clock, about=notes, component=COMPONENT, host="", now=now)
         self._machines = Reflector(client, machines, clock, on_change=self._on_machine)
@@ -64,7 +68,10 @@ class NoteFollower(NoteQueue, Service):
             self.machine_changed(key_of(after or before or {}))
 
     async def exists(self, machine: Key) -> bool:
-        await self._machines.when_synced()  # a machine that was not read yet is not gone
+        if not self._machines.synced:  # a machine that was not read yet is not gone
+            if self._machines.problem:
+                raise ServiceUnavailable(f"cannot list machines: {self._machines.problem}")
+            raise Again(longest_seconds=1)
         namespace, name = machine
         return self._machines.get(name, namespace) is not None
 
@@ -83,6 +90,7 @@ def program(
     clock: IReactorTime,
     now: Callable[[], float],
     name: str = "",
+    metrics: WorkQueueMetrics = UNREAD,
 ) -> LeaderElected:
     """
     Return the controller as a program: of several replicas, only the leader works.
@@ -91,7 +99,7 @@ def program(
     """
 
     def make() -> list[Service]:
-        return [NoteFollower(notes, machines, client, clock, now)]
+        return [NoteFollower(notes, machines, client, clock, now, metrics)]
 
     return LeaderElected(
         client, make, clock, now, namespace="kube-system", lease=COMPONENT, name=name

@@ -1,5 +1,5 @@
 """
-A complete controller: the condition MachineFound of each MachineNote, and an Event when it is False.
+The work of the controller of MachineNotes: it writes what ``note_plan.py`` decides, and Events.
 
 This part does not know where it runs: ``note_controller.py`` puts it into the API server, and
 ``note_program.py`` into a program of its own.
@@ -9,37 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twisted.internet.defer import CancelledError
+from note_plan import NOT_FOUND, due_at, machine_of, plan
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.status import Conflict, NotFound
-from twisted_exec.api.times import timestamp
-from twisted_exec.control.queue import WorkQueue
+from twisted_exec.api.status import Conflict, GatewayTimeout, NotFound
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
+from twisted_exec.control.queue import Again, WorkQueue
 from twisted_exec.control.runs import readable
 from twisted_exec.kube.informers import Key, key_of
 
 COMPONENT = "note-controller"
-FOUND, NOT_FOUND, FAILED = "MachineFound", "MachineNotFound", "NotUpdated"
-
-
-def plan(note: Object, found: bool, now: str) -> Object | None:
-    """Return the note with its new status; ``None`` if nothing changes."""
-    status, machine = note.get("status", {}), note["spec"]["machine"]
-    value = ("True", "Found", "the machine exists")
-    if not found:
-        value = ("False", NOT_FOUND, f'there is no machine "{machine}"')
-    conditions = with_conditions(status.get("conditions", []), {FOUND: value}, now)
-    if conditions == status.get("conditions"):
-        return None
-    return {**note, "status": {**status, "conditions": conditions}}
-
-
-def machine_of(note: Object) -> Key:
-    """Return the key of the machine that a note is about."""
-    return note["metadata"]["namespace"], note["spec"]["machine"]
+FAILED = "NotUpdated"
+LONGEST_SECONDS = 60.0
+"""For one note, more than a client allows for a request, whose error says more."""
+RECHECK_SECONDS = 300.0
+"""The longest pause until a dueTime is compared again: the wall clock may be set meanwhile."""
 
 
 class NoteQueue:
@@ -47,13 +34,15 @@ class NoteQueue:
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(
+        self, clock: IReactorTime, now: Callable[[], float], metrics: WorkQueueMetrics = UNREAD
+    ) -> None:
+        self._clock, self._now = clock, now
         self._notes: dict[Key, Object] = {}
         self._by_machine: dict[Key, set[Key]] = {}
         self._problems: dict[Key, str] = {}
         """The failures that are reported already."""
-        self.queue: WorkQueue[Key] = WorkQueue(self._look, clock)
+        self.queue: WorkQueue[Key] = WorkQueue(self._look, clock, metrics=metrics.of("notes"))
 
     async def exists(self, machine: Key) -> bool:
         raise NotImplementedError
@@ -74,6 +63,7 @@ class NoteQueue:
         key, machine = key_of(note), machine_of(note)
         self._notes.pop(key, None)
         self._problems.pop(key, None)
+        self.queue.forget(key)
         notes = self._by_machine.get(machine, set())
         notes.discard(key)
         if not notes:
@@ -83,16 +73,16 @@ class NoteQueue:
         for key in self._by_machine.get(machine, ()):
             self.queue.hurry(key)
 
-    async def _look(self, key: Key) -> None:
+    async def _look(self, key: Key) -> float | None:
         note = self._notes.get(key)
         if note is None:
-            return
+            return None
         try:
-            await self._reconcile(note)
+            await self._in_time(note)
             self._problems.pop(key, None)
         except (Conflict, NotFound):
             pass  # it has changed meanwhile, and that change queues it again
-        except CancelledError:
+        except (Again, CancelledError):
             raise
         except Exception as error:
             message = readable(error).message
@@ -101,10 +91,21 @@ class NoteQueue:
                 self._log.warn("note {name} waits: {why}", name="/".join(key), why=message)
                 await self.tell(note, FAILED, message)
             raise  # the queue tries again, with back-off
+        # If the note changes meanwhile, the queue does not wait for the end of this pause.
+        due, now = due_at(note), self._now()
+        return None if due is None or due <= now else min(due - now, RECHECK_SECONDS)
+
+    async def _in_time(self, note: Object) -> None:
+        # A worker that waits for ever would hold one of the queue's places, and nobody would know.
+        work = Deferred.fromCoroutine(self._reconcile(note))
+        try:
+            await work.addTimeout(LONGEST_SECONDS, self._clock)
+        except TimeoutError:
+            raise GatewayTimeout(f"no answer in {LONGEST_SECONDS:.0f} s") from None
 
     async def _reconcile(self, note: Object) -> None:
         found = await self.exists(machine_of(note))
-        changed = plan(note, found, timestamp(self._now()))
+        changed = plan(note, found, self._now())
         if changed is not None:
             await self.write(changed)
             if not found:

@@ -16,8 +16,8 @@ from twisted.internet.task import Clock
 
 from tests import soak
 from tests.examples.test_controller import example, notes_with_status
+from tests.examples.test_kind import list_notes
 from tests.runtimes.support import pause
-from twisted_exec.api import kinds
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds import EVENTS, LEASES, MACHINES, NAMESPACES, Kind
 from twisted_exec.api.resource import Resource
@@ -52,12 +52,18 @@ class FaultyStorage(DelegatingStorage):
     A store whose answers a test can replace.
 
     :ivar pending: requests of the controller that the store has not answered.
+    :ivar has_hung: whether it has left one without an answer on purpose.
     """
 
     def __init__(self, storage: IStorage) -> None:
         super().__init__(storage)
         self.fault: Fault = passed_on
-        self.pending = 0
+        self.pending, self.has_hung = 0, False
+
+    def hang(self) -> Deferred[Any]:
+        """Return an answer that never comes."""
+        self.has_hung = True
+        return Deferred()
 
     def list(self, resource: Resource, *arguments: Any, **more: Any) -> Deferred[Listing]:
         """As :meth:`IStorage.list`."""
@@ -137,7 +143,7 @@ class ControllerContract:
 
     async def setUp(self: Any) -> None:
         self.kind = notes_with_status()
-        self.patch(kinds, "_OTHERS", (*kinds._OTHERS, self.kind))
+        list_notes(self, self.kind)
         self.clock, self.wall = Clock(), EPOCH
         self.candidates: list[Candidate] = []
         self.notes: dict[str, Object] = {}
@@ -173,6 +179,11 @@ class ControllerContract:
     def found(self: Any, name: str) -> str:
         """The status of a note's condition, or ``""``."""
         return str(condition_of(self.notes.get(name, {}), "MachineFound").get("status", ""))
+
+    def reports(self: Any) -> list[str]:
+        """The causes of failures that notes have as Events."""
+        events = self.events.values()
+        return [each["message"] for each in events if each["reason"] == "NotUpdated"]
 
     async def make(
         self: Any, kind: Kind, name: str, namespace: str = "default", **more: Any
@@ -223,7 +234,7 @@ class ControllerContract:
                 return None
             if resource == self.kind.resource and not writing:
                 writing.append(obj)
-                return Deferred()
+                return self.faulty.hang()
             if resource == LEASES.resource and obj["spec"]["holderIdentity"] == "a":
                 return fail(ServiceUnavailable("cut off"))
             return None
@@ -266,7 +277,7 @@ class ControllerContract:
             name = "list" if verb == "list" else obj["metadata"]["name"]
             if name == "hangs":
                 refused.append(name)
-                return Deferred()
+                return self.faulty.hang()
             if name in refused or name not in refusals:
                 return None
             refused.append(name)
@@ -283,6 +294,7 @@ class ControllerContract:
         await self.until(lambda: "hangs" in refused)
         self.assertEqual(set(refused), {*refusals, "hangs"})
         self.assertEqual(self.found("hangs"), "")
+        await self.until(lambda: any("no answer" in text for text in self.reports()))
         await candidate.stop()
 
     async def test_clock(self: Any) -> None:
@@ -334,12 +346,8 @@ class ControllerContract:
         for failures, seconds in enumerate(pauses):
             self.assertGreaterEqual(seconds, FIRST_PAUSE_SECONDS / 2 * 2**failures)
 
-        def reports() -> list[str]:
-            events = self.events.values()
-            return [each["message"] for each in events if each["reason"] == "NotUpdated"]
-
-        await self.until(reports)
-        (message,) = reports()
+        await self.until(self.reports)
+        (message,) = self.reports()
         self.assertIn("its disk is broken", message)
         self.assertEqual(self.writes, {name: int(name != "n0") for name in self.notes})
         self.faulty.fault = passed_on

@@ -201,6 +201,27 @@ class QueueTests(SynchronousTestCase):
         self.successResultOf(queue.stop())
         self.assertEqual(value("depth"), 0)
 
+    def test_stuck(self) -> None:
+        """The metrics say how long workers have been at their keys, in all queues of a name."""
+        registry = CollectorRegistry()
+        metrics = WorkQueueMetrics(registry)
+        queues = [WorkQueue(self.work, self.clock, metrics=metrics.of("c")) for _ in range(2)]
+
+        def values() -> list[float | None]:
+            names = ("unfinished_work_seconds", "longest_running_processor_seconds")
+            return [registry.get_sample_value(f"workqueue_{each}", {"name": "c"}) for each in names]
+
+        self.assertEqual(values(), [0, 0])
+        queues[0].add("a")
+        self.clock.advance(100)
+        queues[1].add("b")
+        self.clock.advance(10)
+        self.assertEqual(values(), [120, 110])
+        self.waiting["a"].callback(None)
+        self.assertEqual(values(), [10, 10])
+        self.successResultOf(queues[1].stop())
+        self.assertEqual(values(), [0, 0])
+
     def test_hurry(self) -> None:
         """``hurry`` retries a key at once and resets its pauses."""
         self.queue.hurry("a")

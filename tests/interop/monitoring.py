@@ -49,6 +49,8 @@ QUEUE_METRICS = (
     "workqueue_depth",
     "workqueue_queue_duration_seconds_count",
     "workqueue_retries_total",
+    "workqueue_unfinished_work_seconds",
+    "workqueue_longest_running_processor_seconds",
 )
 
 _ABSENT = re.compile("twisted_exec_(shipping|space|leaf|host|recording_store)_")

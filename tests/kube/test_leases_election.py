@@ -418,7 +418,7 @@ class FailingElectionTests(SynchronousTestCase):
         self.election.probe()
         self.leases.broken = ServiceUnavailable("no quorum")
         first, second = self.pass_(20)
-        self.assertEqual(first, "a cannot become the leader: Lease lab/x: no quorum")
+        self.assertEqual(first, "a leads, but cannot renew Lease lab/x: no quorum")
         self.assertEqual(second, "a leads no longer: its lease could not be renewed")
         self.election.probe()
         self.pass_(20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.task import Clock
-from twisted.logger import capturedLogs
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.doubles import MACHINES, machine
@@ -228,11 +228,15 @@ class RecorderTests(SynchronousTestCase):
         missing = (
             'events is forbidden: User "poollet" cannot patch resource "events" in API group ""'
         )
-        for message, logged in ((ending, []), (gone, []), (missing, [missing]), (missing, [])):
+        line = (
+            f"events of machinepoollet about machines cannot be written: {missing}; "
+            "allow its user to create and patch events"
+        )
+        for message, logged in ((ending, []), (gone, []), (missing, [line]), (missing, [])):
             self.cluster.problem = Forbidden(message)
             with capturedLogs() as logs:
                 self.recorder.record(self.vm, "Normal", "Deleted", "x")
-            self.assertEqual([each["why"] for each in logs], logged)
+            self.assertEqual([formatEvent(each) for each in logs], logged)
             asked = len(self.cluster.requests)
             self.clock.pump([10.0] * 10)
             self.assertEqual(len(self.cluster.requests), asked)

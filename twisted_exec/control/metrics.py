@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol
+from weakref import WeakSet
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _BUCKETS = (0.001, 0.01, 0.1, 1, 10, 100, 1000)
+
+
+class Busy(Protocol):
+    """A queue with workers."""
+
+    def at_work_seconds(self) -> Iterable[float]:
+        """Return how long each worker has been at its key."""
 
 
 class QueueMetrics:
@@ -12,6 +23,22 @@ class QueueMetrics:
 
     def __init__(self, depth: Gauge, duration: Histogram, retries: Counter) -> None:
         self._depth, self._duration, self._retries = depth, duration, retries
+        self._queues: WeakSet[Busy] = WeakSet()
+
+    def add(self, queue: Busy) -> None:
+        """Look at the workers of a queue, as long as it exists."""
+        self._queues.add(queue)
+
+    def unfinished_seconds(self) -> float:
+        """Return how long all running workers have been at their keys, in total."""
+        return sum(self._at_work())
+
+    def longest_seconds(self) -> float:
+        """Return how long the worker that began first has been at its key."""
+        return max(self._at_work(), default=0.0)
+
+    def _at_work(self) -> Iterable[float]:
+        return (seconds for queue in self._queues for seconds in queue.at_work_seconds())
 
     def queued(self) -> None:
         """A key waits for a worker."""
@@ -33,8 +60,11 @@ class QueueMetrics:
 
 class WorkQueueMetrics:
     """
-    ``workqueue_depth{name}``, ``workqueue_queue_duration_seconds{name}`` and
-    ``workqueue_retries_total{name}``, where ``name`` is the controller.
+    The metrics of the queues of all controllers, where ``name`` is the controller.
+
+    ``workqueue_depth{name}``, ``workqueue_queue_duration_seconds{name}``,
+    ``workqueue_retries_total{name}``, ``workqueue_unfinished_work_seconds{name}`` and
+    ``workqueue_longest_running_processor_seconds{name}``.
 
     :param registry: ``None`` if nobody reads them.
     """
@@ -53,12 +83,29 @@ class WorkQueueMetrics:
         self._retries = Counter(
             "workqueue_retries", "Keys that failed and were retried.", ["name"], registry=registry
         )
+        self._unfinished = Gauge(
+            "workqueue_unfinished_work_seconds",
+            "How long the running workers have been at their keys, in total.",
+            ["name"],
+            registry=registry,
+        )
+        self._longest = Gauge(
+            "workqueue_longest_running_processor_seconds",
+            "How long the worker that began first has been at its key.",
+            ["name"],
+            registry=registry,
+        )
+        self._of: dict[str, QueueMetrics] = {}
 
     def of(self, name: str) -> QueueMetrics:
         """Return the metrics of a controller."""
-        return QueueMetrics(
-            self._depth.labels(name), self._duration.labels(name), self._retries.labels(name)
-        )
+        if name not in self._of:
+            self._of[name] = made = QueueMetrics(
+                self._depth.labels(name), self._duration.labels(name), self._retries.labels(name)
+            )
+            self._unfinished.labels(name).set_function(made.unfinished_seconds)
+            self._longest.labels(name).set_function(made.longest_seconds)
+        return self._of[name]
 
 
 UNREAD = WorkQueueMetrics(None)

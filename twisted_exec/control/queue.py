@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
@@ -54,13 +54,13 @@ class _State(Enum):
     RUNNING = auto()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Entry:
     state: _State = _State.DELAYED
     timer: IDelayedCall | None = None
     """The end of the delay or of the back-off."""
     since: float = 0.0
-    """When the key was queued."""
+    """When the key was queued; while its worker runs, when that began."""
     running: Deferred[float | None] | None = None
     """The running worker, to cancel it; ``None`` while the worker starts."""
     due: float = inf
@@ -107,11 +107,12 @@ class WorkQueue(Generic[K]):
         self._metrics = metrics or UNREAD.of("")
         self._entries: dict[K, _Entry] = {}
         self._waiting: deque[tuple[K, _Entry]] = deque()
-        self._at_work = 0
+        self._at_work: set[_Entry] = set()
         self._next_turn: IDelayedCall | None = None
         self._slice_began = self._last_began = -inf
         self._is_beginning = self._stopped = False
         self._draining: list[Deferred[None]] = []
+        self._metrics.add(self)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -129,6 +130,11 @@ class WorkQueue(Generic[K]):
         """Return whether a key is handled now."""
         entry = self._entries.get(key)
         return entry is not None and entry.state is _State.RUNNING
+
+    def at_work_seconds(self) -> Iterable[float]:
+        """Return how long each worker has been at its key; a stopped one may not have ended."""
+        now = self._clock.seconds()
+        return [now - entry.since for entry in self._at_work]
 
     def add(self, key: K) -> None:
         """
@@ -258,7 +264,7 @@ class WorkQueue(Generic[K]):
             self._slice_began = now
         until = self._slice_began + SLICE_SECONDS
         self._is_beginning, begun, is_over = True, 0, not is_new_turn and now >= until
-        while self._waiting and self._at_work < self._max_workers:
+        while self._waiting and len(self._at_work) < self._max_workers:
             if is_over:
                 self._next_turn = self._clock.callLater(0, self._take_turn)
                 break
@@ -270,9 +276,10 @@ class WorkQueue(Generic[K]):
         self._is_beginning, self._last_began = False, self._clock.seconds()
 
     def _begin(self, key: K, entry: _Entry) -> None:
-        self._at_work += 1
-        entry.state, entry.due = _State.RUNNING, inf
-        self._metrics.begun(self._clock.seconds() - entry.since)
+        self._at_work.add(entry)
+        now = self._clock.seconds()
+        self._metrics.begun(now - entry.since)
+        entry.state, entry.due, entry.since = _State.RUNNING, inf, now
         running = Deferred.fromCoroutine(self._one(key))
         if not running.called:
             entry.running = running
@@ -283,7 +290,7 @@ class WorkQueue(Generic[K]):
 
     def _ended(self, result: float | Failure | None, key: K, entry: _Entry) -> None:
         entry.running = None
-        self._at_work -= 1
+        self._at_work.discard(entry)
         if self._entries.get(key) is entry:
             if isinstance(result, Failure):
                 self._failed(key, entry, result)

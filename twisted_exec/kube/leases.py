@@ -321,7 +321,8 @@ class Election(Service):
         self._on_failure(self._message())
 
     def _message(self) -> str:
-        text = f"{self.identity} cannot become the leader: {self._lease}: {self._why()}"
+        problem = "leads, but cannot renew" if self.leading else "cannot become the leader:"
+        text = f"{self.identity} {problem} {self._lease}: {self._why()}"
         if isinstance(self.failure, APIError) and self.failure.code == Forbidden.code:
             text += "; allow its user to get, create and update this Lease"
         return text

@@ -316,7 +316,17 @@ class Recorder:
     def _tell_operator(self, problem: APIError) -> None:
         # Compared by code, because messages name namespaces.
         if problem.code != self._problem:
-            self._log.warn("events cannot be written: {why}", why=problem.message)
+            why = problem.message
+            if problem.code == Forbidden.code:
+                # An Event of several replicas is read before it is patched.
+                verbs = "create and patch" if self._host else "get, create and patch"
+                why += f"; allow its user to {verbs} events"
+            self._log.warn(
+                "events of {component} about {about} cannot be written: {why}",
+                component=self._component,
+                about=self._about.plural,
+                why=why,
+            )
         self._problem = problem.code
 
     def _written(self, _: object) -> None:

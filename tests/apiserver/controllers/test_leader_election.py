@@ -112,7 +112,7 @@ class ElectedTests(SynchronousTestCase):
         (event,) = self.successResultOf(self.storage.list(EVENTS.resource)).items
         self.assertEqual(event["involvedObject"]["name"], lease["metadata"]["name"])
         self.assertEqual(event["metadata"]["namespace"], NAMESPACE)
-        self.assertIn("one/1 cannot become the leader: Lease kube-system/exec-a", event["message"])
+        self.assertIn("one/1 leads, but cannot renew Lease kube-system/exec-a", event["message"])
 
     def test_last_one(self) -> None:
         """A server that begins where the last one stopped properly acts at once."""
