@@ -132,7 +132,9 @@ class ApprovalTests(RequestCase):
         asking, lines = self.ask()
         name = await self.made(lines)
         self.assertTrue(name.startswith("vm-"))
-        self.assertIn(f"  twisted-exec request approve -n default {name}\nor\n  kubectl patch ", lines[0])
+        self.assertIn(
+            f"  twisted-exec request approve -n default {name}\nor\n  kubectl patch ", lines[0]
+        )
         self.assertIn(f"kubectl patch consolerequest -n default {name} --subresource=", lines[0])
         await self.decide(name, approved=True)
         await asking
