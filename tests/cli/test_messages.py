@@ -22,7 +22,7 @@ from twisted_exec.api.status import (
     TooManyRequests,
     Unauthorized,
 )
-from twisted_exec.cli.messages import explain, one_line, say
+from twisted_exec.cli.messages import explain, one_line, rows, say
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ExecPlugin,
@@ -207,6 +207,34 @@ class OneLineTests(SynchronousTestCase):
         self.assertEqual(one_line("größe\r\n\x1b[2J ok\x07"), "größe ?[2J ok?")
 
 
+class RowsTests(SynchronousTestCase):
+    """Tests for :func:`rows`."""
+
+    def test_commands(self) -> None:
+        """A command that a user may copy is never broken, wherever it is."""
+        use = "  kubectl console --reason TICKET -n lab vm"
+        for line, shown in (
+            (f"it needs a reason: use {use[2:]}", ["it needs a reason: use", use]),
+            (f"it needs one: request it with {use[2:]}", ["it needs one: request it with", use]),
+            (use, [use]),
+            (
+                f"wait: or with {use[2:]}, or twisted-exec request approve -n lab x; then go on",
+                [
+                    "wait: or with",
+                    use,
+                    "  or",
+                    "  twisted-exec request approve -n lab x",
+                    "  then go on",
+                ],
+            ),
+            (
+                "ask: kubectl patch a --user='b; c, d'",
+                ["ask:", "  kubectl patch a --user='b; c, d'"],
+            ),
+        ):
+            self.assertEqual(rows(line, 30), shown)
+
+
 class SayTests(SynchronousTestCase):
     """Messages on standard error."""
 
@@ -225,8 +253,13 @@ class SayTests(SynchronousTestCase):
         with open(terminal, "w") as stream, redirect_stderr(stream):
             say("one two three four five six")
             say("ask somebody for it: kubectl create something --for=you")
+            say("ask with kubectl console --reason TICKET vm, or kubectl exec -it vm; or wait")
             print("end", file=sys.stderr)
         with open(user, closefd=False) as shown:
             rows = list(iter(lambda: shown.readline().rstrip(), "end"))
         self.assertEqual(rows[:2], ["one two three four", "  five six"])
-        self.assertEqual(rows[2:], ["ask somebody for it:", "  kubectl create something --for=you"])
+        self.assertEqual(
+            rows[2:4], ["ask somebody for it:", "  kubectl create something --for=you"]
+        )
+        commands = ["  kubectl console --reason TICKET vm", "  or", "  kubectl exec -it vm"]
+        self.assertEqual(rows[4:], ["ask with", *commands, "  or wait"])

@@ -399,8 +399,9 @@ class ActTests(FloorTestCase):
         self.floor.request_role(first, Role.OBSERVER)
         self.assertIn("you are an observer; the writer of this console is ann", first.news())
         self.floor.leave(second)
-        self.assertIn("ann has left; this console has no writer", bob.news())
-        self.assertIn("ann has left; this console has no writer", first.news())
+        # She is still there.
+        self.assertIn("a session of ann has left; this console has no writer", bob.news())
+        self.assertIn("a session of ann has left; this console has no writer", first.news())
 
     def test_nothing_to_release(self) -> None:
         """A release by an observer is answered to that observer only."""

@@ -77,6 +77,11 @@ class StateTests(SynchronousTestCase):
         self.assertNotRegex(output, "[\x80-\x9f]|\x1b\\[[0-9]+b")
         self.assertIn("xxxxxxxxx  ", output)
 
+    def test_editor(self) -> None:
+        """The state of an editor has the terminal save its cursor as most editors restore it."""
+        output = state_of(b"# vi\x1b[?1049h\x1b[H\x1b[2Jtext")["output"]
+        self.assertIn("\x1b[1;5H\x1b[0m\x1b[?1049h\x1b[m\x1b[2J", output)
+
     def test_size(self) -> None:
         """Rows are wrapped anew for a terminal of another size, up to a limit."""
         state = state_of(b"a row of text", shown_size=(8, 3))

@@ -50,6 +50,14 @@ class ModesTests(SynchronousTestCase):
             shown.append(modes.full_screen)
         self.assertEqual(shown, [False, True, True, False])
 
+    def test_one_alternate_screen(self) -> None:
+        """A program leaves the alternate screen with any of its modes, whichever has switched it on."""
+        for on in (b"47", b"1047", b"1049"):
+            for off in (b"47", b"1047", b"1049"):
+                modes = Modes()
+                modes.feed(b"\x1b[?%sh\x1b[?%sl" % (on, off))
+                self.assertEqual((modes.full_screen, modes.undo()), (False, b""), (on, off))
+
     def test_colour(self) -> None:
         """An open text attribute is reset."""
         self.assertEqual(self.undo_after(b"\x1b[0;1mbold"), b"\x1b[m")

@@ -39,17 +39,37 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
+_COMMAND = re.compile(
+    r"(?:(?<=^  )|(?<=: )|(?<=: use )|(?<= with )|(?<= run )|(?<=, or ))"
+    r"(?:kubectl|twisted-exec) (?:'[^']*'|[^';,]|[;,](?! ))*"
+)
+"""A command to copy, behind what says what it is for."""
+
+
 def rows(line: str, columns: int) -> list[str]:
     """
-    Return the rows of a message for a terminal of so many columns, broken at blanks, but not inside
-    a kubectl command at its end.
+    Return the rows of a message for a terminal of so many columns, broken at blanks.
+
+    Each command gets a row of its own, which is not broken, so that it can be copied.
     """
     from twisted_exec.wire.control_messages import wrapped
 
-    text, kubectl, command = line.partition(": kubectl ")
-    if not kubectl or len(line) <= columns:
-        return wrapped(line, columns)
-    return [*wrapped(f"{text}:", columns), f"  kubectl {command}"]
+    if len(line) <= columns:
+        return [line]
+    broken: list[str] = []
+    end = 0
+    for command in _COMMAND.finditer(line):
+        broken += _text_rows(line[end : command.start()], columns, wrapped, is_first=not end)
+        broken.append(f"  {command[0].rstrip()}")
+        end = command.end()
+    return broken + _text_rows(line[end:], columns, wrapped, is_first=not end)
+
+
+def _text_rows(
+    text: str, columns: int, wrapped: Callable[[str, int], list[str]], *, is_first: bool
+) -> list[str]:
+    text = text.rstrip() if is_first else text.strip(" ,;")
+    return wrapped(text if is_first else f"  {text}", columns) if text else []
 
 
 def for_stderr(text: str) -> str:

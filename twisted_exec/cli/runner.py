@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from twisted_exec.cli.messages import Colour, explain, for_stderr, output_failure, painter
+from twisted_exec.cli.messages import Colour, explain, for_stderr, output_failure, painter, say
 
 if TYPE_CHECKING:
     from twisted_exec.cli.client import CommandClient
@@ -83,6 +83,12 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     finally:
         await client.close()
     return 0
+
+
+def nothing_found(what: str, namespace: str = "") -> str:
+    """Say on standard error, as kubectl does, that a list is empty; return no output."""
+    say(f"No {what} found in {namespace} namespace." if namespace else f"No {what} found")
+    return ""
 
 
 def run_in_reactor(command: str, asking: Asking, error_code: int = 1, *, quiet: bool = True) -> int:

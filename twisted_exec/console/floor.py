@@ -182,7 +182,7 @@ class Floor:
                 participant.role = Role.OBSERVER
                 if not participant.has_terminal:
                     self._give_back(participant)
-                self._announce_if_free(participant, "has left")
+                self._announce_if_free(participant, self._departure(participant))
                 self.follow_presence()
 
     def dismiss(self, participants: Collection[Participant]) -> None:
@@ -207,7 +207,9 @@ class Floor:
         hint = self._hint(participant)
         participant.tell(self._to_observer(f"you are an observer; {self.status}", hint))
         if was_writer:
-            self._announce_if_free(participant, "has released this console")
+            self._announce_if_free(
+                participant, f"{display_name(participant.user)} has released this console"
+            )
             self.follow_presence()
 
     def right_to_write_changed(self, participant: Participant) -> None:
@@ -333,7 +335,7 @@ class Floor:
             for each in lenders:
                 if each in self and each.may_write and not each.is_away:
                     self._make_writer(each)
-                    text = f"{_WRITER.text} again; {display_name(leaver.user)} has left"
+                    text = f"{_WRITER.text} again; {self._departure(leaver)}"
                     each.tell(replace(_WRITER, text=text))
             is_for_good = any(each.has_terminal for each in lenders)
             self._taken_from = [] if is_for_good else earlier
@@ -345,7 +347,7 @@ class Floor:
 
         def announce() -> None:
             self._announcement = None
-            self._announce_if_free(leaver, "may no longer type")
+            self._announce_if_free(leaver, f"{display_name(leaver.user)} may no longer type")
 
         self._announcement = self._clock.callLater(ANNOUNCE_SECONDS, announce)
 
@@ -354,11 +356,17 @@ class Floor:
         if call is not None:
             call.cancel()
 
-    def _announce_if_free(self, leaver: Participant, act: str) -> None:
+    def _departure(self, leaver: Participant) -> str:
+        """A clause about a session that has left; its user may have others."""
+        name = display_name(leaver.user)
+        # Users without a name may be several.
+        stays = leaver.user != "" and any(each.user == leaver.user for each in self._participants)
+        return f"a session of {name} has left" if stays else f"{name} has left"
+
+    def _announce_if_free(self, leaver: Participant, news: str) -> None:
         if self.writers:
             return
-        text = f"{display_name(leaver.user)} {act}; {self.status}"
-        notice = self._to_observer(text, HINT)
+        notice = self._to_observer(f"{news}; {self.status}", HINT)
         # No observer is promoted: at other console servers one then types into a machine by mistake
         # (conserver#107).
         for each in self._participants:

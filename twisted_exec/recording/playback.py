@@ -55,6 +55,8 @@ def frames(file: BinaryIO, position: int = 0) -> Iterator[PlayedFrame]:
 
     :raises InvalidRecording: a line is not of the format.
     """
+    if not position:
+        _check_beginning(file)
     file.seek(position)
     time, block = 0, position
     raw: bytes | None = None
@@ -134,8 +136,19 @@ def _at(line: bytes, position: int) -> BlockStart:
     return BlockStart(position, *numbers)
 
 
+def _check_beginning(file: BinaryIO) -> None:
+    file.seek(0)
+    if file.read(1) not in (b"{", b""):
+        raise InvalidRecording("it is no recording")
+
+
 def first_block(file: BinaryIO) -> BlockStart | None:
-    """Return the first block with output or events, if any."""
+    """
+    Return the first block with output or events, if any.
+
+    :raises InvalidRecording: the file is no recording, or the block's line is not of the format.
+    """
+    _check_beginning(file)
     return block_from(file, 0)
 
 

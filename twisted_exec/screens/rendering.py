@@ -362,7 +362,7 @@ FORM = "state"
 
 _REPEATED = re.compile(r"(?s)(.)\x1b\[([0-9]+)b")
 _COLOURS = re.compile(r"\x1b\[([0-9;:]*)m")
-_ALTERNATE = "\x1b[?1047h"
+_ALTERNATE = re.compile(r"(?P<saved>\x1b7\x1b\[m)?\x1b\[\?1047h")
 
 
 def as_state(key_frame: str, columns: int, rows: int, facts: Mapping[str, object]) -> bytes:
@@ -386,8 +386,12 @@ def for_terminals(key_frame: str, columns: int) -> str:
         if colours := _COLOURS.findall(row):
             is_plain = colours[-1] in ("", "0")
         rows.append(_without_blanks(row, columns) if is_plain else row)
-    # Clear the alternate screen: it may still show the output of another program.
-    text = "\r\n".join(rows).replace(_ALTERNATE, _ALTERNATE + "\x1b[2J")
+    # Clear the alternate screen: it may still show the output of another program. tmux restores, for
+    # an editor that leaves by mode 1049, only a cursor that this mode has saved.
+    text = _ALTERNATE.sub(
+        lambda match: ("\x1b[?1049h\x1b[m" if match["saved"] else match[0]) + "\x1b[2J",
+        "\r\n".join(rows),
+    )
     # The incomplete sequence at the end may be the first half of a query.
     return QueryFilter().feed(text.encode("utf-8")).decode("utf-8")
 

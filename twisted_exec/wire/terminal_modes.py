@@ -111,7 +111,10 @@ class Modes:
         elif (number in _ON_BY_DEFAULT and not on) or (number in _OFF_BY_DEFAULT and on):
             self._changed[number] = on
         else:
-            self._changed.pop(number, None)
+            # There is one alternate screen, and a program may not leave it with the mode that has
+            # switched it on: the rendered state of a console uses 1047, and most programs 1049.
+            for each in _SCREENS if number in _SCREENS else (number,):
+                self._changed.pop(each, None)
 
     @property
     def full_screen(self) -> bool:

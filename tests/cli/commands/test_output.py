@@ -34,6 +34,16 @@ class LogOutputTests(SynchronousTestCase):
         """Without a pattern and without a terminal, the log is printed as it is, at once."""
         self.assertEqual(printed(b"\x1b[1ma\r\n", b"\xffb"), b"\x1b[1ma\r\n\xffb")
 
+    def test_last_line(self) -> None:
+        """At a terminal the shell's prompt does not follow the machine's on its line."""
+        for pieces, end in (((b"a\r\n", b"$ "), b"\r\n"), ((b"a\r\n", b""), b""), ((), b"")):
+            parts: list[bytes] = []
+            output = LogOutput(parts.append, ends_line=True)
+            for piece in pieces:
+                output.feed(piece)
+            output.finish()
+            self.assertEqual(b"".join(parts), b"".join(pieces) + end)
+
     def test_grep(self) -> None:
         """Matching lines are printed as they came; the last one may have no end."""
         log = (b"boot\r\nKernel pa", b"nic\r\nok\nlast panic")

@@ -130,6 +130,15 @@ class RecordingCommandTests(SynchronousTestCase):
             self.assertIn("is a file: to convert a recording, give --asciicast 2", err)
             self.assertFalse(os.path.exists(self.path("new.cast")))
 
+    def test_other_file(self) -> None:
+        """A file that is no recording is neither played nor drawn, and the message says so."""
+        self.write("README.md", b"# Title\n\nText\n")
+        for words in (("play",), ("export", "--svg")):
+            more = (self.path("new.svg"),) if len(words) > 1 else ()
+            code, _, err = self.run_main("recording", *words, self.path("README.md"), *more)
+            self.assertEqual(code, 1)
+            self.assertIn("README.md: not valid: it is no recording", err)
+
     def svg(self, source: str, *options: str, file: str = "vm-1.svg") -> tuple[int, str, str]:
         convert = ("recording", "export", self.path(source), self.path(file), "--svg")
         return self.run_main(*convert, *options)

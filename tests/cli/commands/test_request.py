@@ -57,6 +57,9 @@ class CommandTests(RequestCase):
 
     async def test_list(self) -> None:
         """``list`` shows what waits and what was decided."""
+        none = (0, "", "No requests found in default namespace.\n")
+        self.assertEqual(await self.run_command("list"), none)
+        self.assertEqual(await self.run_command("list", "-A"), (0, "", "No requests found\n"))
         await self.request(reason="OPS-1")
         code, out, err = await self.run_command("list")
         self.assertEqual((code, err), (0, ""))
@@ -132,7 +135,9 @@ class ApprovalTests(RequestCase):
         asking, lines = self.ask()
         name = await self.made(lines)
         self.assertTrue(name.startswith("vm-"))
-        self.assertIn(f"    twisted-exec request approve -n default {name}\n", lines[0])
+        self.assertIn(
+            f"  twisted-exec request approve -n default {name}\nor\n  kubectl patch ", lines[0]
+        )
         self.assertIn(f"kubectl patch consolerequest -n default {name} --subresource=", lines[0])
         await self.decide(name, approved=True)
         await asking

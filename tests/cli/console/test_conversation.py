@@ -79,9 +79,10 @@ class MessageTests(PeopleCase):
         self.assertEqual((self.messages(stream), stream.sent), ([], b""))
 
     def test_long(self) -> None:
-        """A message ends at the limit that the server has named."""
+        """A message ends at the limit that the server has named; the bell rings for further keys."""
         stream = self.open()
-        self.type(b"~M", b"x" * 300 + b"\r")
+        self.assertNotIn("\a", self.type(b"~M", b"x" * 200))
+        self.assertEqual(self.type(b"xx", b"\r").count("\a"), 2)
         self.assertEqual(self.messages(stream), ["x" * 200])
 
     def test_earlier_release(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -40,7 +40,8 @@ from twisted_exec.wire.control_messages import (
     Role,
     TerminalSize,
 )
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, not_sent
+from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 NO_SPACE = Outcome(1, "cannot write output: No space left on device")
@@ -407,6 +408,24 @@ class MenuTests(SessionCase):
         for key in (b"l", b"s", b"~", b"?"):
             self.session.typed(key)
         self.assertEqual(stream.sent, b"lsx|ls~?")
+
+    def test_break_of_an_observer(self) -> None:
+        """Each BREAK or SysRq of an observer is answered, and none is sent; a SysRq needs no key."""
+        said: list[str] = []
+        self.begin(escapes=parse_escape("^],~"), say=said.append)
+        stream = self.attach()
+        role = Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER, writer="ada")
+        for news, line in (
+            (role, "nothing was sent: you are an observer; ada is the writer"),
+            (replace(role, writer=""), "nothing was sent: you are an observer"),
+            (replace(role, role=NoticeRole.DENIED), f"nothing was sent: {MAY_ONLY_OBSERVE}"),
+        ):
+            self.session.notice(news)
+            said.clear()
+            for keys in (b"~B", b"~B", b"~S", b"~S"):
+                self.session.typed(keys)
+            self.assertEqual(said, [line] * 4)
+        self.assertEqual((stream.sent, stream.told), (b"", []))
 
     def test_nothing_is_sent_from_a_read_only_session(self) -> None:
         """In a read-only session commands work right after other keys."""

@@ -28,6 +28,7 @@ class LogOutput:
 
     :param search: print matching lines only.
     :param has_colours: highlight matches in lines without escape sequences, and dim timestamps.
+    :param ends_line: add a newline at the end if the last line has none, as for a terminal.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class LogOutput:
         *,
         has_timestamps: bool = False,
         has_colours: bool = False,
+        ends_line: bool = False,
     ) -> None:
-        self._write, self._search = write, search
+        self._print_raw, self._search = write, search
+        self._ends_line, self._last_byte = ends_line, _NEWLINE
         self._has_timestamps, self._has_colours = has_timestamps, has_colours
         self._held = bytearray()
         self._mid_line = False  # behind a timestamp, whose line has no newline yet
@@ -53,12 +56,18 @@ class LogOutput:
         else:
             self._write(data)
 
+    def _write(self, data: bytes) -> None:
+        self._last_byte = data[-1:] or self._last_byte
+        self._print_raw(data)
+
     def finish(self) -> None:
         held, self._held = bytes(self._held), bytearray()
         if held and self._search is not None:
             self._print(held)
         elif held:
             self._write(held)
+        if self._ends_line and self._last_byte != _NEWLINE:
+            self._write(b"\r\n")
 
     def _feed_lines(self, data: bytes) -> None:
         # A carriage return at the end may belong to a newline that follows.

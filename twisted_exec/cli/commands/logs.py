@@ -221,6 +221,7 @@ def _output(options: argparse.Namespace, search: Search | None) -> LogOutput:
         search,
         has_timestamps=options.timestamps,
         has_colours=painter(sys.stdout) is painted,
+        ends_line=sys.stdout.isatty(),
     )
 
 

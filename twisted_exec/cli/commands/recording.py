@@ -501,6 +501,8 @@ async def _list(client: CommandClient, options: argparse.Namespace) -> str:
     namespace = "" if options.all_namespaces else client.config.namespace
     selector = f"spec.machine={options.machine}" if options.machine else ""
     listed = await client.list(CONSOLERECORDINGS.resource, namespace, field_selector=selector)
+    if not listed["items"]:
+        return runner.nothing_found("recordings", namespace)
     recordings = sorted(listed["items"], key=lambda each: each["metadata"]["creationTimestamp"])
     head = ["NAME", "MACHINE", "INPUT", "STATE", "BEGIN", "LENGTH", "BYTES", "USERS", "POLICIES"]
     rows = [_row(each) for each in recordings]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from twisted_exec.api import times
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
 from twisted_exec.cli.messages import one_line
-from twisted_exec.cli.runner import InputError, server_command
+from twisted_exec.cli.runner import InputError, nothing_found, server_command
 
 if TYPE_CHECKING:
     from twisted_exec.cli.client import CommandClient
@@ -53,6 +53,8 @@ async def _list(client: CommandClient, options: argparse.Namespace) -> str:
 
     namespace = "" if options.all_namespaces else client.config.namespace
     requests = (await client.list(CONSOLEREQUESTS.resource, namespace))["items"]
+    if not requests:
+        return nothing_found("requests", namespace)
     requests.sort(key=lambda each: each["metadata"]["creationTimestamp"])
     head = ["NAME", "MACHINE", "USER", "RIGHT", "STATE", "LEFT", "REASON"]
     rows = [_row(each) for each in requests]

@@ -19,7 +19,7 @@ from twisted_exec.api import times
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.options import duration
-from twisted_exec.cli.runner import InputError, server_command
+from twisted_exec.cli.runner import InputError, nothing_found, server_command
 
 if TYPE_CHECKING:
     from twisted_exec.cli.client import CommandClient
@@ -174,6 +174,8 @@ async def _list(client: CommandClient, options: argparse.Namespace) -> str:
                 values.get(keys.DESCRIPTION) or "<none>",
             )
         )
+    if not rows:
+        return nothing_found("tokens")
     return table(("ID", "LEFT", "KNOWN", "GROUPS", "DESCRIPTION"), rows)
 
 

@@ -70,8 +70,9 @@ async def approval(
         name = request["metadata"]["name"]
         say(
             f'request "{name}" waits for the approval of another user, who runs\n'
-            f"    twisted-exec request approve -n {config.namespace} {name}\n"
-            f"or  kubectl patch consolerequest -n {config.namespace} {name} --subresource=approval "
+            f"  twisted-exec request approve -n {config.namespace} {name}\n"
+            "or\n"
+            f"  kubectl patch consolerequest -n {config.namespace} {name} --subresource=approval "
             '--type=merge -p \'{"status":{"approved":true}}\''
         )
         try:

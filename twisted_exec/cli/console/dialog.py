@@ -144,7 +144,7 @@ class Dialog:
         Return a line that the user types; ``None`` if the user cancels it.
 
         :param row: of the view that is open; 0 without a view.
-        :param longest: in characters; further keys are ignored.
+        :param longest: in characters; the bell rings for further keys, which are ignored.
         """
         if not row:
             self._begin_line()
@@ -162,6 +162,8 @@ class Dialog:
             elif key == _KILL_LINE:
                 text = ""
             elif isinstance(key, str) and key.isprintable():
+                if len(text + key) > longest:
+                    self._draw("\a")
                 text = (text + key)[:longest]
 
     async def view(self, pager: Pager, save: Callable[[str], str], name: str) -> None:

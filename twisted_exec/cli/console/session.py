@@ -40,6 +40,7 @@ from twisted_exec.wire.control_messages import (
     dropped_keys,
 )
 from twisted_exec.wire.resume import NoticeKind, NoticeRole
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
@@ -548,7 +549,7 @@ class ConsoleSession(ConsoleUser):
             else:
                 self._send(typed)
         elif isinstance(typed, SysRq):
-            if not typed.key and not self._read_only:
+            if not (typed.key or self.is_observer):
                 self._display.tell(WHICH_KEY)
             elif self._wish(Break()):
                 self._send(typed.key)
@@ -586,7 +587,7 @@ class ConsoleSession(ConsoleUser):
         self._display.tell(f"The console of {self._terminal.place()} goes on.")
 
     def _tell_sent(self, line: str) -> None:
-        if not self.is_observer and self.life is Life.CARRIED:
+        if self.life is Life.CARRIED:
             self._display.tell(line)
 
     def _tell_about(self, lines: list[str]) -> None:
@@ -695,10 +696,10 @@ class ConsoleSession(ConsoleUser):
             self._stream.resize(size)
 
     def _wish(self, wish: Break | Role) -> bool:
-        if self._read_only:
+        if self._read_only or (isinstance(wish, Break) and self.is_observer):
             assert self._escapes is not None
             self._escapes.begin_line()  # a SysRq needs no key
-            self._display.tell(NOTHING_TO_ASK)
+            self._display.tell(NOTHING_TO_ASK if self._read_only else self._no_break_of_observer())
             return False
         attendance = self._facts.attendance
         if isinstance(wish, Break) and attendance is not None and not attendance.has_break:
@@ -707,6 +708,13 @@ class ConsoleSession(ConsoleUser):
         self._send(wish)
         self._takes_over = wish is Role.WRITER
         return True
+
+    def _no_break_of_observer(self) -> str:
+        notices = self._display.notices
+        if notices.is_denied:
+            return f"nothing was sent: {MAY_ONLY_OBSERVE}"
+        writer = "" if notices.writer in ("", NOBODY) else f"; {notices.writer} is the writer"
+        return f"nothing was sent: you are an observer{writer}"
 
     def _tell_status(self) -> None:
         """Show the status, with the names of the viewers if the server lists them soon."""
