@@ -263,7 +263,7 @@ class SessionsTests(TestCase):
         bob = self.sit_down("bob", "web-1")
         await bob.until(rb"the writer of this console is ada")
         bob.type(b"~B")
-        await bob.until(rb"what you type is not sent: the writer of this console is ada")
+        await bob.until(rb"nothing was sent: you are an observer; ada is the writer")
         self.assertEqual(port.heard.count(BREAK), 2)
 
     async def rows(self) -> list[str]:
