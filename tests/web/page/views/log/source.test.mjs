@@ -29,7 +29,8 @@ class Server extends EventTarget {
       [first, last] = boot;
     }
     if (query.fromOffset !== undefined) [first, last] = [Number(query.fromOffset), Number(query.toOffset)];
-    const printed = query.withoutHidden ? this.text.replaceAll(this.hidden, "\0".repeat(this.hidden.length)) : this.text;
+    const hides = query.withoutHidden && this.hidden;
+    const printed = hides ? this.text.replaceAll(this.hidden, "\0".repeat(this.hidden.length)) : this.text;
     const text = stamped(printed.slice(first - this.start, last - this.start));
     const body = query.limitBytes ? frame(text.slice(0, query.limitBytes), last) : frame(text, last);
     const header = `frames; epoch=${this.epoch}; start=${first}; end=${last}`;
