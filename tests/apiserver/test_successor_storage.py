@@ -87,9 +87,16 @@ class StoresCase(TestCase):
 
     def setUp(self) -> None:
         self.path = self.mktemp()
+        self.processes: list[Process] = []
+        self.addCleanup(self.all_closed)  # the last cleanup
+
+    async def all_closed(self) -> None:
+        """Wait until the processes have closed the connections between them."""
+        await until(lambda: not any(each.site._site.connections for each in self.processes))
 
     def process(self, predecessor: Process | None = None, **options: Any) -> Process:
         made = Process(self.path, predecessor, **options)
+        self.processes.append(made)
         self.addCleanup(made.stop)
         return made
 

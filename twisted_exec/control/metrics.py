@@ -95,17 +95,21 @@ class WorkQueueMetrics:
             ["name"],
             registry=registry,
         )
+        self._is_read = registry is not None
         self._of: dict[str, QueueMetrics] = {}
 
     def of(self, name: str) -> QueueMetrics:
         """Return the metrics of a controller."""
-        if name not in self._of:
-            self._of[name] = made = QueueMetrics(
-                self._depth.labels(name), self._duration.labels(name), self._retries.labels(name)
-            )
+        if name in self._of:
+            return self._of[name]
+        made = QueueMetrics(
+            self._depth.labels(name), self._duration.labels(name), self._retries.labels(name)
+        )
+        if self._is_read:
+            self._of[name] = made
             self._unfinished.labels(name).set_function(made.unfinished_seconds)
             self._longest.labels(name).set_function(made.longest_seconds)
-        return self._of[name]
+        return made
 
 
 UNREAD = WorkQueueMetrics(None)
