@@ -35,6 +35,7 @@ from zope.interface import alsoProvides, implementer
 from twisted_exec.api.status import Conflict, NotFound
 from twisted_exec.streaming.flow import can_half_close
 from twisted_exec.streaming.kept_bytes import KeptBytes
+from twisted_exec.streaming.lives import Living
 from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.resume import Rejoin, Rejoinable
 
@@ -74,7 +75,7 @@ TRANSITIONS: Mapping[Life, frozenset[Life]] = {
 
 
 @implementer(ITransport, IConsumer, IPushProducer)
-class RejoinableTransport:
+class RejoinableTransport(Living[Life]):
     """
     A transport of one stream's protocol, over one connection after the other.
 
@@ -84,6 +85,8 @@ class RejoinableTransport:
         instead of sending pings itself, and :meth:`answered` at each answer.
     :ivar received: bytes that the protocol got.
     """
+
+    transitions = TRANSITIONS
 
     disconnecting = False
 
@@ -125,10 +128,6 @@ class RejoinableTransport:
     @property
     def connected(self) -> bool:
         return self.life is not Life.OVER
-
-    def _become(self, life: Life) -> None:
-        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
-        self.life = life
 
     def check(self, received: int) -> None:
         """

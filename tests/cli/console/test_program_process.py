@@ -91,6 +91,7 @@ MODULES = [
     "streaming.http.upgrade_server",
     "streaming.http.websocket",
     "streaming.interfaces",
+    "streaming.lives",
     "streaming.paced_connection",
     "streaming.remotecommand.carrier",
     "streaming.remotecommand.carriers",

@@ -30,6 +30,7 @@ from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS, EndOfInput, Type
 from twisted_exec.cli.messages import duration, one_line
 from twisted_exec.console.floor import NOBODY
 from twisted_exec.kube.console import RecordingNews
+from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import (
     SHUTTING_DOWN,
@@ -144,7 +145,7 @@ TRANSITIONS: Mapping[Life, frozenset[Life]] = {
 """What may follow each phase of a session's life."""
 
 
-class ConsoleSession(ConsoleUser):
+class ConsoleSession(ConsoleUser, Living[Life]):
     """
     Joins the user's input and output to the stream.
 
@@ -164,6 +165,8 @@ class ConsoleSession(ConsoleUser):
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
         user decided to go.
     """
+
+    transitions = TRANSITIONS
 
     def __init__(
         self,
@@ -230,10 +233,6 @@ class ConsoleSession(ConsoleUser):
         self._company: Company | None = None
         self._looking: Deferred[None] | None = None  # for the names in the status
         self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
-
-    def _become(self, life: Life) -> None:
-        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
-        self.life = life
 
     @property
     def _is_live(self) -> bool:

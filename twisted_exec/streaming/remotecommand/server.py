@@ -29,6 +29,7 @@ from twisted_exec.streaming.interfaces import (
     ITermsAttachment,
     TerminalSize,
 )
+from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.rejoinable_transport import RejoinableTransport
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
@@ -135,13 +136,15 @@ def unenforced(terms: Terms) -> str:
 
 
 @implementer(IAttachmentTransport, IEchoTransport)
-class ConsoleServer:
+class ConsoleServer(Living[Life]):
     """
     A session's stream at the machine's end; made by :func:`serve`.
 
     :ivar life: where it is in its life.
     :ivar terms: those that it enforces.
     """
+
+    transitions = TRANSITIONS
 
     _is_spent = False  # the client accepts no more output before its next report
 
@@ -180,10 +183,6 @@ class ConsoleServer:
         self._why = ""
         self._pinged_at: float | None = None  # when the oldest ping without an answer was sent
         self._timer: IDelayedCall | None = None
-
-    def _become(self, life: Life) -> None:
-        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
-        self.life = life
 
     def use(self, carrier: ServerCarrier) -> None:
         self._carrier = carrier

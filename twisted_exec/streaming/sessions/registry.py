@@ -28,6 +28,7 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     Ending,
 )
+from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.openings import (
     AT_ONCE,
@@ -374,7 +375,7 @@ _NO_STREAM = SessionStream()
 _NO_REQUEST = StreamRequest()
 
 
-class Session:
+class Session(Living[Life]):
     """
     One session; :meth:`Sessions.open` creates it.
 
@@ -391,6 +392,8 @@ class Session:
     :ivar waits_for_machine: the runtime keeps the session while its machine is off.
     :ivar on_over: are called once the session is over.
     """
+
+    transitions = TRANSITIONS
 
     def __init__(
         self,
@@ -414,10 +417,6 @@ class Session:
         self.on_over: list[Callable[[], object]] = []
         self._sessions, self._audit = sessions, audit
         self._stream: ISessionStream = _Opening()
-
-    def _become(self, life: Life) -> None:
-        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
-        self.life = life
 
     @property
     def id(self) -> str:
