@@ -139,7 +139,7 @@ class SessionsTests(SynchronousTestCase):
         """For whom consoles are recorded, and which input, is known as long as they are."""
         self.sessions.open({1, 2, 3})
         recorded = Stream()
-        recorded.recorded = "none"
+        recorded.recorded_input = "none"
         self.users[3].attached(recorded)
         self.attach(1, 2)
         changes = self.changes

@@ -162,6 +162,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         that stops this.
     :ivar life: where the session is in its life.
     :ivar step: returns the step that the connection is at.
+    :ivar problem: why the connection cannot be made again at present; empty
+        without a problem.  The program sets it.
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
         user decided to go.
     """
@@ -195,8 +197,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._terminal = terminal
         self._escapes = escapes if interactive else None
         self._read_only, self._takes_over = read_only, False
-        self._discarded_since: float | None = None  # Ctrl-C, too
-        self._is_discarded = False  # the machine's side says so
+        self._interrupted_at: float | None = None  # when the user gave up the input so far
+        self._machine_discards = False  # as its last notice says
         self._script = script or SessionScript()
         self._watch_network = watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
@@ -278,7 +280,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """
         assert self._input is not None
         if interrupts:
-            self._discarded_since = self._clock.seconds()
+            self._interrupted_at = self._clock.seconds()
         self._input.discard()
 
     def _last_line(self) -> bytes:
@@ -352,7 +354,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             return
         if greeting := self._terminal.greeting():
             self._display.tell(greeting)
-        if news := self._recordings.begun(self._facts.recorded):
+        if news := self._recordings.begun(self._facts.recorded_input):
             self._tell_recorded(news)
 
     def _listen(self, silence: Silence) -> None:
@@ -361,7 +363,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def data_received(self, data: bytes) -> None:
         if self._is_live:
-            self._is_discarded = False  # the notice that input arrives again may be missing
+            self._machine_discards = False  # the notice that input arrives again may be missing
             self.remember(data)
             self._display.output(data)
 
@@ -385,7 +387,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._messages.append((self._clock.seconds(), notice.text))
         elif notice.kind is NoticeKind.RECEIPT:
             self._timers.cancel("receipt")
-        self._is_discarded = notice.kind is NoticeKind.DISCARDED
+        self._machine_discards = notice.kind is NoticeKind.DISCARDED
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint:
@@ -535,13 +537,13 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             (self._input is not None and self._input.discards)
             or self._display.notices.is_off
             or self.is_observer
-            or self._is_discarded
+            or self._machine_discards
             or (attendance is not None and attendance.withheld)
         )
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
-            ends = self._interactive and self._discarded_since is None and _INTERRUPT in typed
+            ends = self._interactive and self._interrupted_at is None and _INTERRUPT in typed
             if ends and self.life is Life.CONNECTING:
                 self.interrupted(signal.SIGINT)  # there is no machine yet to receive Ctrl-C
             else:
@@ -733,8 +735,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
         now, is_attached = self._clock.seconds(), self._stream is not None
         outage = self._outage.status() if self._outage is not None else ""
-        if self._discarded_since is not None and not is_attached:
-            outage = f"not connected for {duration(now - self._discarded_since)}"
+        if self._interrupted_at is not None and not is_attached:
+            outage = f"not connected for {duration(now - self._interrupted_at)}"
         return status(
             self._stream,
             seconds=now - self._attached_at if is_attached else None,

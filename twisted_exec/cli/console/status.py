@@ -51,7 +51,7 @@ def status(
         "hops": _hops(stream.round_trips),
         "echo": _echo(stream.echo_seconds),
         "output": _offset(stream.position),
-        "recorded": _recorded(attendance, stream.recorded),
+        "recorded": _recorded(attendance, stream.recorded_input),
         "resumable": "no: the session ends if its connection is lost",
     }
     if stream.is_resumable:

@@ -107,7 +107,7 @@ class TypingSession(ConsoleUser):
     def attached(self, stream: ConsoleStream) -> None:
         self._stream, self.opening = stream, None
         self._has_marks = stream.is_resumable
-        if self._recordings.begun(stream.recorded):
+        if self._recordings.begun(stream.recorded_input):
             self._changed()
         self._input.open(stream)
         self._settling = self._clock.callLater(SETTLE_SECONDS, self._settled)

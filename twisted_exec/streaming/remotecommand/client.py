@@ -283,7 +283,7 @@ def connect(
                 client = ConsoleClient(
                     user, _session(upgraded.headers), clock, answer, silence_seconds
                 )
-                client.recorded = recorded
+                client.recorded_input = recorded
                 upgraded.hand_over(client.over(protocol, chosen, timeout_seconds))
                 return await client.opening
         raise refused

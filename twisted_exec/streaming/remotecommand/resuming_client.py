@@ -287,7 +287,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
 
     def adopted(self, stream: ConsoleClient) -> None:
         assert stream.resumable is not None
-        self.session, self.recorded = stream.session, stream.recorded
+        self.session, self.recorded_input = stream.session, stream.recorded_input
         self._keys = [(stream.resumable, stream.session), *self._keys[:1]]
         self.transport, self.protocol = stream.transport, stream.protocol
         self.can_half_close = stream.can_half_close
