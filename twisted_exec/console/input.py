@@ -11,10 +11,11 @@ from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.names import display_name
 from twisted_exec.console import acts
 from twisted_exec.console.echo import EchoUser
-from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, Floor, Participant
+from twisted_exec.console.floor import Floor, Participant
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.interruption import Interruption
 from twisted_exec.console.limits import ConsoleLimits
+from twisted_exec.console.notices import LINE_AGAIN, TYPED_BEFORE
 from twisted_exec.console.output import ViewerOutput
 from twisted_exec.console.wrappers import Wrappers
 from twisted_exec.streaming.interfaces import (
