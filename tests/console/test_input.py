@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twisted_exec.console import acts
-from twisted_exec.console.floor import ANNOUNCE_SECONDS, notice
+from twisted_exec.console.floor import ANNOUNCE_SECONDS
+from twisted_exec.console.notices import notice
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.streaming.interfaces import (
     COMPLETED,

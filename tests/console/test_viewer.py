@@ -7,7 +7,7 @@ from __future__ import annotations
 from zope.interface.verify import verifyObject
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.console.floor import HINT, notice
+from twisted_exec.console.notices import HINT, notice
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     TOO_MANY_VIEWERS,

@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twisted_exec.api.status import TooManyRequests
-from twisted_exec.console.floor import ANNOUNCE_SECONDS, HINT, WAIT, notice
+from twisted_exec.console.floor import ANNOUNCE_SECONDS
+from twisted_exec.console.notices import HINT, WAIT, notice
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.resume import At, Notice, NoticeRole

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+import twisted_exec
 from tests.docs.pages import DOCS
 
 _MARK = "lives: "
@@ -41,11 +44,21 @@ def _rows(text: str) -> dict[str, set[str]]:
     }
 
 
+def _lives() -> set[str]:
+    """Return the names of all tables of transitions in the code."""
+    root = Path(twisted_exec.__path__[0])
+    return {
+        ".".join((root.name, *path.relative_to(root).with_suffix("").parts, "TRANSITIONS"))
+        for path in root.rglob("*.py")
+        if re.search(r"^TRANSITIONS\b", path.read_text(), re.M)
+    }
+
+
 class LivesTests(SynchronousTestCase):
     def test_tables(self) -> None:
-        """Each table of a life has the phases of the code, and what may follow each of them."""
+        """Each life in the code has a table with its phases, and what may follow each of them."""
         tables = _tables()
-        self.assertTrue(tables)
+        self.assertEqual(set(tables), _lives())
         for name, rows in tables.items():
             module, _, attribute = name.rpartition(".")
             transitions: Any = getattr(import_module(module), attribute)

@@ -28,7 +28,7 @@ from twisted_exec.cli.console.script import Expect, ShellRun
 from twisted_exec.cli.console.scrollback import Scrollback
 from twisted_exec.cli.fleet.output import PrefixedLines, cut
 from twisted_exec.console.answers import Answers
-from twisted_exec.console.floor import RoleNotices
+from twisted_exec.console.notices import RoleNotices
 from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.journal.journal import Journal
 from twisted_exec.recording.writer import RecordingWriter

@@ -15,7 +15,7 @@ from tests.runtimes.support import User, open_console
 from tests.runtimes.test_host import ResumeCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError, Conflict
-from twisted_exec.console.floor import LINE_AGAIN
+from twisted_exec.console.notices import LINE_AGAIN
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.metrics import metrics_text
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF

@@ -118,7 +118,7 @@ class Machine(Dispatcher):
             user="ann",
             clock=reactor,
             limits=self.limits,
-            record=record,
+            entry=record,
         )
 
 

@@ -36,6 +36,15 @@ class StreamsTests(SynchronousTestCase):
         self.assertIs(machine.transport, stream)
         self.assertEqual(len(self.streams), 1)
 
+    def test_not_opened(self) -> None:
+        """A stream whose client leaves before it opens is not kept."""
+        offer = self.streams.offered(self.owner)
+        assert offer is not None
+        offer.connection(Peer(), has_head=False)
+        self.assertEqual(len(self.streams), 0)
+        with self.assertRaises(NotFound):
+            self.streams.find(self.owner, Rejoin(offer.answer.key, 0))
+
     def test_others(self) -> None:
         """Every difference gets the same answer."""
         answer, _, _ = self.open()

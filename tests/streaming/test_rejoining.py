@@ -19,6 +19,7 @@ from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.streaming.rejoinable_transport import (
     MOST_KEPT_BYTES,
     PING_BYTES,
+    Life,
     RejoinableTransport,
 )
 from twisted_exec.streaming.rejoining import KEPT_BYTES, RejoinableSplice, Rejoiner
@@ -340,6 +341,33 @@ class LossTests(SynchronousTestCase):
             getattr(chain.machine.transport, close)()
             chain.clock.advance(0)
             self.assertIsNotNone(chain.machine.lost, close)
+
+    def test_closed_and_rejoined(self) -> None:
+        """A closed stream sends what is missing over the new connection, and closes it."""
+        status = frame(b"\x03\x88")
+        for close, expected, cuts in (
+            ("loseConnection", status, (False, True)),
+            ("loseWriteConnection", status, (False, True)),
+            ("abortConnection", b"", (True,)),
+        ):
+            for is_cut in cuts:
+                chain = Chain()
+                if is_cut:
+                    chain.network.pump()
+                    chain.cut()
+                chain.machine.transport.write(status)
+                chain.machine.transport.unregisterProducer()
+                getattr(chain.machine.transport, close)()
+                far, late = chain.stream.rejoin(0), Peer()
+                chain.network.join(late, far)
+                chain.network.pump()
+                chain.clock.advance(0)
+                self.assertEqual(late.got, expected, (close, is_cut))
+                late.transport.loseConnection()
+                chain.network.pump()
+                self.assertEqual((chain.over, chain.stream.life), ([True], Life.OVER))
+                self.assertFalse(late.transport.connected, (close, is_cut))
+                self.assertEqual(chain.clock.getDelayedCalls(), [])
 
     def test_paused_reader_stays_paused(self) -> None:
         """A protocol that has paused reading gets nothing over the new connection."""

@@ -1,5 +1,5 @@
 """
-The page's ``terminal/roles.js`` and :class:`twisted_exec.console.floor.RoleNotices` read the same notices.
+The page's ``terminal/roles.js`` and :class:`twisted_exec.console.notices.RoleNotices` read the same notices.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests import needs
 from tests.console.test_floor import people_with_notices
 from tests.tiers import PROGRAMS
-from twisted_exec.console.floor import HINT, RoleNotices
+from twisted_exec.console.notices import HINT, RoleNotices
 from twisted_exec.web.static import DIRECTORY
 from twisted_exec.wire.resume import Notice
 

@@ -15,39 +15,21 @@ leaves. If those were a script's and have left, the sessions before them get it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.names import display_name
+from twisted_exec.console.notices import ASK, HINT, IS_WRITER, NOBODY, WAIT
 from twisted_exec.streaming.interfaces import Role
-from twisted_exec.wire.control_messages import decode_notice, encode_notice
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 ANNOUNCE_SECONDS = 0.2
 """Delay before observers learn that the floor is free."""
-_LONGEST_BYTES = 1024
-_NOTICE = re.compile(rb"\r\n\[twisted-exec: (?:[^\r\n]|\r\n  (?=[^\r\n])){1,900}\]\r\n")
-_NOTICE_END = b"]\r\n"
-WAITS = "this session waits up to"
-"""In the notice that the machine has ended, before the seconds."""
-LINE_AGAIN = "the machine has started again"
-"""The notice that follows when the next line is open."""
-TYPED_BEFORE = "it was typed before the machine started again"
-"""Why input that arrives late is discarded."""
-NOBODY = "nobody"
-"""Stands for the writer of a console whose floor is free."""
-HINT = "(~f or --force takes over)"
-"""End of a notice about the writer, for an observer that can take over."""
-WAIT = "(you may not take over)"
-"""End of a notice about the writer, for an observer that cannot take over at present."""
-_ASK = "(wait until it has no writer, or ask an administrator for the role console-operator)"
-"""The end of the notice that a takeover is refused."""
-_WRITER = Notice("you are the writer of this console", NoticeKind.ROLE, NoticeRole.WRITER)
+_WRITER = Notice(IS_WRITER, NoticeKind.ROLE, NoticeRole.WRITER)
 _DENIED = Notice(MAY_ONLY_OBSERVE, NoticeKind.ROLE, NoticeRole.DENIED)
 
 
@@ -285,7 +267,7 @@ class Floor:
     def _take_over(self, participant: Participant) -> None:
         if not participant.may_take_over and not self._is_free_to(participant):
             text = f"you may not take over this console; its writer is {self.writer}"
-            participant.tell(self._to_observer(text, _ASK))
+            participant.tell(self._to_observer(text, ASK))
             self._deny(participant)
             return
         writers = self.writers
@@ -302,7 +284,7 @@ class Floor:
         self._forget(participant)
         if others:
             self._taken_from.append(others)
-        text = f"you have taken over this console from {previous}" if others else _WRITER.text
+        text = f"you have taken over this console from {previous}" if others else IS_WRITER
         participant.tell(replace(_WRITER, text=text))
         for other in others:
             name = f"{successor}, in another session," if is_own else successor
@@ -335,7 +317,7 @@ class Floor:
             for each in lenders:
                 if each in self and each.may_write and not each.is_away:
                     self._make_writer(each)
-                    text = f"{_WRITER.text} again; {self._departure(leaver)}"
+                    text = f"{IS_WRITER} again; {self._departure(leaver)}"
                     each.tell(replace(_WRITER, text=text))
             is_for_good = any(each.has_terminal for each in lenders)
             self._taken_from = [] if is_for_good else earlier
@@ -372,138 +354,3 @@ class Floor:
         for each in self._participants:
             if each is not leaver and each.may_write:
                 each.tell(notice)
-
-
-def notice(text: str) -> bytes:
-    """Wrap a message of this program."""
-    return encode_notice(text)
-
-
-def notice_text(output: bytes) -> str:
-    """Return the text of a piece of output that is a whole notice."""
-    return decode_notice(output) if _NOTICE.fullmatch(output) else ""
-
-
-class RoleNotices:
-    """
-    Reads the notices of one session, for the user's end.
-
-    A resumable session gets notices as marks beside the output, so use :meth:`read` alone: then no
-    output of the machine can pass for a notice. Other sessions get notices in the output, where a
-    machine can print the same text; nothing that matters to security may depend on them.
-
-    :ivar not_sent: why input was last discarded; empty if none was.
-    :ivar is_off: the session waits for the machine to start again.
-    :ivar writer: the writer's name, or ``nobody`` if the floor is free; may be empty.
-    :ivar may_take_over: the runtime has said that the user may take the console from its writer.
-    """
-
-    def __init__(self) -> None:
-        self.is_observer = False
-        self.is_denied = False
-        self.not_sent = ""
-        self.interruption = ""
-        self.is_off = False
-        self.writer = ""
-        self.may_take_over = False
-        self._tail = b""
-
-    def feed(self, data: bytes) -> None:
-        """Handle output that has notices in it, split anywhere."""
-        window = self._tail + data
-        end = 0
-        # Without an end in the new output a search would look at the same beginning for each byte.
-        if window.find(_NOTICE_END, max(0, len(self._tail) + 1 - len(_NOTICE_END))) >= 0:
-            for match in _NOTICE.finditer(window):
-                end = match.end()
-                self.read(understood(decode_notice(match[0])))
-        self._tail = window[end:][-_LONGEST_BYTES:]
-
-    def read(self, notice: Notice) -> None:
-        if notice.kind is NoticeKind.DISCARDED:
-            self.not_sent = notice.why or notice.text
-        elif notice.kind is NoticeKind.INTERRUPTED:
-            self.interruption, self.is_off = notice.why or notice.text, True
-        elif notice.text == LINE_AGAIN:
-            self.is_off = False
-        if notice.role is None:
-            return
-        self.is_observer = notice.role is not NoticeRole.WRITER
-        self.is_denied = notice.role is NoticeRole.DENIED
-        self.may_take_over = bool(notice.hint)
-        if notice.role is NoticeRole.OBSERVER:
-            self.writer = notice.writer or NOBODY
-        elif notice.role is NoticeRole.WRITER:
-            self.writer = ""
-
-    def attended(self, attendance: Attendance) -> str:
-        """
-        Handle an attendance, which names the writer.
-
-        :return: a line that tells an observer of a new writer, or empty.
-        """
-        before, self.writer = self.writer, display_name(attendance.writer or NOBODY)
-        if not before or self.writer in (before, NOBODY):
-            return ""
-        line = f"{self.writer} is the writer of this console now"
-        return line if before == NOBODY else f"{line} (before: {before})"
-
-
-def understood(text: str) -> Notice:
-    """
-    Return the notice with a text that came in output, where only the wording says what it means.
-
-    User names may read like sentences, so a text with two meanings is a plain message: "you have
-    taken over this console from ann is back" may be about a user of either name.
-    """
-    meanings = [_meaning(text, table) for table in (_BEGIN_WITH_WORDS, _BEGIN_WITH_NAMES)]
-    found = next(filter(None, meanings), None) if None in meanings else None
-    return found or Notice(text)
-
-
-def _meaning(text: str, wordings: Sequence[_Wording]) -> Notice | None:
-    for kind, role, pattern in wordings:
-        if match := re.fullmatch(pattern, text):
-            facts = {name: value for name, value in match.groupdict().items() if value}
-            return Notice(text, kind, role, **facts)
-    return None
-
-
-_Wording = tuple[NoticeKind, NoticeRole | None, str]
-_ROLE, _DISCARDED, _INTERRUPTED = NoticeKind.ROLE, NoticeKind.DISCARDED, NoticeKind.INTERRUPTED
-_TO_WRITER, _TO_OBSERVER, _TO_DENIED = NoticeRole.WRITER, NoticeRole.OBSERVER, NoticeRole.DENIED
-_HINTS = rf"(?:(?P<hint>{re.escape(HINT)})|{re.escape(WAIT)})"
-_STATUS = r"(?:the writer of this console is (?P<writer>.+)|this console has no writer)"
-_MAY_ONLY_OBSERVE = re.escape(MAY_ONLY_OBSERVE)
-_NOT_SENT = "what you type is not sent:"
-_BEGIN_WITH_WORDS: Sequence[_Wording] = (
-    (_ROLE, _TO_WRITER, _WRITER.text),
-    (_ROLE, _TO_WRITER, r"you have taken over this console from .+"),
-    (_ROLE, _TO_WRITER, rf"{_WRITER.text} again; .+ has left"),
-    (_ROLE, _TO_OBSERVER, rf"{_STATUS}; you are an observer {_HINTS}"),
-    (_ROLE, _TO_OBSERVER, rf"you are an observer; {_STATUS} {_HINTS}"),
-    (_ROLE, _TO_OBSERVER, rf"you may type at this console again; {_STATUS} {_HINTS}"),
-    (
-        _ROLE,
-        _TO_OBSERVER,
-        rf"you may not take over this console; its writer is (?P<writer>.+) {re.escape(_ASK)}",
-    ),
-    (_ROLE, _TO_DENIED, rf"(?:from now on )?{_MAY_ONLY_OBSERVE}"),
-    (_DISCARDED, _TO_DENIED, rf"{_NOT_SENT} (?P<why>{_MAY_ONLY_OBSERVE})"),
-    (_DISCARDED, _TO_OBSERVER, rf"{_NOT_SENT} (?P<why>{_STATUS}) {_HINTS}"),
-    (_DISCARDED, None, rf"{_NOT_SENT} (?P<why>.+)"),
-    (NoticeKind.BANNER, None, r"banner: .+"),
-)
-_FREE = "(?:has left|has released this console|may no longer type); this console has no writer"
-_TAKEN = "(?:, in another session,)? has taken over this console; you are an observer"
-_BEGIN_WITH_NAMES: Sequence[_Wording] = (
-    (
-        _ROLE,
-        _TO_OBSERVER,
-        rf"(?P<writer>.+)'s connection is lost; the writer of this console is (?P=writer) {_HINTS}",
-    ),
-    (_ROLE, _TO_OBSERVER, rf"(?P<writer>.+?){_TAKEN} {_HINTS}"),
-    (_ROLE, _TO_OBSERVER, rf".+ {_FREE} {_HINTS}"),
-    (_INTERRUPTED, None, rf"(?P<why>.+); {WAITS} .+ s for the machine to start again"),
-    (NoticeKind.MESSAGE, None, r".+ is back"),
-)

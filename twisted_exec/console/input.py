@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -11,9 +11,11 @@ from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.names import display_name
 from twisted_exec.console import acts
 from twisted_exec.console.echo import EchoUser
-from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, Floor, Participant
+from twisted_exec.console.floor import Floor, Participant
+from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.interruption import Interruption
 from twisted_exec.console.limits import ConsoleLimits
+from twisted_exec.console.notices import LINE_AGAIN, TYPED_BEFORE
 from twisted_exec.console.output import ViewerOutput
 from twisted_exec.console.wrappers import Wrappers
 from twisted_exec.streaming.interfaces import (
@@ -58,7 +60,7 @@ class InputConsole(Protocol):
 
     clock: IReactorTime
     limits: ConsoleLimits
-    recorder: Any
+    recorder: IConsoleRecorder
     wrappers: Wrappers
     interruption: Interruption
     last_output_at: float
@@ -162,7 +164,7 @@ class ViewerInput:
     @property
     def _missing_recording(self) -> str:
         recording = self._viewer.terms.recording
-        return str(self._console.recorder.problem(recording)) if recording else ""
+        return self._console.recorder.problem(recording) if recording else ""
 
     def refuse(self) -> None:
         reason = INPUT_DENIED if self._viewer.is_denied else CONSOLE_IN_USE

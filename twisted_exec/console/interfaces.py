@@ -24,7 +24,7 @@ class ILineTransport(Interface):
 
         A line that cannot deliver input discards it. It must neither raise nor close, and must not
         send the input later: keys that arrive at another prompt do harm. It may pass a notice
-        (:func:`.floor.notice`) to the protocol's ``notice_received``, at most once while the line
+        (:func:`.notices.notice`) to the protocol's ``notice_received``, at most once while the line
         is open or lost.
 
         :param data: at least 1 byte. May be called until ``connectionLost``, even after

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_exec.console.floor import WAITS, Floor, Participant
+from twisted_exec.console.floor import Floor, Participant
 from twisted_exec.console.limits import ConsoleLimits
+from twisted_exec.console.notices import WAITS
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.wire.resume import Notice, NoticeKind
 

@@ -23,7 +23,7 @@ from twisted_exec.console.acts import Act, ActReports, ignore
 from twisted_exec.console.answers import SESSION, Answers
 from twisted_exec.console.echo import Echo, EchoUser
 from twisted_exec.console.floor import Floor
-from twisted_exec.console.interfaces import IRecoveringTransport
+from twisted_exec.console.interfaces import IConsoleRecorder, IRecoveringTransport
 from twisted_exec.console.interruption import Interruption
 from twisted_exec.console.limits import DEFAULT_LIMITS, ConsoleLimits
 from twisted_exec.console.line import Line, LineEnded
@@ -165,12 +165,12 @@ class SharedConsole:
         before_output: Callable[[], None] | None = None,
         acted: Callable[[Act], None] = ignore,
         restarts: Callable[[Ending, bool], bool] = _never,
-        recorder: Any = None,
+        recorder: IConsoleRecorder | None = None,
         answers_queries: bool = False,
     ) -> None:
         self.clock = clock
         self.reports = ActReports(acted, clock.seconds)
-        self.recorder: Any = UnrecordedConsole() if recorder is None else recorder
+        self.recorder: IConsoleRecorder = UnrecordedConsole() if recorder is None else recorder
         self._before_output = before_output
         self._is_silent = True  # the line has printed nothing
         self._restarts = restarts

@@ -91,8 +91,8 @@ class Viewer:
 
     :ivar is_away: the stream is lost, and the user may come back.
     :ivar joined_as: the session's id in the journal: that of its first stream.
-    :ivar is_stock: the client reads no marks, although the stream from an earlier process, which
-        serves the client, does.
+    :ivar has_plain_client: the client reads no marks.  The stream from an earlier process that
+        serves such a client reads them itself.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Viewer:
         self._options: StreamOptions | None = None  # until there is a stream
         self._user = self._session = self.joined_as = ""
         self.terms = FULL
-        self.is_away = self.is_stock = False
+        self.is_away = self.has_plain_client = False
         self.output = ViewerOutput(
             console.journal,
             console.scrollback_start,
@@ -241,7 +241,7 @@ class Viewer:
         self.terms, self.joined_as = transport.terms, self._session
         if transport.options.run:
             self.input.run = RunReader(transport.options.run)
-        self.is_stock = not self.reads_marks
+        self.has_plain_client = not self.reads_marks
         self._viewers.join(self)
         self._role_at_start = self._role
 

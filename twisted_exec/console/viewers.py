@@ -251,9 +251,9 @@ class Viewers:
         others = [each for each in self if each is not sender and not each.is_ending]
         notice = Notice(f'message from {display_name(sender.user)}: "{text}"', NoticeKind.SAID)
         for each in others:
-            if not each.is_stock:
+            if not each.has_plain_client:
                 each.tell(notice)
-        here = [each.is_stock for each in others if not each.is_away]
+        here = [each.has_plain_client for each in others if not each.is_away]
         sender.tell(Notice(_receipt(text, here.count(False), sum(here)), NoticeKind.RECEIPT))
 
     # Suspension.

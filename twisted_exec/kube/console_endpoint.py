@@ -174,7 +174,7 @@ class _ProtocolUser(ConsoleUser):
         self._handles_losses = IResumableProtocol.providedBy(self.protocol)
         self.transport = _ConsoleTransport(stream, self._address)
         self.protocol.makeConnection(self.transport)
-        if recorded := stream.recorded:
+        if recorded := stream.recorded_input:
             self._tell_recorded((OpenRecording(recorded),), self._news.begun(recorded))
 
     def outage(self, reason: str) -> None:

@@ -176,7 +176,7 @@ class SessionsHandOver:
             values["viewer"]["user"], values["bound"], Subject(**values["subject"]), viewer
         )
         if values["stream"] is not None:
-            viewer.is_stock = True
+            viewer.has_plain_client = True
             bridged = session.bridged = Bridged.restore(self._cache, values["stream"])
             if bridged.rejoin:
                 self._elsewhere[bytes.fromhex(bridged.rejoin)] = bridged

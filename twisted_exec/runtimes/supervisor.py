@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.acts import Act, ignore
-from twisted_exec.console.interfaces import IRecoveringTransport
+from twisted_exec.console.interfaces import IConsoleRecorder, IRecoveringTransport
 from twisted_exec.console.limits import DEFAULT_LIMITS, ConsoleLimits
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.control.backoff import Backoff
@@ -69,7 +69,7 @@ class Supervisor:
         adopted: Sequence[Leader] | None = None,
         unsent: bytes = b"",
         acted: Callable[[Act], None] = ignore,
-        recorder: object = None,
+        recorder: IConsoleRecorder | None = None,
         answers_queries: bool = False,
     ) -> None:
         self._driver = driver

@@ -38,11 +38,11 @@ class RequestContext:
     :ivar caller: the user or proxy that acts for ``user``.
     :ivar ceiling: the terms that the previous hop holds the session to.
     :ivar has_session: a session was opened, which records its own end.
-    :ivar recorded: the input that is recorded; may be empty.
+    :ivar recorded_input: the input that is recorded; may be empty.
     :ivar user: as whom the request is answered; set by the gate.
     :ivar resume_headers: the request's, if the gate has taken them out of it.
     :ivar rejoin: what a previous hop says about rejoining the stream: the value of its header.
-    :ivar wants_recording: the input that the user wants to be recorded; empty without such a wish.
+    :ivar requested_recording: the input that the user wants to be recorded; empty without such a wish.
     """
 
     user: User
@@ -52,8 +52,8 @@ class RequestContext:
     ceiling: Terms = FULL
     resume_headers: Sequence[bytes] | None = None
     rejoin: bytes = b""
-    wants_recording: str = ""
-    recorded: str = ""
+    requested_recording: str = ""
+    recorded_input: str = ""
 
     def __init__(
         self,

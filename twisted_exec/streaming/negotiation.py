@@ -219,7 +219,7 @@ class Negotiation:
             terms=lambda: self._latest.terms,
             recorder=self._location.recorder,
         )
-        self._session.wait(lambda _: translation.pause_user())
+        self._session.when_called_off(lambda _: translation.pause_user())
         try:
             possible = await translate(
                 self._request,
@@ -244,7 +244,7 @@ class Negotiation:
             return False
         stream = TranslatedStream(self._hop, self._session)
         stream.connections = tunnel = Tunnel(self._hop.clock, stream.over, session=self._session.id)
-        self._session.wait(lambda _: tunnel.pause_user())
+        self._session.when_called_off(lambda _: tunnel.pause_user())
         try:
             protocol = await untunnel(self._request, self._reach_again, tunnel, self._confirm)
         except UpgradeRefused as refused:

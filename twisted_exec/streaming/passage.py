@@ -99,7 +99,7 @@ class Passage:
             context.ceiling,
             resumption.session if resumption is not None else "",
         )
-        session.waits_for_machine = context.continues_session
+        session.is_continuation = context.continues_session
         try:
             if sessions.watcher is not None:
                 session.request = StreamRequest(context.via, context.options)

@@ -35,6 +35,7 @@ from zope.interface import alsoProvides, implementer
 from twisted_exec.api.status import Conflict, NotFound
 from twisted_exec.streaming.flow import can_half_close
 from twisted_exec.streaming.kept_bytes import KeptBytes
+from twisted_exec.streaming.lives import Living
 from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.resume import Rejoin, Rejoinable
 
@@ -52,14 +53,19 @@ class Life(Enum):
     """Where a transport is in its life; :data:`TRANSITIONS` has the order."""
 
     OPENING = "opening"
+    """It has no connection yet."""
     CARRIED = "carried"
+    """It has a connection."""
     WAITING = "waiting"
+    """The connection was lost, and the previous hop may rejoin the stream."""
     CLOSING = "closing"
+    """The protocol has closed the stream, which ends with its connection."""
     OVER = "over"
+    """The protocol knows of the end."""
 
 
 TRANSITIONS: Mapping[Life, frozenset[Life]] = {
-    Life.OPENING: frozenset({Life.CARRIED, Life.CLOSING, Life.OVER}),
+    Life.OPENING: frozenset({Life.CARRIED}),
     Life.CARRIED: frozenset({Life.WAITING, Life.CLOSING, Life.OVER}),
     Life.WAITING: frozenset({Life.CARRIED, Life.CLOSING, Life.OVER}),
     Life.CLOSING: frozenset({Life.OVER}),
@@ -69,7 +75,7 @@ TRANSITIONS: Mapping[Life, frozenset[Life]] = {
 
 
 @implementer(ITransport, IConsumer, IPushProducer)
-class RejoinableTransport:
+class RejoinableTransport(Living[Life]):
     """
     A transport of one stream's protocol, over one connection after the other.
 
@@ -80,6 +86,8 @@ class RejoinableTransport:
     :ivar received: bytes that the protocol got.
     """
 
+    transitions = TRANSITIONS
+
     disconnecting = False
 
     def __init__(
@@ -89,6 +97,7 @@ class RejoinableTransport:
         wait_seconds: float,
         *,
         has_head: bool = False,
+        on_open: Callable[[], None] = lambda: None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.life = Life.OPENING
@@ -98,7 +107,7 @@ class RejoinableTransport:
         self._protocol: Any = protocol
         self._clock, self._wait_seconds = clock, wait_seconds
         self._head = b"" if has_head else None  # what was written of it; ``None``: it is complete
-        self._on_end = on_end
+        self._on_open, self._on_end = on_open, on_end
         self._connection: _Connection | None = None
         self._peer: Any = None
         self._host: Any = None
@@ -110,6 +119,7 @@ class RejoinableTransport:
         self._is_paused = False  # the producer is
         self._reading = True
         self._timer: IDelayedCall | None = None
+        self._close_transport: Callable[[Any], object] = _keep_open
 
     def connection(self) -> IProtocol:
         """Return the protocol for the first connection."""
@@ -118,10 +128,6 @@ class RejoinableTransport:
     @property
     def connected(self) -> bool:
         return self.life is not Life.OVER
-
-    def _become(self, life: Life) -> None:
-        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
-        self.life = life
 
     def check(self, received: int) -> None:
         """
@@ -171,6 +177,7 @@ class RejoinableTransport:
         if before is Life.OPENING:
             if can_half_close(transport):
                 alsoProvides(self, IHalfCloseableDescriptor)
+            self._on_open()
             self._protocol.makeConnection(self)
             return
         if not self._reading:
@@ -178,6 +185,8 @@ class RejoinableTransport:
         for data in self._kept:
             transport.write(data)
         self._pace()
+        if before is Life.CLOSING:
+            self._close_connection(connection)
 
     def _lost(self, connection: _Connection, reason: Failure) -> None:
         if connection is not self._connection:
@@ -321,15 +330,25 @@ class RejoinableTransport:
         return self._host  # type: ignore[no-any-return]
 
     def _close(self, close: Callable[[Any], object]) -> None:
-        if self.life not in (Life.CLOSING, Life.OVER):
+        if self.life is Life.OVER:
+            return
+        if self.life is not Life.CLOSING:
             self._become(Life.CLOSING)
+        self._close_transport = close  # of a connection that replaces the present one, too
         if self._connection is not None:
-            self._connection.transport.unregisterProducer()  # TLS never closes with a producer
-            close(self._connection.transport)
-        elif self.connected:
+            self._close_connection(self._connection)
+        else:
             self._stop_waiting()
             # Twisted's transports do not call connectionLost from within these calls either.
             self._timer = self._clock.callLater(0, self._over, Failure(connectionDone.value))
+
+    def _close_connection(self, connection: _Connection) -> None:
+        connection.transport.unregisterProducer()  # TLS never closes with a producer
+        self._close_transport(connection.transport)
+
+
+def _keep_open(transport: Any) -> None:
+    """Leave a transport open."""
 
 
 @implementer(IFramed, IPushProducer)
@@ -412,20 +431,24 @@ class RejoinableTransports:
         stream.check(rejoin.received)
         return stream
 
-    def _add(self, offer: Offer, protocol: IProtocol, has_head: bool) -> RejoinableTransport:
+    def _make(self, offer: Offer, protocol: IProtocol, has_head: bool) -> RejoinableTransport:
         digest = _digest(offer.answer.key)
+
+        def keep() -> None:
+            self._streams[digest] = offer.owner, stream
+
         stream = RejoinableTransport(
             protocol,
             self._clock,
             self._seconds,
             has_head=has_head,
+            on_open=keep,
             on_end=lambda: self._forget(digest),
         )
-        self._streams[digest] = offer.owner, stream
         return stream
 
     def _forget(self, digest: bytes) -> None:
-        self._streams.pop(digest, None)
+        del self._streams[digest]
 
 
 @dataclass(frozen=True)
@@ -437,7 +460,7 @@ class Offer:
     answer: Rejoinable
 
     def connection(self, protocol: IProtocol, *, has_head: bool) -> IProtocol:
-        return self.transports._add(self, protocol, has_head).connection()
+        return self.transports._make(self, protocol, has_head).connection()
 
 
 def _digest(key: str) -> bytes:

@@ -9,7 +9,7 @@ from tests.cli.console.test_people import PeopleCase, SaidStream
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.cli.console.conversation import NO_MARKS, NO_MESSAGES
 from twisted_exec.cli.console.session import NOTHING_TO_ASK
-from twisted_exec.console.floor import HINT
+from twisted_exec.console.notices import HINT
 from twisted_exec.wire.control_messages import Message, Role
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
 

@@ -14,7 +14,7 @@ from tests.cli.console.test_session import FakeSink, FakeSource, FakeStream
 from tests.streaming.remotecommand.resuming import Client
 from twisted_exec.cli.console.display import UserTerminal
 from twisted_exec.cli.console.session import ConsoleSession, Outcome
-from twisted_exec.console.floor import HINT, notice
+from twisted_exec.console.notices import HINT, notice
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.control_messages import Role, TerminalSize
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole

@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 from tests.kube.console_cases import ConsolesCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import Conflict, Forbidden
-from twisted_exec.console.floor import HINT
+from twisted_exec.console.notices import HINT
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     SHUTTING_DOWN,
@@ -78,7 +78,7 @@ MODULES = [
     "cli.machine_options",
     "cli.messages",
     "cli.options",
-    "console.floor",
+    "console.notices",
     "control.backoff",
     "kube.console",
     "kube.kubeconfig.client_config",
@@ -91,6 +91,7 @@ MODULES = [
     "streaming.http.upgrade_server",
     "streaming.http.websocket",
     "streaming.interfaces",
+    "streaming.lives",
     "streaming.paced_connection",
     "streaming.remotecommand.carrier",
     "streaming.remotecommand.carriers",

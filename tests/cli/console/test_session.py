@@ -30,7 +30,8 @@ from twisted_exec.cli.console.session import (
 )
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.cli.messages import FAILED_CODE
-from twisted_exec.console.floor import HINT, LINE_AGAIN, Floor, notice
+from twisted_exec.console.floor import Floor
+from twisted_exec.console.notices import HINT, LINE_AGAIN, notice
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.wire.control_messages import (
     COMPLETED,

@@ -34,7 +34,8 @@ from twisted_exec.cli.console.script import (
     ShellRun,
 )
 from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
-from twisted_exec.console.floor import HINT, WAITS, Floor, understood
+from twisted_exec.console.floor import Floor
+from twisted_exec.console.notices import HINT, WAITS, understood
 from twisted_exec.wire.escape_sequences import PlainLines
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE

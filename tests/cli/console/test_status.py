@@ -89,7 +89,7 @@ class StatusTests(OutageCase):
         """The user reads once that the console is recorded, and the status says it again."""
         self.begin()
         stream = FakeStream()
-        stream.recorded = "masked"
+        stream.recorded_input = "masked"
         self.session.attached(stream)
         self.assertEqual(self.said, ["This console is recorded (input: masked)."])
         self.assertIn("  recorded    yes; input: masked", self.status())
@@ -129,7 +129,7 @@ class StatusTests(OutageCase):
         """The recording of the session itself is not announced again, but others are."""
         self.begin()
         stream: Any = ResumableStream()
-        stream.recorded = "masked"
+        stream.recorded_input = "masked"
         self.session.attached(stream)
         own, other = OpenRecording("masked", "ann"), OpenRecording("all", "bob")
         for recordings in ((), (own,), (own, other)):

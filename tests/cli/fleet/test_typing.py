@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.fleet.typing import CONCURRENT_OPENINGS, SETTLE_SECONDS, TypedSessions
-from twisted_exec.console.floor import HINT
+from twisted_exec.console.notices import HINT
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole, OpenRecording
@@ -139,7 +139,7 @@ class SessionsTests(SynchronousTestCase):
         """For whom consoles are recorded, and which input, is known as long as they are."""
         self.sessions.open({1, 2, 3})
         recorded = Stream()
-        recorded.recorded = "none"
+        recorded.recorded_input = "none"
         self.users[3].attached(recorded)
         self.attach(1, 2)
         changes = self.changes

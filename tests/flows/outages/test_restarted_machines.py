@@ -21,7 +21,7 @@ from tests.flows.resuming import CabledDeployment, Typist
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Conflict
-from twisted_exec.console.floor import LINE_AGAIN, TYPED_BEFORE, WAITS
+from twisted_exec.console.notices import LINE_AGAIN, TYPED_BEFORE, WAITS
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF
 
 reactor: Any = _reactor

@@ -24,7 +24,7 @@ from tests.retained import entries
 from tests.runtimes.support import RuntimeCase, User, open_console
 from tests.tls.support import authority
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.console.floor import notice
+from twisted_exec.console.notices import notice
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.iri.target import TargetError

@@ -47,7 +47,7 @@ class Serving(Dispatcher):
             terms=self.terms,
             now=self.now,
             resumption=self.resumption,
-            record=None if self.sessions is None else self.sessions.open(Subject("s-1")),
+            entry=None if self.sessions is None else self.sessions.open(Subject("s-1")),
         )
 
 

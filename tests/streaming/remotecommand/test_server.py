@@ -57,7 +57,7 @@ class LifeTests(SynchronousTestCase):
             options=StreamOptions(),
             clock=clock,
             limits=DEFAULT_LIMITS,
-            record=None,
+            entry=None,
         )
         carrier = ServerSPDY(
             "v4.channel.k8s.io",

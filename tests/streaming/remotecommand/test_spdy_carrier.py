@@ -347,7 +347,7 @@ class Recorded(Serving):
     async def dispatch(self, request: Request) -> None:
         record = self.sessions.open(Subject(session="s-1", user="ann"))
         self.server = serve(
-            request, self.attachment, session="s-1", user="ann", clock=self.clock, record=record
+            request, self.attachment, session="s-1", user="ann", clock=self.clock, entry=record
         )
 
 

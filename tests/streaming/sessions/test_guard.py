@@ -678,6 +678,19 @@ class SpacingTests(GuardCase):
 class ObjectTests(GuardCase):
     """Objects that end sessions."""
 
+    def test_powered_off_while_opening(self) -> None:
+        """A machine that is off ends no session that the user resumes, before the runtime answers."""
+        for name in ("s1", "s2"):
+            session = self.sessions.open(Subject(name, uid="u1"))
+            session.when_called_off(partial(self.endings.__setitem__, name))
+        session.is_continuation = True
+        off = Ending(POWERED_OFF, "off")
+        self.guard.end(MachineKey("u1"), off)
+        self.assertEqual(self.endings, {"s1": off})
+        session.carry(StreamDouble(partial(self.endings.__setitem__, "s2")))
+        self.guard.end(MachineKey("u1"), off)
+        self.assertEqual(self.endings, {"s1": off, "s2": off})
+
     def test_powered_off(self) -> None:
         """A machine that is off ends its sessions, unless the machine's end lets them wait."""
         for name in ("s1", "s2"):

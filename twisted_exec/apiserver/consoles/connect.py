@@ -151,8 +151,10 @@ class MachineLocator:
             admitted = await self._admitted(context, access, right, machine)
         uid = (UID_HEADER, quote(context.subject.uid, safe="").encode("ascii"))
         answer_headers = location.answer_headers
-        if context.recorded:
-            answer_headers = [(RECORDED_HEADER.encode("ascii"), context.recorded.encode("ascii"))]
+        if context.recorded_input:
+            answer_headers = [
+                (RECORDED_HEADER.encode("ascii"), context.recorded_input.encode("ascii"))
+            ]
         confirm = (
             self._use(admitted.reservation, machine, context.subject)
             if admitted.reservation is not None

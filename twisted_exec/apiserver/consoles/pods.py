@@ -92,7 +92,7 @@ class MachinePodLocator:
         if console.reason:
             context.learn(reason=check_reason(console.reason))
         if console.record is not None:
-            context.wants_recording = recorded_input(console.record)
+            context.requested_recording = recorded_input(console.record)
         # Authorize first: an unauthorized client must learn nothing else.
         location: Location = await self._machines.locate(context)
         check_container(query)

@@ -115,7 +115,7 @@ class OpenRecordings(StoreFollower):
                 raise
             self._log.warn("a console is not recorded: {why}", why=error.message)
             return ""
-        context.recorded, metadata = demand.input, recording["metadata"]
+        context.recorded_input, metadata = demand.input, recording["metadata"]
         context.learn(recording=metadata["name"], recording_uid=metadata["uid"])
         if is_new:
             context.call_unopened(partial(self._abandon, recording, user))
@@ -242,7 +242,7 @@ async def session_demand(
 
     :raises APIError: the user's demand is refused.
     """
-    input = context.wants_recording or recording_of_query(context.request.args)
+    input = context.requested_recording or recording_of_query(context.request.args)
     if not input:
         return demand
     resource, namespace = CONSOLERECORDINGS.resource, machine["metadata"]["namespace"]

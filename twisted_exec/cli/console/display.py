@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from twisted_exec.cli.messages import rows
-from twisted_exec.console.floor import HINT, RoleNotices, notice_text, understood
+from twisted_exec.console.notices import HINT, RoleNotices, notice_text, understood
 from twisted_exec.wire.control_messages import TerminalSize, encode_notice, is_gap, wrapped
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 

@@ -28,8 +28,9 @@ from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, Sys
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS, EndOfInput, TypeAhead
 from twisted_exec.cli.messages import duration, one_line
-from twisted_exec.console.floor import NOBODY
+from twisted_exec.console.notices import NOBODY
 from twisted_exec.kube.console import RecordingNews
+from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import (
     SHUTTING_DOWN,
@@ -145,7 +146,7 @@ TRANSITIONS: Mapping[Life, frozenset[Life]] = {
 """What may follow each phase of a session's life."""
 
 
-class ConsoleSession(ConsoleUser):
+class ConsoleSession(ConsoleUser, Living[Life]):
     """
     Joins the user's input and output to the stream.
 
@@ -162,9 +163,13 @@ class ConsoleSession(ConsoleUser):
         that stops this.
     :ivar life: where the session is in its life.
     :ivar step: returns the step that the connection is at.
+    :ivar problem: why the connection cannot be made again at present; empty
+        without a problem.  The program sets it.
     :ivar finished: fires with the :class:`Outcome` after the output is flushed, or soon after the
         user decided to go.
     """
+
+    transitions = TRANSITIONS
 
     def __init__(
         self,
@@ -193,8 +198,8 @@ class ConsoleSession(ConsoleUser):
         self._terminal = terminal
         self._escapes = escapes if interactive else None
         self._read_only, self._takes_over = read_only, False
-        self._discarded_since: float | None = None  # Ctrl-C, too
-        self._is_discarded = False  # the machine's side says so
+        self._interrupted_at: float | None = None  # when the user gave up the input so far
+        self._machine_discards = False  # as its last notice says
         self._script = script or SessionScript()
         self._watch_network = watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
@@ -231,10 +236,6 @@ class ConsoleSession(ConsoleUser):
         self._company: Company | None = None
         self._looking: Deferred[None] | None = None  # for the names in the status
         self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
-
-    def _become(self, life: Life) -> None:
-        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
-        self.life = life
 
     @property
     def _is_live(self) -> bool:
@@ -280,7 +281,7 @@ class ConsoleSession(ConsoleUser):
         """
         assert self._input is not None
         if interrupts:
-            self._discarded_since = self._clock.seconds()
+            self._interrupted_at = self._clock.seconds()
         self._input.discard()
 
     def _last_line(self) -> bytes:
@@ -354,7 +355,7 @@ class ConsoleSession(ConsoleUser):
             return
         if greeting := self._terminal.greeting():
             self._display.tell(greeting)
-        if news := self._recordings.begun(self._facts.recorded):
+        if news := self._recordings.begun(self._facts.recorded_input):
             self._tell_recorded(news)
 
     def _listen(self, silence: Silence) -> None:
@@ -363,7 +364,7 @@ class ConsoleSession(ConsoleUser):
 
     def data_received(self, data: bytes) -> None:
         if self._is_live:
-            self._is_discarded = False  # the notice that input arrives again may be missing
+            self._machine_discards = False  # the notice that input arrives again may be missing
             self.remember(data)
             self._display.output(data)
 
@@ -387,7 +388,7 @@ class ConsoleSession(ConsoleUser):
             self._messages.append((self._clock.seconds(), notice.text))
         elif notice.kind is NoticeKind.RECEIPT:
             self._timers.cancel("receipt")
-        self._is_discarded = notice.kind is NoticeKind.DISCARDED
+        self._machine_discards = notice.kind is NoticeKind.DISCARDED
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint:
@@ -537,13 +538,13 @@ class ConsoleSession(ConsoleUser):
             (self._input is not None and self._input.discards)
             or self._display.notices.is_off
             or self.is_observer
-            or self._is_discarded
+            or self._machine_discards
             or (attendance is not None and attendance.withheld)
         )
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
-            ends = self._interactive and self._discarded_since is None and _INTERRUPT in typed
+            ends = self._interactive and self._interrupted_at is None and _INTERRUPT in typed
             if ends and self.life is Life.CONNECTING:
                 self.interrupted(signal.SIGINT)  # there is no machine yet to receive Ctrl-C
             else:
@@ -742,8 +743,8 @@ class ConsoleSession(ConsoleUser):
 
         now, is_attached = self._clock.seconds(), self._stream is not None
         outage = self._outage.status() if self._outage is not None else ""
-        if self._discarded_since is not None and not is_attached:
-            outage = f"not connected for {duration(now - self._discarded_since)}"
+        if self._interrupted_at is not None and not is_attached:
+            outage = f"not connected for {duration(now - self._interrupted_at)}"
         return status(
             self._stream,
             seconds=now - self._attached_at if is_attached else None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api.names import display_name
 from twisted_exec.cli.messages import duration
-from twisted_exec.console.floor import RoleNotices
+from twisted_exec.console.notices import RoleNotices
 from twisted_exec.kube.console import recorded_for
 from twisted_exec.streaming.flow import shortest_round_trip_seconds
 
@@ -51,7 +51,7 @@ def status(
         "hops": _hops(stream.round_trips),
         "echo": _echo(stream.echo_seconds),
         "output": _offset(stream.position),
-        "recorded": _recorded(attendance, stream.recorded),
+        "recorded": _recorded(attendance, stream.recorded_input),
         "resumable": "no: the session ends if its connection is lost",
     }
     if stream.is_resumable:

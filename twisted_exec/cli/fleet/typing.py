@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted_exec.api.names import listed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
-from twisted_exec.console.floor import RoleNotices
+from twisted_exec.console.notices import RoleNotices
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
@@ -107,7 +107,7 @@ class TypingSession(ConsoleUser):
     def attached(self, stream: ConsoleStream) -> None:
         self._stream, self.opening = stream, None
         self._has_marks = stream.is_resumable
-        if self._recordings.begun(stream.recorded):
+        if self._recordings.begun(stream.recorded_input):
             self._changed()
         self._input.open(stream)
         self._settling = self._clock.callLater(SETTLE_SECONDS, self._settled)

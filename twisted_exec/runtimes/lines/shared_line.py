@@ -30,9 +30,9 @@ from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.names import dns_label, dns_subdomain, listed
 from twisted_exec.api.status import APIError, message_of
-from twisted_exec.console.floor import notice
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.line import ReadRateLimit
+from twisted_exec.console.notices import notice
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.config_file import Reader

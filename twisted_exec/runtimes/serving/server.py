@@ -186,7 +186,7 @@ class SocketRoutes(Dispatcher):
                 session=live.id,
                 user=live.subject.user,
                 clock=self._server.clock,
-                record=live,
+                entry=live,
                 terms=live.terms,
                 resumption=resumption,
                 offer=offer,

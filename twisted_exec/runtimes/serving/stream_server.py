@@ -203,7 +203,7 @@ class StreamRoutes(ServerRoutes):
 
         reservation, live, render = self._begin_reading(request, names["token"], SCREEN, prepare)
         rendering = Deferred.fromCoroutine(render())
-        live.wait(lambda ending: rendering.cancel())
+        live.when_called_off(lambda ending: rendering.cancel())
         try:
             body = await rendering
         except CancelledError:

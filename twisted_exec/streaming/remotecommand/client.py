@@ -25,6 +25,7 @@ from twisted_exec.streaming.http.upgrade_client import (
     upgrade,
 )
 from twisted_exec.streaming.interfaces import INTERNAL, Break, Ending, Role, TerminalSize
+from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.carrier import ClientCarrier
 from twisted_exec.streaming.remotecommand.carriers import (
     OVER_SPDY,
@@ -282,7 +283,7 @@ def connect(
                 client = ConsoleClient(
                     user, _session(upgraded.headers), clock, answer, silence_seconds
                 )
-                client.recorded = recorded
+                client.recorded_input = recorded
                 upgraded.hand_over(client.over(protocol, chosen, timeout_seconds))
                 return await client.opening
         raise refused
@@ -364,7 +365,7 @@ TRANSITIONS: Mapping[Life, frozenset[Life]] = {
 _WITHOUT_CONNECTION = (Life.LOST, Life.OVER)
 
 
-class ConsoleClient(ConsoleStream):
+class ConsoleClient(ConsoleStream, Living[Life]):
     """
     A session's stream at the user's end; made by :func:`connect`.
 
@@ -373,6 +374,8 @@ class ConsoleClient(ConsoleStream):
     :ivar broke_protocol: the server made a mistake, which it would make again.
     :ivar opening: fires with this object once attached.
     """
+
+    transitions = TRANSITIONS
 
     carrier: ClientCarrier
     session = ""
@@ -401,10 +404,6 @@ class ConsoleClient(ConsoleStream):
         self._why = ""  # a reason known before the connection is lost
         self._reason = ""  # why the connection was lost
         self._timer: IDelayedCall | None = None
-
-    def _become(self, life: Life) -> None:
-        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
-        self.life = life
 
     def over(self, way: str, protocol: str, open_seconds: float) -> IProtocol:
         self.carrier, holder = over(

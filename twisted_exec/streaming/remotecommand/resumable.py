@@ -126,7 +126,7 @@ def _ignore(_: object) -> None:
 
 @implementer(IMarkTransport)
 class ResumableServer(ConsoleServer):
-    """A session's stream whose client reads marks; made by :func:`.server.serve`."""
+    """A session's stream whose client reads marks; made by :func:`.serving.serve`."""
 
     _attachment: IResumableAttachment
 
@@ -255,7 +255,7 @@ class ResumableServer(ConsoleServer):
 
 class PageServer(ResumableServer):
     """
-    A session's stream to a page, made by :func:`.server.serve`.
+    A session's stream to a page, made by :func:`.serving.serve`.
 
     A page cannot stop reading its WebSocket, so it names a credit, and reports what it has taken.
     """

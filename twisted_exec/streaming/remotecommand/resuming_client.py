@@ -22,6 +22,7 @@ from zope.interface import implementer
 from twisted_exec.api.status import APIError, BadGateway, NotFound
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.interfaces import RESUMED, Break, Ending, Role, TerminalSize
+from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient, Reopen
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
@@ -85,7 +86,7 @@ _SENDS = (*_UP, Life.LEAVING)
 
 
 @implementer(IPushProducer)
-class ResumingClient(ConsoleStream):
+class ResumingClient(ConsoleStream, Living[Life]):
     """
     A session's stream at the user's end, over one connection after another.
 
@@ -93,6 +94,8 @@ class ResumingClient(ConsoleStream):
     :ivar live_from: the offset at which the output ended when the present connection was made; 0 if
         unknown.
     """
+
+    transitions = TRANSITIONS
 
     is_resumable = True
     session = protocol = ""
@@ -132,10 +135,6 @@ class ResumingClient(ConsoleStream):
         self._sending = False
         self._lost_at = 0.0
         self._leave_timer: IDelayedCall | None = None
-
-    def _become(self, life: Life) -> None:
-        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
-        self.life = life
 
     def start(self, stream: ConsoleClient) -> None:
         """Begin with a connection, and attach the user."""
@@ -288,7 +287,7 @@ class ResumingClient(ConsoleStream):
 
     def adopted(self, stream: ConsoleClient) -> None:
         assert stream.resumable is not None
-        self.session, self.recorded = stream.session, stream.recorded
+        self.session, self.recorded_input = stream.session, stream.recorded_input
         self._keys = [(stream.resumable, stream.session), *self._keys[:1]]
         self.transport, self.protocol = stream.transport, stream.protocol
         self.can_half_close = stream.can_half_close

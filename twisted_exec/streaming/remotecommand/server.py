@@ -29,6 +29,7 @@ from twisted_exec.streaming.interfaces import (
     ITermsAttachment,
     TerminalSize,
 )
+from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.rejoinable_transport import RejoinableTransport
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
@@ -102,7 +103,7 @@ class Life(Enum):
     """Its channels are not open, and its attachment is not attached."""
     ATTACHED = "attached"
     ENDING = "ending"
-    """It has sent the status, and its attachment does not know of the end."""
+    """It has sent the status, and its attachment is not detached yet."""
     LEFT = "left"
     """Its attachment is detached; the client may still read the status."""
     OVER = "over"
@@ -135,13 +136,15 @@ def unenforced(terms: Terms) -> str:
 
 
 @implementer(IAttachmentTransport, IEchoTransport)
-class ConsoleServer:
+class ConsoleServer(Living[Life]):
     """
-    A session's stream at the machine's end; made by :func:`serve`.
+    A session's stream at the machine's end; made by :func:`.serving.serve`.
 
     :ivar life: where it is in its life.
     :ivar terms: those that it enforces.
     """
+
+    transitions = TRANSITIONS
 
     _is_spent = False  # the client accepts no more output before its next report
 
@@ -154,7 +157,7 @@ class ConsoleServer:
         options: StreamOptions,
         clock: IReactorTime,
         limits: StreamLimits,
-        record: Session | None,
+        entry: Session | None,
         terms: Terms = FULL,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -162,7 +165,7 @@ class ConsoleServer:
         self.terms = terms
         self.bytes_to_user = 0
         self._attachment, self._clock, self._limits = attachment, clock, limits
-        self._record = record
+        self._entry = entry
         self._time_limits = TimeLimits(clock, self._warn, self.end_by_hop, now=now)
         self._producer: Any = None
         self._rejoinable: RejoinableTransport | None = None  # the transport, if it can be rejoined
@@ -180,10 +183,6 @@ class ConsoleServer:
         self._why = ""
         self._pinged_at: float | None = None  # when the oldest ping without an answer was sent
         self._timer: IDelayedCall | None = None
-
-    def _become(self, life: Life) -> None:
-        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
-        self.life = life
 
     def use(self, carrier: ServerCarrier) -> None:
         self._carrier = carrier
@@ -269,14 +268,14 @@ class ConsoleServer:
         self._carrier.abort()
 
     def echoed(self, seconds: float) -> None:
-        if self._record is not None:
-            self._record.echoed(seconds)
+        if self._entry is not None:
+            self._entry.echoed(seconds)
 
     # CarrierUser
 
     def connected(self) -> None:
-        if self._record is not None:
-            self._record.carry(_Served(self))
+        if self._entry is not None:
+            self._entry.carry(_Served(self))
 
     def opened(self) -> None:
         if self.life is Life.OPENING:
@@ -307,8 +306,8 @@ class ConsoleServer:
     def pong_received(self) -> None:
         """TCP shows whether the peer is alive; the answer shows what has arrived."""
         pinged_at, self._pinged_at = self._pinged_at, None
-        if pinged_at is not None and self._record is not None:
-            self._record.pinged(self._clock.seconds() - pinged_at)
+        if pinged_at is not None and self._entry is not None:
+            self._entry.pinged(self._clock.seconds() - pinged_at)
         if self._rejoinable is not None:
             self._rejoinable.answered()
 
@@ -398,11 +397,11 @@ class ConsoleServer:
         self._stop()
         reason = self._why or reason
         self._producer = None
-        if self._record is not None:
+        if self._entry is not None:
             sent = self.bytes_to_machine
             if ITermsAttachment.providedBy(self._attachment):
                 sent = self._attachment.bytes_to_machine  # without the input that it has discarded
-            self._record.over(
+            self._entry.over(
                 reason,
                 bytes_to_machine=sent,
                 bytes_to_user=self.bytes_to_user,

@@ -33,7 +33,7 @@ def serve(
     user: str,
     clock: IReactorTime,
     limits: StreamLimits = DEFAULT_LIMITS,
-    record: Session | None = None,
+    entry: Session | None = None,
     terms: Terms = FULL,
     now: Callable[[], float] = time.time,
     resumption: Resumption | None = None,
@@ -45,6 +45,7 @@ def serve(
     Over a WebSocket the attachment is attached before this returns.  Over SPDY that waits for the
     client's streams; without them it is never attached, but detached all the same.
 
+    :param entry: the session on this hop; ``None`` if nothing keeps it.
     :param resumption: for a client that can resume; the attachment is an
         :class:`~twisted_exec.streaming.interfaces.IResumableAttachment` then.
     :return: the attachment's transport.
@@ -67,7 +68,7 @@ def serve(
         options=options,
         clock=clock,
         limits=limits,
-        record=record,
+        entry=entry,
         terms=terms,
         now=now,
     )

@@ -30,12 +30,12 @@ class ConsoleStream:
 
     Its facts have defaults: those of a stream that knows nothing about them.
 
-    :ivar recorded: the input that is recorded; empty without a recording.
+    :ivar recorded_input: the input that is recorded; empty without a recording.
     :ivar resumes: how often the session was resumed.
     :ivar missed_bytes: bytes that the machine printed while the connection was lost last.
     """
 
-    recorded = ""
+    recorded_input = ""
     resumes = missed_bytes = 0
 
     @property

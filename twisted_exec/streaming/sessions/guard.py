@@ -168,7 +168,7 @@ class SessionGuard(Service):
     def startService(self) -> None:
         """Review from now on; the first round comes later, or soon after a hint."""
         super().startService()
-        self._sessions.on_opened.append(self._opened)
+        self._sessions.on_begun.append(self._opened)
         self._sessions.on_asked.append(self._asked)
         self._ends.start(0.0)
         if files := self._files():
@@ -178,7 +178,7 @@ class SessionGuard(Service):
 
     def stopService(self) -> Deferred[Any]:
         if self.running:
-            self._sessions.on_opened.remove(self._opened)
+            self._sessions.on_begun.remove(self._opened)
             self._sessions.on_asked.remove(self._asked)
         super().stopService()
         return DeferredList([each.stop() for each in (self._rounds, self._looks, self._ends)])
@@ -210,7 +210,7 @@ class SessionGuard(Service):
         chosen = [
             each
             for each in self._sessions.live()
-            if key.covers(each.subject, ending) and not (is_power and each.waits_for_machine)
+            if key.covers(each.subject, ending) and not (is_power and each.outlasts_power_off)
         ]
         for session in chosen:
             self._withdraw(session, ending, "object", self._clock.seconds())

@@ -28,6 +28,7 @@ from twisted_exec.streaming.interfaces import (
     REVOKED,
     Ending,
 )
+from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.sessions.endings import MachineKey, PoolKey
 from twisted_exec.streaming.sessions.openings import (
     AT_ONCE,
@@ -59,7 +60,7 @@ class Sessions:
     The sessions of one hop.
 
     :ivar latency: metrics of a hop at the machine's end; ``None`` for other hops.
-    :ivar on_opened: are called with each session that begins.
+    :ivar on_begun: are called with each session that begins; it has no stream yet.
     :ivar on_asked: are called when the previous hop asks to end or change sessions.
     :ivar on_carried: are called with each session whose stream is up, perhaps not completely.
     :param metrics: by default some that no registry publishes.
@@ -89,7 +90,7 @@ class Sessions:
         )
         self.openings = Openings()
         self.rejoinings = Openings(per_user=AT_ONCE)
-        self.on_opened: list[Callable[[Session], None]] = []
+        self.on_begun: list[Callable[[Session], None]] = []
         self.on_asked: list[Callable[[], None]] = []
         self.on_carried: list[Callable[[Session], None]] = []
         self._live: dict[Session, None] = {}
@@ -137,7 +138,7 @@ class Sessions:
         if problem:
             session.over(problem, code=TooManyRequests.code)
             raise TooManyRequests(problem, retry_after_seconds=10)
-        for each in self.on_opened:
+        for each in self.on_begun:
             each(session)
         return session
 
@@ -374,7 +375,7 @@ _NO_STREAM = SessionStream()
 _NO_REQUEST = StreamRequest()
 
 
-class Session:
+class Session(Living[Life]):
     """
     One session; :meth:`Sessions.open` creates it.
 
@@ -388,9 +389,13 @@ class Session:
         empty.
     :ivar resumable_seconds: how long the next hop waits for the user after a loss; may be 0.
     :ivar is_rejoined_by_hop: the previous hop rejoins the stream after a loss.
-    :ivar waits_for_machine: the runtime keeps the session while its machine is off.
+    :ivar is_continuation: the user's request resumes a session, or rejoins a stream.
+    :ivar waits_for_machine: the runtime keeps the session while its machine is off; known with the
+        stream.
     :ivar on_over: are called once the session is over.
     """
+
+    transitions = TRANSITIONS
 
     def __init__(
         self,
@@ -405,7 +410,7 @@ class Session:
         self.life = Life.OPENING
         self.subject, self.evidence = subject, evidence
         self.resumes, self.resumable_seconds = resumes, 0
-        self.is_rejoined_by_hop = self.waits_for_machine = False
+        self.is_continuation = self.is_rejoined_by_hop = self.waits_for_machine = False
         self._why = ""  # why this side has cut the session; a cut is no ending, it may be resumed
         self.ending: Ending | None = None
         self._own_terms, self._ceiling = terms, ceiling
@@ -414,10 +419,6 @@ class Session:
         self.on_over: list[Callable[[], object]] = []
         self._sessions, self._audit = sessions, audit
         self._stream: ISessionStream = _Opening()
-
-    def _become(self, life: Life) -> None:
-        assert life in TRANSITIONS[self.life], f"{self.life.value} to {life.value}"
-        self.life = life
 
     @property
     def id(self) -> str:
@@ -428,11 +429,17 @@ class Session:
     def is_over(self) -> bool:
         return self.life in (Life.OVER, Life.LOST)
 
-    def wait(self, end: Callable[[Ending], object]) -> None:
+    @property
+    def outlasts_power_off(self) -> bool:
         """
-        Wait for a stream, possibly for hours.
+        Return whether the runtime keeps the session while its machine is off, or may do so, as long
+        as that is unknown.
+        """
+        return self.waits_for_machine if self.life in _WITH_STREAM else self.is_continuation
 
-        :param end: called when the session must end before it has a stream.
+    def when_called_off(self, end: Callable[[Ending], object]) -> None:
+        """
+        Call a function if the session must end before it has a stream, which may take hours.
         """
         if isinstance(self._stream, _Opening):
             self._stream.on_end = end

@@ -128,7 +128,7 @@ class _RelayedText(SessionStream):
             # Kubelets send the head of the response only with the first line: following a silent
             # container can wait for hours.
             if self._relay.answer_seconds is None:
-                session.wait(lambda ending: reaching.cancel())
+                session.when_called_off(lambda ending: reaching.cancel())
             self._download = await reaching
             await self._confirm(location, session)
         except BaseException as problem:
