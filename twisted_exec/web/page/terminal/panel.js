@@ -1,5 +1,6 @@
 /** The panel over a terminal without a session: how far it is, or why it has ended and how to open it again. */
 
+import { acknowledged } from "../acts.js";
 import { causesOf } from "../details.js";
 import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
@@ -275,7 +276,7 @@ export class Panel {
     power.disabled = true;
     say(STARTING, OPENS);
     try {
-      await this.#owner.setPower("On");
+      await acknowledged(`Power on of ${this.#owner.place.name}`, this.#owner.setPower("On"), (text, kind) => say(kind ? NOT_RUNNING : STARTING, kind ? text : OPENS));
     } catch (problem) {
       power.disabled = false;
       say(NOT_RUNNING, `The machine could not be powered on: ${problem.message}`);
