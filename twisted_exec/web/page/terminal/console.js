@@ -24,7 +24,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -609,7 +609,7 @@ export class Console {
     try {
       await this.#acknowledged("Recording", api.request(listPath("consolerecordings", namespace), { method: "POST", body }));
     } catch (problem) {
-      this.#tell(`The recording was not begun: ${problem.message}`, "error");
+      this.#tell(recordingRefusal(problem, namespace), "error");
     }
   }
 
