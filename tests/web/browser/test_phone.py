@@ -149,6 +149,20 @@ _PASTE = """{
 _CELLS = "[terminals[0].cols, terminals[0].rows].join()"
 _BARS = "innerHeight - document.querySelector('.terminal-box').getBoundingClientRect().height"
 
+_MACHINE_VIEWS = ("", "/logs", "/screen", "/recordings", "/events")
+_LISTS = ("machines", "sessions", "recordings", "alerts", "requests")
+# The marks that tabs show for a machine that is not healthy, and for messages.
+_MARK_TABS = """document.querySelectorAll('.tabs li').forEach((tab) =>
+    tab.querySelectorAll('.badge.bad, .badge.news').forEach((mark) => {
+        mark.innerHTML = '<span class="visually-hidden">KernelPanic </span>';
+        mark.hidden = false;
+    }))"""
+_AWAY_TABS = (
+    "[...document.querySelectorAll('.tabs .badge.waiting')].filter((each) => !each.hidden).length"
+)
+# How much wider than the window the page is; what is invisible counts, too.
+_WIDER = """(({scrollWidth}) => (innerWidth === %d && scrollWidth <= innerWidth ? [] : [scrollWidth]))(document.documentElement)"""
+
 
 # Where the text of a console or of its log begins.
 _TEXT_TOP = """Math.round([...document.querySelectorAll('.terminal-frame, .log, .screen')]
@@ -433,6 +447,38 @@ class PhoneTests(WebTestCase):
             await ada.page.press("5")
             await ada.page.until(f"{_NUMBER} === '5/5'")
         self.check_faults()
+
+    async def test_many_tabs(self) -> None:
+        """
+        No view is wider than a phone, upright or turned, while tabs that are out of sight have marks: for messages,
+        for machines that are not healthy, and in an outage.
+        """
+        names = [f"edge-maintenance-frankfurt-rack00-node{number:03}" for number in range(1, 6)]
+        ada = await self.user(width=390, height=844)
+        await ada.page.set_touch()
+        for name in names:
+            await self.deployment.create_machine(name, "shell")
+            await ada.open(f"machines/default/{name}")
+            await ada.until_page("You can type")
+        await ada.page.evaluate(_MARK_TABS)
+        await self.check_width_of_views(ada, names)
+        self.deployment.near.silence()
+        await ada.page.until(f"{_AWAY_TABS} === {len(names)}")
+        await self.check_width_of_views(ada, names)
+        self.deployment.near.mend()
+        await ada.page.until(f"{_AWAY_TABS} === 0")
+        self.check_faults()
+
+    async def check_width_of_views(self, user: User[Any], names: list[str]) -> None:
+        """Fail if a view is wider than the window of a phone, with its first or last tab selected."""
+        machine = [f"machines/default/{names[0]}{view}" for view in _MACHINE_VIEWS]
+        last = f"machines/default/{names[-1]}"
+        for size in ((390, 844), (844, 390)):
+            await user.page.resize(*size)
+            for view in (*_LISTS, *machine, last):
+                await user.open(view)
+                await user.page.until(f"location.hash.startsWith('#/{view}')")
+                self.assertEqual(await lasting(user.page, _WIDER % size[0]), [], f"{view}, {size}")
 
     async def test_panel(self) -> None:
         """

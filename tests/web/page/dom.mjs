@@ -26,6 +26,7 @@ class Text {
 
 class Element extends Text {
   children = [];
+  style = { setProperty: () => {} };
   value = "";
   #listeners = new Map();
 
@@ -100,6 +101,8 @@ class Element extends Text {
   }
 
   focus() {}
+
+  scrollIntoView() {}
 
   contains() {
     return false;

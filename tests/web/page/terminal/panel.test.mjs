@@ -19,6 +19,7 @@ const MISSING = { reason: "NotFound", code: 404, message: 'machines "vm" not fou
 
 /** A server with machines. */
 const listing = (names) => ({
+  dispatchEvent: () => true,
   request: async (path, { query }) => {
     const { fieldSelector = "" } = query;
     const all = names.map(([namespace, name]) => ({ metadata: { namespace, name } }));
@@ -115,6 +116,24 @@ test("a console whose user resets the machine speaks of the reset, and offers no
   owner.isResetting = false;
   made.follow(OFF, false);
   assert.deepEqual(labels(), ["Power on", "Log", "Screen"]);
+});
+
+test("a console that waits for a silent server says what may be in the way, and offers another attempt", (t) => {
+  t.mock.timers.enable({ apis: ["setInterval", "Date"] });
+  const { made, owner, labels, powered } = panel(null);
+  owner.context.api.dispatchEvent = ({ type }) => powered.push(type);
+  made.showConnecting("connecting", {});
+  t.mock.timers.tick(9000);
+  assert.doesNotMatch(made.element.text, /may be/);
+  t.mock.timers.tick(2000);
+  assert.match(made.element.text, /for 11s\.It may be busy or stopped, or the network may be down\./);
+  assert.deepEqual(labels(), ["Log", "Screen"]);
+  t.mock.timers.tick(10_000);
+  assert.match(made.element.text, /It does not answer\. It may be busy or stopped/);
+  assert.deepEqual(labels(), ["Try now", "Log", "Screen"]);
+  made.element.all("button").find((each) => each.text === "Try now").click();
+  assert.deepEqual(powered, ["retry", "now"]);
+  made.hide();
 });
 
 test("a warning before the first output is part of the panel that connects", () => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, requestOf, roleText, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, roleText, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("amounts have the units of all views", () => {
   assert.deepEqual([1, 5120, 34_683_237].map(amount), ["1 B", "5.0 KiB", "33 MiB"]);
@@ -269,4 +269,11 @@ test("users of screen readers hear of a session that has ended only if it had be
   ]) {
     assert.equal(endingOf(ending).title, title);
   }
+});
+
+test("a user who may not record learns which role it takes, and others why the server refuses", () => {
+  const forbidden = { code: 403, message: 'User "bob" cannot create', status: { details: { kind: "consolerecordings" } } };
+  const advice = "You may not record this console. Ask your administrator for the role “edit” in the namespace lab.";
+  assert.equal(recordingRefusal(forbidden, "lab"), advice);
+  assert.equal(recordingRefusal({ code: 500, message: "the disk is full", status: {} }, "lab"), "The recording was not begun: the disk is full");
 });

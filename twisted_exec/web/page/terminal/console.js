@@ -1,5 +1,6 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
+import { acknowledged } from "../acts.js";
 import { confirmed, endRecordingConfirmed, powerOffConfirmed, resetConfirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { machineTitle, partLinks } from "../frame.js";
@@ -23,7 +24,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -570,6 +571,11 @@ export class Console {
     if (power === "On") this.#screen?.terminal.scrollToBottom(); // there is what the user waits for now
   }
 
+  /** Return the answer to what the user changes of the machine; a message says that the server is silent. */
+  #acknowledged(act, answer) {
+    return acknowledged(`${act} of ${this.place.name}`, answer, (text, kind) => this.#tell(text, kind));
+  }
+
   /** Power the machine off after a question, or on. */
   async switch() {
     const name = printable(this.place.name);
@@ -577,7 +583,7 @@ export class Console {
     try {
       if (power === "On" || (await powerOffConfirmed(name))) {
         this.#tell(`${name} is being powered ${power === "On" ? "on" : "off"}.`, ""); // until the server says what follows
-        await this.setPower(power);
+        await this.#acknowledged(`Power ${power.toLowerCase()}`, this.setPower(power));
       }
     } catch (problem) {
       this.#tell(`The power of ${name} was not changed: ${problem.message}`, "error");
@@ -601,9 +607,9 @@ export class Console {
       spec: { machine, machineResource: qualifiedName(kind), input: "masked", ...(reason && { reason }) },
     };
     try {
-      await api.request(listPath("consolerecordings", namespace), { method: "POST", body });
+      await this.#acknowledged("Recording", api.request(listPath("consolerecordings", namespace), { method: "POST", body }));
     } catch (problem) {
-      this.#tell(`The recording was not begun: ${problem.message}`, "error");
+      this.#tell(recordingRefusal(problem, namespace), "error");
     }
   }
 
@@ -627,7 +633,9 @@ export class Console {
         .filter(isEndable);
       if (found.length > 1) return navigate(link(namespace, name, "recordings"));
       if (found.length === 0) this.#tell("There is no recording here that you may end.", "warning");
-      else if (await endRecordingConfirmed(found[0])) await api.patch(itemPath("consolerecordings", namespace, found[0].name), { spec: { ended: true } });
+      else if (await endRecordingConfirmed(found[0])) {
+        await this.#acknowledged("The end of the recording", api.patch(itemPath("consolerecordings", namespace, found[0].name), { spec: { ended: true } }));
+      }
     } catch (problem) {
       this.#tell(`The recording was not ended: ${problem.message}`, "error");
     }
@@ -643,7 +651,7 @@ export class Console {
     this.#tell(`${name} is being reset.`, "");
     this.isResetting = true;
     try {
-      await reset(this.context, this.place);
+      await reset(this.context, this.place, { acknowledged: (answer) => this.#acknowledged("Reset", answer) });
       this.isResetting = false; // the page learns in a moment that the power is on
     } catch (problem) {
       this.isResetting = false;

@@ -1,10 +1,11 @@
 /** The panel over a terminal without a session: how far it is, or why it has ended and how to open it again. */
 
+import { acknowledged } from "../acts.js";
 import { causesOf } from "../details.js";
 import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
-import { asOfText, copyButton, outageNotice } from "../views/parts.js";
+import { asOfText, copyButton, isSilence, outageNotice, silenceText } from "../views/parts.js";
 import { Denied, EndedRequest, answered, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
 import { suggestion } from "./suggestion.js";
 import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
@@ -102,7 +103,7 @@ export class Panel {
     }
     const title = h("h3", {}, `Connecting to ${printable(this.#owner.place.name)}`);
     const [warning, state, text, more] = [h("p"), h("p", { class: "dim" }), h("p"), h("p", { class: "dim" })];
-    const again = button("Try now", () => this.#owner.connectNow(), { class: "primary", hidden: true });
+    const again = button("Try now", () => this.#tryNow(), { class: "primary", hidden: true });
     const draw = () => {
       if (!this.#attempt) return;
       const { name, detail, begin } = this.#attempt;
@@ -114,15 +115,22 @@ export class Panel {
       const server = printable(this.#owner.context.config.cluster || location.host);
       const step = name === "open" ? "The session is open; its output is on its way" : `Waiting for the server (${server})`;
       state.textContent = `${machineText}${step} for ${duration(waited)}.`;
-      text.textContent = printable(attempt.text);
+      const silence = attempt.text || name === "open" ? 0 : waited;
+      text.textContent = printable(attempt.text) || silenceText(silence);
       more.textContent = waited < PATIENCE_MILLISECONDS ? "" : printable(attempt.detail);
-      again.hidden = !attempt.text;
+      again.hidden = !attempt.text && !isSilence(silence);
       [warning, text, more].forEach((each) => (each.hidden = !each.textContent));
     };
     this.#fill("", title, warning, state, text, more, h("div", { class: "actions" }, again, this.#link("logs", "Log"), this.#link("screen", "Screen")));
     this.element.classList.add("connecting");
     this.#attempt = { name, detail, warning: "", begin: Date.now(), timer: setInterval(draw, TICK_MILLISECONDS), draw };
     draw();
+  }
+
+  /** Connect at once, also where the first questions to the server have no answer yet. */
+  #tryNow() {
+    this.#owner.context.api.dispatchEvent(new Event("retry"));
+    this.#owner.connectNow();
   }
 
   /** Show a warning in the panel while the session connects. */
@@ -275,7 +283,7 @@ export class Panel {
     power.disabled = true;
     say(STARTING, OPENS);
     try {
-      await this.#owner.setPower("On");
+      await acknowledged(`Power on of ${this.#owner.place.name}`, this.#owner.setPower("On"), (text, kind) => say(kind ? NOT_RUNNING : STARTING, kind ? text : OPENS));
     } catch (problem) {
       power.disabled = false;
       say(NOT_RUNNING, `The machine could not be powered on: ${problem.message}`);

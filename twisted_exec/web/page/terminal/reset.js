@@ -11,11 +11,13 @@ const RUNNING = "Running";
  *
  * @param {any} context of the page
  * @param {{namespace: string, name: string}} place
+ * @param {{now?: () => number, pause?: typeof sleep, acknowledged?: (answer: Promise<any>) => Promise<any>}} [options]
+ *     `acknowledged`: waits for the answer to a change
  * @throws {Error} the server refuses a request, or the machine did not stop
  */
-export async function reset({ api, machines }, { namespace, name }, { now = Date.now, pause = sleep } = {}) {
+export async function reset({ api, machines }, { namespace, name }, { now = Date.now, pause = sleep, acknowledged = (answer) => answer } = {}) {
   const path = machines.path(namespace, name);
-  const power = (value) => api.patch(path, { spec: { power: value } });
+  const power = (value) => acknowledged(api.patch(path, { spec: { power: value } }));
   const runs = async () => (await api.request(path)).status?.state === RUNNING;
   await power("Off");
   const begin = now();

@@ -1,6 +1,6 @@
 /** Texts of a console's status, without a DOM. */
 
-import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, REASON_REQUIRED, has } from "../details.js";
+import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, REASON_REQUIRED, causesOf, has, kindOf } from "../details.js";
 import { STOPPED } from "../session/session.js";
 import { duration, size } from "../times.js";
 import { counted } from "../views/session_model.js";
@@ -388,9 +388,19 @@ export function startText({ state, isOff }, maySwitch) {
   return maySwitch ? `${how}, with “Power off” and “Power on” in Commands.` : `${how}; ${others} do that.`;
 }
 
-/** Whether the user lacks a right at the machine: other refusals are about no kind of objects, or have other causes. */
+/**
+ * Whether the user lacks a right: other refusals are about no kind of objects, or have other causes.
+ *
+ * @param {any} refusal
+ */
 export function isForbidden({ code, kind, causes = [] }) {
   return code === 403 && Boolean(kind) && causes.every(({ reason }) => reason === DECIDED);
+}
+
+/** Return why a recording was not begun: which role the user lacks, if that is it. */
+export function recordingRefusal({ code, message, status }, namespace) {
+  if (!isForbidden({ code, kind: kindOf(status), causes: causesOf(status) })) return `The recording was not begun: ${message}`;
+  return `You may not record this console. Ask your administrator for the role “edit” in the namespace ${namespace}.`;
 }
 
 /**

@@ -1,5 +1,6 @@
 /** The common part of views that follow lists: filter, namespaces, problems, rights, and ages that go on. */
 
+import { acknowledged } from "../acts.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { Objects, listPath, may } from "../objects.js";
 import { minute } from "../times.js";
@@ -248,6 +249,11 @@ export class ListView {
   /** Show a message above the list, until the next one. */
   say(kind, text) {
     fill(this.#said, notice(kind, text));
+  }
+
+  /** Return the answer to what the user changes; the list says if the server is silent. */
+  acknowledged(act, answer) {
+    return acknowledged(act, answer, (text, kind) => this.say(kind, text));
   }
 
   /** The user has changed the filter. */

@@ -282,7 +282,8 @@ class MachineList extends ListView {
     if (!row.isOff && !(await powerOffConfirmed(name))) return;
     try {
       const path = machines.path(row.namespace, machines.routeName(row.kind, row.name));
-      await api.patch(path, { spec: { power: row.isOff ? "On" : "Off" } });
+      const power = row.isOff ? "On" : "Off";
+      await this.acknowledged(`Power ${power.toLowerCase()} of ${name}`, api.patch(path, { spec: { power } }));
       announce(`${name} is being powered ${row.isOff ? "on" : "off"}.`);
     } catch (error) {
       this.say("error", `The power of ${name} was not changed: ${printable(error.message)}`);

@@ -163,6 +163,17 @@ export function skeleton(rows = SKELETON_ROWS) {
   return h("div", { class: "skeleton" }, h("p", { class: "visually-hidden" }, "Loading"), bars);
 }
 
+/** Return what may be in the way of an answer for which the page has waited so long; empty if it is early to say. */
+export function silenceText(milliseconds) {
+  if (milliseconds < LONG_MILLISECONDS) return "";
+  return isSilence(milliseconds) ? `It does not answer. ${SILENT}` : SILENT;
+}
+
+/** Whether the page has waited so long that the user may want to try at once. */
+export function isSilence(milliseconds) {
+  return milliseconds >= SILENT_MILLISECONDS;
+}
+
 /**
  * Say for whom the page waits and for how long, unless the answer comes at once, and what may be in the way.
  *
@@ -179,8 +190,8 @@ export function tellWaiting(element, { config: { cluster }, api }, { more = null
   const retry = button("Try now", () => api.dispatchEvent(new Event("retry")));
   const tell = () => {
     const waited = Date.now() - began;
-    const isSilent = waited >= SILENT_MILLISECONDS;
-    const why = reason || (waited >= LONG_MILLISECONDS ? `${isSilent ? "It does not answer. " : ""}${SILENT}` : "");
+    const isSilent = isSilence(waited);
+    const why = reason || silenceText(waited);
     if (waited < PATIENCE_MILLISECONDS) return;
     fill(text, `Waiting for the server (${printable(cluster || location.host)}), for ${duration(waited)} so far. `, why && `${why} `, more, isSilent && " ");
     const parts = isSilent ? [text, retry] : [text];

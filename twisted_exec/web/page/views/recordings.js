@@ -114,7 +114,7 @@ class Recordings extends ListView {
     if (!(await endRecordingConfirmed(row))) return;
     const name = printable(row.name);
     try {
-      await api.patch(itemPath("consolerecordings", row.namespace, row.name), { spec: { ended: true } });
+      await this.acknowledged(`The end of the recording ${name}`, api.patch(itemPath("consolerecordings", row.namespace, row.name), { spec: { ended: true } }));
       announce(`The recording ${name} ends.`);
     } catch (error) {
       this.say("error", `Could not end ${name}: ${printable(error.message)}`);

@@ -88,10 +88,9 @@ class Requests extends ListView {
     const decision = action === "Approve" ? { approved: true } : { denied: true };
     try {
       // The UID keeps a request from being decided that has the same name by now.
-      await api.patch(itemPath(this.plural, row.namespace, row.name, "approval"), {
-        metadata: { uid: row.uid },
-        status: { ...decision, ...(note && { message: note }) },
-      });
+      const change = { metadata: { uid: row.uid }, status: { ...decision, ...(note && { message: note }) } };
+      const act = `The ${decision.approved ? "approval" : "denial"} of the request of ${user}`;
+      await this.acknowledged(act, api.patch(itemPath(this.plural, row.namespace, row.name, "approval"), change));
       announce(`The request of ${user} for ${machine} is ${decision.approved ? "approved" : "denied"}.`);
     } catch (error) {
       this.say("error", `The request of ${user} for ${machine} is as it was: ${printable(error.message)}`);

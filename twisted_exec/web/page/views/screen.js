@@ -35,6 +35,7 @@ class ScreenView {
   #timer = 0;
   #asOf = Date.now(); // when the screen was read last, or the user has begun to wait for it
   #outage = ""; // what the notice says that is in the way of the next one
+  #isOfUser = false; // the notice is about what the user has done, and stays until the next act
 
   constructor(container, context, { namespace, name, query }) {
     this.context = context;
@@ -42,7 +43,7 @@ class ScreenView {
     this.place = { namespace, name };
     this.path = `${context.machines.path(namespace, name)}`;
     this.now = h("input", { type: "checkbox", checked: !query.get("time") && !query.get("offset"), onchange: () => this.#nowChanged() });
-    this.time = h("input", { type: "text", size: 20, value: query.get("time") ?? "", "aria-label": "Time", placeholder: "Time, or 1h ago", title: TIME_FORMS, "aria-describedby": "screen-time" });
+    this.time = h("input", { type: "text", size: 20, value: query.get("time") ?? "", "aria-label": "Time", placeholder: "Time, or 1h ago", title: TIME_FORMS, "aria-describedby": "screen-time", oninput: () => this.#isOfUser && this.#say() });
     this.reason = h("input", { type: "text", maxlength: 256, "aria-label": "Reason", placeholder: "Reason", hidden: true });
     this.slider = h("input", { type: "range", min: 0, max: 0, value: 0, step: 1000, oninput: () => this.#slid(), "aria-label": "Time" });
     this.oldest = h("span", { class: "dim", title: "The oldest output that is retained" });
@@ -119,7 +120,7 @@ class ScreenView {
       this.now.checked = at === "";
       this.#show(at);
     } catch (error) {
-      this.#say(notice("error", printable(error.message)));
+      this.#refuseUser(error);
       this.time.focus();
     }
   }
@@ -155,6 +156,7 @@ class ScreenView {
 
   /** @param {string} when an offset, a time, or empty for now. */
   async #show(when) {
+    if (this.#isOfUser) this.#say();
     this.#at = isOffset(when) ? NaN : Date.parse(when);
     this.#reading.abort();
     const reading = (this.#reading = new AbortController());
@@ -179,7 +181,7 @@ class ScreenView {
       const isFirst = this.#screen === null;
       this.#screen = screenOf(answer);
       this.#asOf = Date.now();
-      this.#say();
+      if (!this.#isOfUser) this.#say();
       this.#draw(when);
       if (isFirst || when) this.#showNewest();
       if (isFirst || when) this.context.announce(this.facts.textContent);
@@ -206,10 +208,10 @@ class ScreenView {
     }
     if (when === "" && isPassing(error)) {
       if (this.#outage === error.message) return; // a button that is drawn again loses the focus
-      this.#outage = error.message;
       const isKnown = this.#screen !== null;
       const state = isKnown ? asOfText("screen", this.#asOf) : "No screen";
-      fill(this.problem, outageNotice(this.context.api, state, error.message, { since: isKnown ? null : this.#asOf, more }));
+      this.#say(outageNotice(this.context.api, state, error.message, { since: isKnown ? null : this.#asOf, more }));
+      this.#outage = error.message;
     } else {
       this.#say(notice("error", `${printable(error.message)}.`, more));
     }
@@ -274,13 +276,20 @@ class ScreenView {
       const query = { as: form, at: this.#screen?.offset, reason: this.reason.value.trim() };
       save(`${this.name}.${suffix}`, [await this.context.api.bytes(`${this.path}/screen`, { query })]);
     } catch (error) {
-      this.#say(notice("error", printable(error.message)));
+      this.#refuseUser(error);
     }
+  }
+
+  /** Show why what the user has done failed; a screen that is followed and read again does not take it away. */
+  #refuseUser(error) {
+    this.#say(notice("error", printable(error.message)));
+    this.#isOfUser = true;
   }
 
   /** Show a notice in place of what was said before; without one nothing is wrong. */
   #say(...notices) {
     this.#outage = "";
+    this.#isOfUser = false;
     fill(this.problem, ...notices);
   }
 }

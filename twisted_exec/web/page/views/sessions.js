@@ -90,10 +90,8 @@ class Sessions extends ListView {
     if (!(await confirmed(`End ${whose}?`, endOf(row, user), "End the session"))) return;
     try {
       // The UID keeps a session from being ended that has the same name by now.
-      await api.request(itemPath("consolesessions", row.namespace, row.name), {
-        method: "DELETE",
-        body: { apiVersion: "v1", kind: "DeleteOptions", preconditions: { uid: row.uid } },
-      });
+      const body = { apiVersion: "v1", kind: "DeleteOptions", preconditions: { uid: row.uid } };
+      await this.acknowledged(`The end of ${whose}`, api.request(itemPath("consolesessions", row.namespace, row.name), { method: "DELETE", body }));
       announce(`Ended ${whose}.`);
     } catch (error) {
       announce(error.code === 404 ? `${whose} had ended already.` : `Could not end ${whose}: ${printable(error.message)}`);
