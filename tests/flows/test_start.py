@@ -670,6 +670,7 @@ class StandaloneTests(StartCase):
         with sqlite3.connect(os.path.join(newer, "objects.db")) as database:
             database.execute("PRAGMA user_version = 99")
         database.close()
+        Path(newer, "storage").write_text("sqlite:objects.db\n")
         audit, damaged, link = self.state("audit"), self.state("damaged"), self.path("link")
         os.mkdir(os.path.join(audit, "audit.jsonl"))
         shutil.copytree(self.pki.directory, os.path.join(damaged, "pki"))
