@@ -260,9 +260,10 @@ export class Panel {
       const texts = isStopped && !isResetting && [stoppedText({ ...machine, isOwn: this.#owner.switched === "Off" }), OPENS, startText(machine, this.#owner.maySwitch)];
       say(isResetting ? RESETTING : isStarting ? STARTING : machine?.runs ? RUNNING : NOT_RUNNING, isStarting || isResetting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
       remedy.hidden = copy.hidden = isStarting || isResetting || !(isStopped && machine.problem && !machine.isOff);
-      this.#offer(again, machine?.runs === true);
+      const opensItself = isOpening || hasStarted || (isSeen && machine?.runs === true);
+      this.#offer(again, machine?.runs === true && !opensItself);
       if (machine) this.#offer(power, mayPowerOn(machine) && !isOutage);
-      if (isOpening || !(hasStarted || (isSeen && machine?.runs))) return;
+      if (isOpening || !opensItself) return;
       isOpening = true;
       if (this.#owner.switched === "On") open();
       else setTimeout(open, TURN_MILLISECONDS);
