@@ -95,6 +95,8 @@ class SharedTests(TestCase):
         taken = await self.take()
         page = await taken.browser.page()
         await page.goto(self.url)
+        while self.url not in await taken.browser.urls():  # a new page has no address at first
+            await pause()
         await self.replaced(taken, f"pages {sorted(['about:blank', self.url])} are open")
 
     async def test_failed(self) -> None:
