@@ -248,7 +248,7 @@ class ListTests(FleetTestCase):
         more = f"{row('build-8')}.querySelector('.more a').getBoundingClientRect().left"
         place = await user.page.evaluate(more)
         await user.page.until(
-            f"{row('build-8')}.querySelector('.power:enabled') && {more} === {place}"
+            f"{row('build-7')}?.querySelector('.power:enabled') && {more} === {place}"
         )
         await user.page.focus("#machine-filter")
         await user.page.type("build-8")
