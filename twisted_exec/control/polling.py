@@ -18,7 +18,7 @@ async def until(
     """
     Wait for a state: look at once, and then again and again.
 
-    Work that is repeated for ever is that of a :class:`~twisted_exec.control.loop.PokedLoop`.
+    A :class:`~twisted_exec.control.loop.PokedLoop` does work that is repeated for ever.
 
     :return: false if the state has not come in time.
     """

@@ -213,7 +213,7 @@ _PROVOKING_KEY = re.compile(
 """Of graphics of kitty: a query, and the number of an image, which the terminal confirms."""
 _PROVOKING_LETTERS = (b"i", b"I", b"q")
 _MOST_LETTERS = 64
-"""A command names each key once; one with more of these letters loses all its keys at once."""
+"""A command names each key once. A command with more of these letters loses all its keys at once."""
 _QUIET = re.compile(rf"[G,][{_C0}]*{_spread('q=2', _C0)}".encode("ascii"))
 
 _TERMINAL_QUERIES_STARTS = {

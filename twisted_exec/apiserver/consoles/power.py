@@ -23,7 +23,7 @@ POWER_CHANGED = "PowerChanged"
 @implementer(IAdmission)
 class PowerChanges(Service):
     """
-    Admits each write, and records an Event about one that changes ``spec.power``.
+    Admits each write, and records an Event about a write that changes ``spec.power``.
 
     The write may still fail, or be tried again after a conflict, so the message says what the user has asked for.
 
