@@ -211,9 +211,8 @@ _PROVOKING_KEY = re.compile(
     "[G,][{0}]*(?:a[{0}]*=[{0}]*q|[iI][{0}]*=)".format(_C0).encode("ascii")  # noqa: UP032
 )
 """Of graphics of kitty: a query, and the number of an image, which the terminal confirms."""
-_PROVOKING_LETTERS = (b"i", b"I", b"q")
-_MOST_LETTERS = 64
-"""A command names each key once. A command with more of these letters loses all its keys at once."""
+_MOST_KEYS = 256
+"""Bytes of a command's keys, longer than any that a terminal needs: all keys behind these are disarmed at once."""
 _QUIET = re.compile(rf"[G,][{_C0}]*{_spread('q=2', _C0)}".encode("ascii"))
 
 _TERMINAL_QUERIES_STARTS = {
@@ -295,6 +294,7 @@ class QueryFilter:
     def __init__(self, found: Callable[[bytes], None] = lambda query: None) -> None:
         self._found = found
         self._unfinished = b""  # a sequence or character at the end of the output, abbreviated
+        self._omitted = 0  # bytes of this sequence that its abbreviation lacks
 
     def feed(self, data: bytes) -> bytes:
         """Return ``data`` with its queries changed; the length stays."""
@@ -303,6 +303,8 @@ class QueryFilter:
         if not self._unfinished and b"\x1b" not in data and data.isascii():
             return data
         before = len(self._unfinished)
+        if not before:
+            self._omitted = 0
         window = self._unfinished + data
         outline, eight_bit = _outline(window)
         if eight_bit or b"\x1b" in outline:
@@ -314,7 +316,10 @@ class QueryFilter:
             for match in patterns.queries.finditer(outline):
                 self._change(match, changed)
             window = bytes(changed)
-            self._unfinished = _unfinished(window, outline, patterns)
+            start = max(outline.rfind(b"\x1b"), *map(outline.rfind, _EIGHT_BIT_STARTS))
+            self._unfinished = _unfinished(window, outline, start, patterns)
+            omitted = self._omitted if start == 0 else 0
+            self._omitted = omitted + len(window) - max(start, 0) - len(self._unfinished)
         else:
             self._unfinished = _cut_character(window)
         return window[before:]
@@ -345,24 +350,27 @@ class QueryFilter:
             for read in _READ.finditer(match.string, *match.span()):
                 changed[read.end() - 1] = 0x2D
         elif kind == "image":
-            _change_image(match, changed)
+            first = match.start()
+            _change_image(match, changed, first + _MOST_KEYS - (0 if first else self._omitted))
         else:
             changed[last] = 0x5C  # "\\"
 
 
-def _change_image(match: re.Match[bytes], changed: bytearray) -> None:
-    keys = match[0]
-    if b"=" not in keys:
+def _change_image(match: re.Match[bytes], changed: bytearray, limit: int) -> None:
+    """Disarm the keys of an image command that a terminal answers, and all from ``limit`` on."""
+    if b"=" not in match[0]:
         return
     first, end = match.span()
-    if sum(map(keys.count, _PROVOKING_LETTERS)) > _MOST_LETTERS:
-        changed[first:end] = changed[first:end].replace(b"=", b"-")
-        return
     quiet = _QUIET.search(match.string, first, end)
     for key in _PROVOKING_KEY.finditer(match.string, first, end):
+        if match.string.index(b"=", key.start()) >= limit:
+            break
         # The terminal does not confirm an image whose number stands behind that key.
         if quiet is None or key.start() < quiet.end() or key[0].endswith(b"q"):
             changed[key.end() - 1] = 0x2D
+    limit = max(limit, first)
+    if limit < end:
+        changed[limit:end] = changed[limit:end].replace(b"=", b"-")
 
 
 def _outline(window: bytes) -> tuple[bytes, bool]:
@@ -409,9 +417,12 @@ def _cut_character(text: bytes) -> bytes:
     return cut[0] if cut else b""
 
 
-def _unfinished(window: bytes, outline: bytes, patterns: _Patterns) -> bytes:
-    """Return the sequence and the character that the next bytes may complete."""
-    start = max(outline.rfind(b"\x1b"), *map(outline.rfind, _EIGHT_BIT_STARTS))
+def _unfinished(window: bytes, outline: bytes, start: int, patterns: _Patterns) -> bytes:
+    """
+    Return the sequence and the character that the next bytes may complete.
+
+    :param start: where the last sequence begins, or -1.
+    """
     sequence = patterns.unfinished.match(outline, start) if start >= 0 else None
     character = _cut_character(window)
     if not sequence:
