@@ -71,6 +71,7 @@ _TERMINALS = (
     b"vim\x1b[c\x1b[>c\x1b[6n\x1b[?12$p\x1b]11;?\x07\x1b[?25h",
     b"\x1bP$qm\x1b\\\x1bP+q544e\x1b\\\x1bZ\x05\x1b_Ga=q,i=1;AAAA\x1b\\",
     b"\xc2\x9b6n\x9b6n\xe2\x99\x9b6n\x1b]4;1;?;2;?\x1b\\\x1b]52;c;?\x07\x1b]1337;ReportCellSize\x07",
+    b"\x1b_Ga=T" + b",i=1,q=2" * 50 + b";AAAA\x1b\\",
 )
 
 

@@ -480,8 +480,8 @@ class ListTests(FleetTestCase):
 
     async def test_tabs_on_phone(self) -> None:
         """
-        The tab of the selected console is in view with the button that closes it, also behind others, and
-        after the phone was turned.
+        The tab of the selected console is in view with the button that closes it, also behind others, when
+        another tab gets a mark, and after the phone was turned.
         """
         user = await self.user(size=SIZES["phone"])
         await user.page.until(row("web-1"))
@@ -491,6 +491,9 @@ class ListTests(FleetTestCase):
                 f"document.querySelector('.tabs .selected')?.textContent.includes('{name}')"
             )
             await user.page.until(_TAB)
+        mark = "Object.assign(document.querySelector('.tabs .badge'), {textContent: 'unreachable', hidden: false})"
+        self.assertTrue(await user.page.evaluate(f"{mark}, !{_TAB}"))
+        await user.page.until(_TAB)
         for size in ((844, 390), SIZES["phone"]):
             await user.page.resize(*size)
             await user.page.until(f"innerWidth === {size[0]} && {_TAB}")

@@ -85,8 +85,10 @@ class Workspace {
     });
     // In another layout it is elsewhere.
     new ResizeObserver(() => this.#reveal()).observe(this.#panes);
-    // A strip that was hidden begins at its first tab again.
-    new ResizeObserver(() => this.#revealTab()).observe(/** @type {Element} */ (this.#tabs.parentElement));
+    // A strip that was hidden begins at its first tab again, and a mark in a tab moves those behind it.
+    const moved = new ResizeObserver(() => this.#revealTab());
+    moved.observe(/** @type {Element} */ (this.#tabs.parentElement));
+    moved.observe(this.#tabs);
     for (const place of kept.places) this.#add(place);
     this.active = this.#consoles[kept.active] ?? this.#consoles[0] ?? null;
     this.#draw();
