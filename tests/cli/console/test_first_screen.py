@@ -16,7 +16,7 @@ from tests.screens.test_emulator import PIECES
 from tests.screens.test_state import MODES, shown, state_of
 from tests.streaming.remotecommand.resuming import Client, ResumingUser
 from twisted_exec.api.screens import TerminalState
-from twisted_exec.api.status import NotFound
+from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.cli.console import first_screen
 from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen
 from twisted_exec.screens.process import AvtScreen
@@ -144,6 +144,50 @@ class FirstScreenTests(SynchronousTestCase):
         opened.answer(7)
         opened.print(b"abc")
         self.assertEqual(opened.user.items, [CLEAR + b"the screen", b"789", b"abc"])
+
+    def test_refused(self) -> None:
+        """
+        A state that is refused is asked for once more when the session is open: with an approval for
+        one session, only that session shows the screen.
+        """
+        for is_refused_before in (True, False):
+            opened = Opened(b"0123456789")
+            ask: Any = opened.screen.ask
+            ask(None, None)
+            if not is_refused_before:
+                opened.attach()
+            opened.requests[0].errback(Forbidden("not yet"))
+            self.assertEqual(len(opened.requests), 1 if is_refused_before else 2)
+            if is_refused_before:
+                opened.attach()
+            opened.answer(7)
+            self.assertEqual(opened.user.items, [CLEAR + b"the screen", b"789"])
+
+    def test_refused_again(self) -> None:
+        """A state that is refused twice, or for another reason, is left out."""
+        opened = Opened(b"0123456789")
+        opened.open()
+        for request in range(2):
+            opened.requests[request].errback(Forbidden("no"))
+        opened.end.pump()
+        self.assertEqual(opened.user.items, [b"0123456789"])
+        opened = Opened(b"0123456789")
+        opened.open()
+        opened.requests[0].errback(NotFound("machines", "vm"))
+        opened.end.pump()
+        self.assertEqual((opened.user.items, len(opened.requests)), ([b"0123456789"], 1))
+
+    def test_asked_elsewhere(self) -> None:
+        """A session that is opened in another form of the API asks there, and no more at the first."""
+        opened = Opened(b"0123456789")
+        ask: Any = opened.screen.ask
+        ask(None, None)
+        opened.requests[0].errback(Forbidden("not yet"))
+        ask(None, None)
+        opened.attach()
+        self.assertEqual(len(opened.requests), 2)
+        opened.answer(7)
+        self.assertEqual(opened.user.items, [CLEAR + b"the screen", b"789"])
 
     def test_first(self) -> None:
         """The state may be there before the session is open, and may be newer than its first output."""

@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import Ending, TerminalSize
@@ -80,6 +81,7 @@ class FirstScreen(ConsoleUser):
         self._user, self._clock, self._size, self._read = user, clock, size, read
         self._stream: Any = None
         self._reading: Deferred[TerminalState] | None = None
+        self._attached: Deferred[None] | None = None  # a refused request waits for it
         self._state: TerminalState | None = None  # until it is shown
         self._timer: IDelayedCall | None = None  # while the output waits
         self._epoch = ""
@@ -95,10 +97,26 @@ class FirstScreen(ConsoleUser):
         self._at = config, dialect
         if self._read is None or (size := self._size()) is None:
             return
-        self._reading = reading = self._read(config, dialect, size)
+        self._reading = reading = Deferred.fromCoroutine(
+            self._read_state(self._read, config, dialect, size)
+        )
         # Whatever the problem is, the user gets the output.
         reading.addCallbacks(self._arrived, lambda _: None)
         reading.addBoth(self._answered, reading)
+
+    async def _read_state(
+        self, read: Read, config: ClientConfig, dialect: Dialect, size: TerminalSize
+    ) -> TerminalState:
+        try:
+            return await read(config, dialect, size)
+        except APIError as refusal:
+            if refusal.code != Forbidden.code:
+                raise
+        # With an approval for one session, a user may see the screen once that session is open.
+        if self._stream is None:
+            self._attached = Deferred()
+            await self._attached
+        return await read(config, dialect, size)
 
     def redraw(self) -> None:
         """Show the screen as it is now, instead of what the terminal shows."""
@@ -169,6 +187,8 @@ class FirstScreen(ConsoleUser):
         self._user.attached(stream, greets=not is_resumable)
         if is_resumable:
             self._waiting = [self._user.greet]
+            if self._attached is not None:
+                self._attached.callback(None)
         else:
             self._waiting = None
             self.cancel()
