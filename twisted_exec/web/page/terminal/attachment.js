@@ -94,6 +94,11 @@ export class Attachment {
     this.session.resize(this.#screen.columns, this.#screen.rows);
   }
 
+  /** Show the screen as it is now, for another size of the terminal. */
+  redraw() {
+    this.#first.redraw();
+  }
+
   /** Whether the session can never write. */
   get isReadOnly() {
     return this.#request.query.readOnly === "true";
