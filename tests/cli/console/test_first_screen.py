@@ -256,7 +256,8 @@ class FirstScreenTests(SynchronousTestCase):
         opened.screen.redraw()
         opened.print(b"abc")
         opened.answer(12, "again")
-        again = b"\x1b[?1049l\x1b[m\x1b[H\x1b[2Jagain"
+        erased = b"".join(b"\x1b[%d;1H\x1b[2K" % row for row in range(1, 5))
+        again = b"\x1b[?1049l\x1b[m%b\x1b[Hagain" % erased
         self.assertEqual(opened.user.items, [CLEAR + b"the screen", again, b"c"])
         opened.screen.redraw()
         opened.print(b"def")

@@ -163,9 +163,13 @@ class FirstScreen(ConsoleUser):
         if state is None or not self._fits(state):
             return
         self._hidden_until = state.offset
-        # The user finds what the terminal shows before the session by scrolling back.
-        clear = "\r\n" * state.rows if self._waiting is not None else "\x1b[?1049l"
-        clear += "\x1b[m\x1b[H\x1b[2J"
+        if self._waiting is not None:
+            # The user finds what the terminal shows before the session by scrolling back.
+            clear = "\r\n" * state.rows + "\x1b[m\x1b[H\x1b[2J"
+        else:
+            # Row by row: many terminals keep what ED erases in their scrollback.
+            rows = "".join(f"\x1b[{row};1H\x1b[2K" for row in range(1, state.rows + 1))
+            clear = f"\x1b[?1049l\x1b[m{rows}\x1b[H"
         self._user.show((clear + state.output).encode("utf-8", "replace"))
 
     def _fits(self, state: TerminalState) -> bool:
