@@ -248,12 +248,15 @@ class Viewers:
         """
         if self.is_suspended or self._console.ending is not None:
             return  # the client has no receipt, and says so
+        others = [each for each in self if each is not sender and not each.is_ending]
+        if not others:
+            sender.tell(Notice(_receipt(text, 0, 0), NoticeKind.RECEIPT))
+            return  # it counts for no limit
         reports = self._console.reports
         act = acts.Act(acts.MESSAGE, sender.session, sender.user, "", text)
         if not reports.report(act):
             sender.message_refused(reports.most(act), reports.wait_seconds(act))
             return
-        others = [each for each in self if each is not sender and not each.is_ending]
         notice = Notice(f'message from {display_name(sender.user)}: "{text}"', NoticeKind.SAID)
         for each in others:
             if not each.has_plain_client:
