@@ -580,7 +580,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             else:
                 self._send(typed)
         elif isinstance(typed, SysRq):
-            if not (typed.key or self.is_observer):
+            if not typed.key and not self._refusal(Break()):
                 self._display.tell(WHICH_KEY)
             elif self._wish(Break()):
                 self._send(typed.key)
@@ -727,18 +727,25 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._stream.resize(size)
 
     def _wish(self, wish: Break | Role) -> bool:
-        if self._read_only or (isinstance(wish, Break) and self.is_observer):
+        if why := self._refusal(wish):
             assert self._escapes is not None
             self._escapes.begin_line()  # a SysRq needs no key
-            self._display.tell(NOTHING_TO_ASK if self._read_only else self._no_break_of_observer())
-            return False
-        attendance = self._facts.attendance
-        if isinstance(wish, Break) and attendance is not None and not attendance.has_break:
-            self._display.tell(NO_BREAK)
+            self._display.tell(why)
             return False
         self._send(wish)
         self._takes_over = wish is Role.WRITER
         return True
+
+    def _refusal(self, wish: Break | Role) -> str:
+        """Return why a wish cannot come true, if that is known; or an empty string."""
+        if self._read_only:
+            return NOTHING_TO_ASK
+        if not isinstance(wish, Break):
+            return ""
+        if self.is_observer:
+            return self._no_break_of_observer()
+        attendance = self._facts.attendance
+        return "" if attendance is None or attendance.has_break else NO_BREAK
 
     def _no_break_of_observer(self) -> str:
         notices = self._display.notices
