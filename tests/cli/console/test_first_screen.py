@@ -120,6 +120,29 @@ class FirstScreenTests(SynchronousTestCase):
             opened.open()
             self.assertEqual(opened.user.items, [], more)
 
+    def test_cleared(self) -> None:
+        """Output from before the session does not empty the user's scrollback, and live output does."""
+        printed = b"one\x1b[3J\x1b[H\x1b[2Jtwo\x1b["
+        opened = Opened(printed)
+        opened.open()
+        opened.end.wait(WAIT_SECONDS)
+        opened.print(b"3Jthree\x1b[3J")
+        shown = b"".join(each for each in opened.user.items if isinstance(each, bytes))
+        self.assertEqual(shown, b"one\x1b\\\x1b[H\x1b[2Jtwo\x1b[3Jthree\x1b[3J")
+
+    @given(st.lists(st.sampled_from((b"a", b"\x1b", b"[", b"3", b"J", b"\x1b[3J")), max_size=12))
+    def test_cleared_in_pieces(self, pieces: list[bytes]) -> None:
+        """So it is wherever the output is split; nothing else is left out."""
+        opened = Opened(b"".join(pieces))
+        end = len(b"".join(pieces))
+        opened.screen.attached(ConsoleStream())
+        opened.screen._past_until = end  # of a stream with positions
+        for piece in pieces:
+            opened.screen.data_received(piece)
+        opened.screen.data_received(b"live")
+        shown = b"".join(each for each in opened.user.items if isinstance(each, bytes))
+        self.assertEqual(shown, b"".join(pieces).replace(b"\x1b[3J", b"\x1b\\") + b"live")
+
     def test_from_now(self) -> None:
         """Without a reader, what was printed before the session is hidden, and nothing behind it."""
         for printed in (b"", b"0123456789"):

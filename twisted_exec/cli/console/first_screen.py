@@ -36,6 +36,10 @@ SHORT_BYTES = 8 << 10
 """Less output than this is shown as it was printed."""
 
 _MOST_WAITING = 64
+_NO_SCROLLBACK = b"\x1b[3J"
+"""ED 3, by which a terminal empties its scrollback (xterm's ``ctlseqs``)."""
+_NOTHING = b"\x1b\\"
+"""ST, which ends an unfinished sequence before it, as any sequence does, and does nothing else."""
 
 Read = Callable[[ClientConfig, Dialect, TerminalSize], "Deferred[TerminalState]"]
 """Reads the state for a terminal of this size."""
@@ -90,6 +94,7 @@ class FirstScreen(ConsoleUser):
         self._past_until = 0  # the output before the session
         self._waiting: list[Callable[[], None]] | None = []  # for its end; None behind it
         self._at: tuple[ClientConfig, Dialect] | None = None
+        self._cut = b""  # of the past output: a part of a sequence
         self._hidden = 0  # of the output that is missing: what would not have been shown
 
     def ask(self, config: ClientConfig, dialect: Dialect) -> None:
@@ -237,10 +242,23 @@ class FirstScreen(ConsoleUser):
         if offset < self._hidden_until:
             hidden, data = data[: self._hidden_until - offset], data[self._hidden_until - offset :]
             self._user.remember(hidden)
-        if data:
-            self._user.data_received(data)
+        past = data[: max(0, self._past_until - (self._offset - len(data)))]
+        if past:
+            self._show_past(past)
+        if len(data) > len(past):
+            live, self._cut = self._cut + data[len(past) :], b""
+            self._user.data_received(live)
         if self._waiting is not None:
             self._begin()
+
+    def _show_past(self, data: bytes) -> None:
+        """Show output from before the session: an old ``clear`` must not empty the user's scrollback."""
+        self._user.remember(data)
+        shown = (self._cut + data).replace(_NO_SCROLLBACK, _NOTHING)
+        length = next((each for each in (3, 2, 1) if shown.endswith(_NO_SCROLLBACK[:each])), 0)
+        shown, self._cut = shown[: len(shown) - length], shown[len(shown) - length :]
+        if shown:
+            self._user.show(shown)
 
     def skipped(self, count: int | None) -> None:
         hidden, self._hidden = self._hidden, 0
