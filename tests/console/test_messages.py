@@ -82,12 +82,15 @@ class MessageTests(ViewerCase):
         )
 
     def test_alone(self) -> None:
-        """A sender without readers learns it."""
+        """A sender without readers learns it, and may still send as many messages to readers."""
         ann, of_ann = self.attach(user="ann")
+        for number in range(MANY):
+            ann.said(f"{number}")
+        alone = "nobody else is at this console to read your message"
+        self.assertEqual((self.receipts(of_ann), self.acts), ([alone] * MANY, []))
+        _, of_bob = self.attach(user="bob")
         ann.said("hello")
-        self.assertEqual(
-            self.receipts(of_ann), ["nobody else is at this console to read your message"]
-        )
+        self.assertEqual(self.said(of_bob), ['message from ann: "hello"'])
 
     def test_lost(self) -> None:
         """A user whose connection is lost reads the message at the return, behind the output before it."""

@@ -4,9 +4,10 @@ Tests for :mod:`twisted_exec.console.viewers`: the marks that name the number of
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from twisted_exec.streaming.interfaces import Role
+from twisted_exec.streaming.interfaces import Role, TerminalSize
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.resume import Attendance
 
@@ -94,6 +95,20 @@ class PresenceTests(ViewerCase):
         _, bob = self.attach(user="bob")
         ann.detached("client closed")
         self.assertEqual(self.newest(bob), attendance(1))
+
+    def test_size(self) -> None:
+        """A mark has the size of the console, that of its writer's terminal."""
+        viewer, ann = self.attach(user="ann")
+        observer, bob = self.attach(user="bob")
+        viewer.window_changed(TerminalSize(120, 40))
+        observer.window_changed(TerminalSize(80, 24))
+        expected = replace(attendance(2, "ann", 0), size=TerminalSize(120, 40))
+        self.assertEqual(self.newest(bob), expected)
+        viewer.window_changed(TerminalSize(100, 30))
+        expected = replace(attendance(2, "ann", 1), size=TerminalSize(100, 30))
+        self.assertEqual((self.newest(bob), self.newest(ann)), (expected, expected))
+        viewer.window_changed(TerminalSize(100, 30))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_slow_client(self) -> None:
         """A client that reads nothing gets the newest mark only, when it reads again."""

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.wire.control_messages import TerminalSize
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import (
     LONGEST_MARK_BYTES,
@@ -60,6 +61,10 @@ class MarkTests(SynchronousTestCase):
             b'{"Viewers":2,"Lost":1,"Message":200}\n',
         )
         self.assertEqual(
+            encode_mark(Attendance(1, size=TerminalSize(120, 40))),
+            b'{"Viewers":1,"Width":120,"Height":40}\n',
+        )
+        self.assertEqual(
             encode_mark(Attendance(1, recordings=())), b'{"Viewers":1,"Recordings":[]}\n'
         )
         self.assertEqual(
@@ -86,6 +91,13 @@ class MarkTests(SynchronousTestCase):
             self.assertEqual(marks, [Attendance(1)])
             with self.assertRaises(RemoteProtocolError):
                 MarkDecoder().feed(b'{"Viewers":1,"Lost":' + text + b"}\n")
+
+    def test_unusable_size(self) -> None:
+        """A size that no terminal has counts as unknown."""
+        for text in (b"0", b"-1", b"65536", b"true", b"null", b'"80"', b"1.5"):
+            marks = MarkDecoder().feed(b'{"Viewers":1,"Width":80,"Height":' + text + b"}\n")
+            self.assertEqual(marks, [Attendance(1)])
+        self.assertEqual(MarkDecoder().feed(b'{"Viewers":1,"Width":80}\n'), [Attendance(1)])
 
     def test_many_recordings(self) -> None:
         """A mark stays short, however many recordings there are and however long the names."""
@@ -134,6 +146,11 @@ class MarkTests(SynchronousTestCase):
                 st.builds(Attendance, st.integers(0, 9999), has_break=st.booleans()),
                 st.builds(Attendance, st.integers(0, 9999), lost=st.integers(0, 9999)),
                 st.builds(Attendance, st.just(1), message_characters=st.integers(0, 9999)),
+                st.builds(
+                    Attendance,
+                    st.just(1),
+                    size=st.builds(TerminalSize, st.integers(1, 0xFFFF), st.integers(1, 0xFFFF)),
+                ),
                 st.builds(Attendance, st.integers(0, 9999), withheld=st.just("2 are needed")),
                 st.builds(
                     Attendance,

@@ -645,7 +645,7 @@ class _Server:
             now=now,
             refusals=refusals,
             recordings=self._recordings,
-            reason_of=self.session_objects.reason_of,
+            resumable=self.session_objects.resumable,
         )
 
     def _add_view_of_pods(self) -> None:

@@ -211,6 +211,16 @@ class IConsolePolicies(Interface):
         :raises ServiceUnavailable: the policies are not known yet.
         """
 
+    def approved_session(
+        applicant: Applicant, machine: Object, is_open: Callable[[str], bool]
+    ) -> str:
+        """
+        Return the id of an open session of the user that uses an approval for one session; empty if
+        there is none.
+
+        :param is_open: returns whether the user has an open session with an id at this machine.
+        """
+
     def is_strict(machine: Object) -> bool:
         """
         Return whether only the verbs of ``machines/console`` allow the use of a machine's console.

@@ -85,9 +85,14 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     return 0
 
 
-def nothing_found(what: str, namespace: str = "") -> str:
-    """Say on standard error, as kubectl does, that a list is empty; return no output."""
-    say(f"No {what} found in {namespace} namespace." if namespace else f"No {what} found")
+def nothing_found(what: str, namespace: str = "", hint: str = "") -> str:
+    """
+    Say on standard error, as kubectl does, that a list is empty; return no output.
+
+    :param hint: why, if that is known.
+    """
+    line = f"No {what} found in {namespace} namespace." if namespace else f"No {what} found"
+    say(f"{line} {hint}".rstrip())
     return ""
 
 

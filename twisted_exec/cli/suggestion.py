@@ -92,6 +92,25 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
     return f"kubectl get {dialect.workload.plural} -n {namespace} lists the {dialect.noun}s there"
 
 
+async def missing_machine(client: IKubeClient, name: str, namespace: str) -> str:
+    """Return a sentence if no machine has a name, as far as the server says so; or an empty string."""
+    hints = []
+    for dialect in DIALECTS if name else ():
+        try:
+            await client.get(dialect.workload, name, namespace)
+        except NotFound as refusal:
+            if refusal.details.get("name"):  # the server has the kind
+                hints.append(await suggest_machine(client, dialect, name, namespace))
+        except APIError:
+            return ""
+        else:
+            return ""
+    if not hints:
+        return ""
+    hint = next(filter(None, hints), "")
+    return f'There is no machine "{name}" there{hint and f"; {hint}"}'
+
+
 async def has_namespace(client: IKubeClient, namespace: str) -> bool:
     """Return whether a namespace exists; true, too, if the server does not tell the user."""
     try:

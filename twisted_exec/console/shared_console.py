@@ -324,8 +324,9 @@ class SharedConsole:
             self.size = size
             return
         if size != self.size:
+            self.size = size
             self.journal.resized(size.rows, size.columns)
-        self.size = size
+            self._viewers.size_changed()
         self._console.window_changed(size)
 
     @property

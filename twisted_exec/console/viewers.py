@@ -55,6 +55,7 @@ class Viewers:
             lambda: tuple(recorder.recordings),
             lambda: console.has_break,
             lambda: self.missing_people,
+            lambda: console.size,
         )
         # Sessions and their users while the console is suspended.
         self._left_meanwhile: list[tuple[str, str]] | None = None
@@ -106,6 +107,10 @@ class Viewers:
     def recordings_changed(self) -> None:
         if self._console.ending is None and not self.is_suspended:
             self._presence.recordings_changed()
+
+    def size_changed(self) -> None:
+        if self._console.ending is None and not self.is_suspended:
+            self._presence.changed()
 
     def role_changed(self, viewer: Viewer) -> None:
         if viewer in self._all and not self.is_suspended:
@@ -243,12 +248,15 @@ class Viewers:
         """
         if self.is_suspended or self._console.ending is not None:
             return  # the client has no receipt, and says so
+        others = [each for each in self if each is not sender and not each.is_ending]
+        if not others:
+            sender.tell(Notice(_receipt(text, 0, 0), NoticeKind.RECEIPT))
+            return  # it counts for no limit
         reports = self._console.reports
         act = acts.Act(acts.MESSAGE, sender.session, sender.user, "", text)
         if not reports.report(act):
             sender.message_refused(reports.most(act), reports.wait_seconds(act))
             return
-        others = [each for each in self if each is not sender and not each.is_ending]
         notice = Notice(f'message from {display_name(sender.user)}: "{text}"', NoticeKind.SAID)
         for each in others:
             if not each.has_plain_client:
@@ -297,8 +305,8 @@ _DELAY_SECONDS = 0.5
 
 class Presence:
     """
-    Tells the sessions of one console about changes of their number, of the writer, and of the
-    recordings.
+    Tells the sessions of one console about changes of their number, of the writer, of the
+    recordings, and of the size.
     """
 
     def __init__(
@@ -309,10 +317,11 @@ class Presence:
         recordings: Callable[[], tuple[OpenRecording, ...]],
         has_break: Callable[[], bool],
         missing_people: Callable[[], str],
+        size: Callable[[], TerminalSize | None],
     ) -> None:
         self._clock, self._floor, self._viewers = clock, floor, viewers
         self._recordings, self._has_break = recordings, has_break
-        self._missing_people = missing_people
+        self._missing_people, self._size = missing_people, size
         self._told_recordings: tuple[OpenRecording, ...] = ()
         self._writer, self._since = "", 0.0
         self._call: IDelayedCall | None = None
@@ -330,6 +339,7 @@ class Presence:
             self._missing_people(),
             sum(each.is_away for each in present),
             MESSAGE_CHARACTERS,
+            self._size(),
         )
 
     def changed(self) -> None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeVar
 
-from twisted_exec.wire.control_messages import encode_notice, printable_line
-from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.control_messages import TerminalSize, encode_notice, printable_line
+from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.session_terms import RECORDED_INPUT
 
 RESUME_HEADER = "X-Twisted-Exec-Resume"
@@ -381,6 +381,8 @@ class Attendance:
         earlier release.
     :param message_characters: the longest message that the console passes on to the other users; 0
         for none.
+    :param size: of the terminal for which the machine's programs draw, the writer's; ``None`` if
+        unknown.
     """
 
     viewers: int
@@ -391,6 +393,7 @@ class Attendance:
     withheld: str = ""
     lost: int = 0
     message_characters: int = 0
+    size: TerminalSize | None = None
 
     @property
     def counted(self) -> str:
@@ -453,6 +456,8 @@ def encode_mark(mark: Mark | Question | Answer) -> bytes:
             document["Lost"] = mark.lost
         if mark.message_characters:
             document["Message"] = mark.message_characters
+        if mark.size is not None:
+            document |= {"Width": mark.size.columns, "Height": mark.size.rows}
         if mark.recordings is not None:
             document["Recordings"] = [
                 {"Input": each.input, "User": each.user[:_LONGEST_USER]}
@@ -589,7 +594,18 @@ def _attendance(document: dict[str, object]) -> Attendance:
         withheld,
         lost,
         longest if isinstance(longest, int) and _is_count(longest) else 0,
+        _size(document.get("Width"), document.get("Height")),
     )
+
+
+def _size(columns: object, rows: object) -> TerminalSize | None:
+    if not (_is_count(columns) and _is_count(rows)):
+        return None
+    assert isinstance(columns, int) and isinstance(rows, int)
+    try:
+        return TerminalSize(columns, rows)
+    except LocalProtocolError:
+        return None
 
 
 def _recordings(value: object) -> tuple[OpenRecording, ...] | None:

@@ -12,13 +12,15 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredList
 
 from tests.apiserver.chain import EXEC, POD, WEBSOCKET, ChainTestCase, Poollet
 from tests.chain import reactor
+from tests.streaming.readers import read
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.interfaces import REVOKED
+from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
+from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.testing.console import RecordingUser
 from twisted_exec.wire.resume import RESUME_HEADER, Position, Resumable, Resume
@@ -247,6 +249,28 @@ class SessionTests(SessionCase):
         self.assertNotIn("session", request["status"])
         events = (await self.admin.list(kinds.EVENTS.resource, "default"))["items"]
         self.assertNotIn("ConsoleRefused", [each["reason"] for each in events])
+
+    async def test_screen_of_session(self) -> None:
+        """
+        While a session is open that has used up the approval, its user reads screens, and nobody
+        else does; after its end they are refused, also with its id.
+        """
+        self.poollet_.resumable = Resumable("k" * 43, 60).text()
+        await self.make_policy(approval="Once")
+        await self.approve()
+        path = EXEC.replace("/exec", "/screen")
+        session = await self.opened(resumption="marks")
+        for _ in range(2):
+            head = UpgradeRequest(b"GET", path.format("vm").encode(), b"server")
+            reader = await read(self.endpoint("jane"), head)
+            self.addCleanup(reader.download.abort)
+            await self.until(lambda reader=reader: reader.complete)
+            self.assertEqual(reader.got, b"<svg/>")
+        await self.refused(403, method=b"GET", path=path, headers=())
+        session.end(Ending("deleted"))
+        await self.until(lambda: session not in self.server.sessions.live())
+        message = await self.refused(403, user="jane", method=b"GET", path=path, headers=())
+        self.assertIn("its approval was for one session, which has begun", message)
 
     async def test_new_policy(self) -> None:
         """A policy that is created later ends sessions that it does not allow."""

@@ -502,9 +502,9 @@ class AwayTests(ObjectsCase):
             self.clock.advance(CREATE_SECONDS)
         self.assertEqual(sorted(each for each, _ in self.shown()), ["s-1", "s-2", "s-3"])
 
-    def test_reason(self) -> None:
-        """The reason of a session is known for its own user, at its own machine, until it is over."""
-        subject = replace(self.resumable(1).session.subject, session="s-9", reason="OPS-1")
+    def test_resumable_subject(self) -> None:
+        """A session is known for its own user, at its own machine, until it is over."""
+        subject = replace(self.resumable(1).session.subject, session="s-9")
         session = self.sessions.open(subject)
         session.resumable_seconds = RESUMABLE_SECONDS
         session.carry(StreamDouble())
@@ -515,9 +515,10 @@ class AwayTests(ObjectsCase):
             ("s-9", "bob", "u-2"),
             ("", "bob", "u-1"),
         )
-        self.assertEqual([self.objects.reason_of(*each) for each in resumed], ["OPS-1", "", "", ""])
+        expected = [session.subject, None, None, None]
+        self.assertEqual([self.objects.resumable(*each) for each in resumed], expected)
         self.clock.advance(RESUMABLE_SECONDS)
-        self.assertEqual(self.objects.reason_of(*resumed[0]), "")
+        self.assertIsNone(self.objects.resumable(*resumed[0]))
 
     def test_too_late(self) -> None:
         """A user who is back at the last moment gets an object, be it another one."""

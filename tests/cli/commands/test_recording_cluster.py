@@ -66,8 +66,15 @@ class ClusterTests(MachineTestCase):
             row.split(),
             ["r", "vm", "none", "Closed", "2026-11-22T12:00:00Z", "90s", "8", "admin", "<none>"],
         )
-        none = (0, "", "No recordings found in default namespace.\n")
-        self.assertEqual(await self.typed("list", "--machine", "other"), none)
+        await self.make_machine("other")
+        none = "No recordings found in default namespace."
+        for words, hint in (
+            (("--machine", "other"), ""),
+            (("--machine", "v"), 'There is no machine "v" there; did you mean vm?'),
+        ):
+            self.assertEqual(
+                await self.typed("list", *words), (0, "", f"{f'{none} {hint}'.strip()}\n")
+            )
         self.assertIn("default", (await self.typed("list", "-A"))[1])
 
     async def test_play(self) -> None:

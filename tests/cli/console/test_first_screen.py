@@ -16,7 +16,7 @@ from tests.screens.test_emulator import PIECES
 from tests.screens.test_state import MODES, shown, state_of
 from tests.streaming.remotecommand.resuming import Client, ResumingUser
 from twisted_exec.api.screens import TerminalState
-from twisted_exec.api.status import NotFound
+from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.cli.console import first_screen
 from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen
 from twisted_exec.screens.process import AvtScreen
@@ -120,6 +120,29 @@ class FirstScreenTests(SynchronousTestCase):
             opened.open()
             self.assertEqual(opened.user.items, [], more)
 
+    def test_cleared(self) -> None:
+        """Output from before the session does not empty the user's scrollback, and live output does."""
+        printed = b"one\x1b[3J\x1b[H\x1b[2Jtwo\x1b["
+        opened = Opened(printed)
+        opened.open()
+        opened.end.wait(WAIT_SECONDS)
+        opened.print(b"3Jthree\x1b[3J")
+        shown = b"".join(each for each in opened.user.items if isinstance(each, bytes))
+        self.assertEqual(shown, b"one\x1b\\\x1b[H\x1b[2Jtwo\x1b[3Jthree\x1b[3J")
+
+    @given(st.lists(st.sampled_from((b"a", b"\x1b", b"[", b"3", b"J", b"\x1b[3J")), max_size=12))
+    def test_cleared_in_pieces(self, pieces: list[bytes]) -> None:
+        """So it is wherever the output is split; nothing else is left out."""
+        opened = Opened(b"".join(pieces))
+        end = len(b"".join(pieces))
+        opened.screen.attached(ConsoleStream())
+        opened.screen._past_until = end  # of a stream with positions
+        for piece in pieces:
+            opened.screen.data_received(piece)
+        opened.screen.data_received(b"live")
+        shown = b"".join(each for each in opened.user.items if isinstance(each, bytes))
+        self.assertEqual(shown, b"".join(pieces).replace(b"\x1b[3J", b"\x1b\\") + b"live")
+
     def test_from_now(self) -> None:
         """Without a reader, what was printed before the session is hidden, and nothing behind it."""
         for printed in (b"", b"0123456789"):
@@ -144,6 +167,50 @@ class FirstScreenTests(SynchronousTestCase):
         opened.answer(7)
         opened.print(b"abc")
         self.assertEqual(opened.user.items, [CLEAR + b"the screen", b"789", b"abc"])
+
+    def test_refused(self) -> None:
+        """
+        A state that is refused is asked for once more when the session is open: with an approval for
+        one session, only that session shows the screen.
+        """
+        for is_refused_before in (True, False):
+            opened = Opened(b"0123456789")
+            ask: Any = opened.screen.ask
+            ask(None, None)
+            if not is_refused_before:
+                opened.attach()
+            opened.requests[0].errback(Forbidden("not yet"))
+            self.assertEqual(len(opened.requests), 1 if is_refused_before else 2)
+            if is_refused_before:
+                opened.attach()
+            opened.answer(7)
+            self.assertEqual(opened.user.items, [CLEAR + b"the screen", b"789"])
+
+    def test_refused_again(self) -> None:
+        """A state that is refused twice, or for another reason, is left out."""
+        opened = Opened(b"0123456789")
+        opened.open()
+        for request in range(2):
+            opened.requests[request].errback(Forbidden("no"))
+        opened.end.pump()
+        self.assertEqual(opened.user.items, [b"0123456789"])
+        opened = Opened(b"0123456789")
+        opened.open()
+        opened.requests[0].errback(NotFound("machines", "vm"))
+        opened.end.pump()
+        self.assertEqual((opened.user.items, len(opened.requests)), ([b"0123456789"], 1))
+
+    def test_asked_elsewhere(self) -> None:
+        """A session that is opened in another form of the API asks there, and no more at the first."""
+        opened = Opened(b"0123456789")
+        ask: Any = opened.screen.ask
+        ask(None, None)
+        opened.requests[0].errback(Forbidden("not yet"))
+        ask(None, None)
+        opened.attach()
+        self.assertEqual(len(opened.requests), 2)
+        opened.answer(7)
+        self.assertEqual(opened.user.items, [CLEAR + b"the screen", b"789"])
 
     def test_first(self) -> None:
         """The state may be there before the session is open, and may be newer than its first output."""
@@ -212,7 +279,8 @@ class FirstScreenTests(SynchronousTestCase):
         opened.screen.redraw()
         opened.print(b"abc")
         opened.answer(12, "again")
-        again = b"\x1b[?1049l\x1b[m\x1b[H\x1b[2Jagain"
+        erased = b"".join(b"\x1b[%d;1H\x1b[2K" % row for row in range(1, 5))
+        again = b"\x1b[?1049l\x1b[m%b\x1b[Hagain" % erased
         self.assertEqual(opened.user.items, [CLEAR + b"the screen", again, b"c"])
         opened.screen.redraw()
         opened.print(b"def")

@@ -462,7 +462,7 @@ class PromptTests(SynchronousTestCase):
         self.assertRegex(
             terminal.outcome.line,
             "^another kubectl console --run has the shell, so the command was not typed: try again|"
-            r"^the command of an earlier --run has not ended, so .*; --send '\\x03' sends it Ctrl-C, ",
+            r"^the command of an earlier --run has not ended, so .*; --send '\\x03' sends it Ctrl-C; at the prompt of a shell --force",
         )
         return terminal.outcome.exit_code == OCCUPIED_CODE
 

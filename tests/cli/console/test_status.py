@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.cli.console.status`, in a session.
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import Any
 
@@ -12,6 +13,7 @@ from twisted.internet.address import IPv4Address
 from tests.cli.console.test_outage import OutageCase, ResumableStream
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.streaming.remotecommand.client import LOST
+from twisted_exec.wire.control_messages import TerminalSize
 from twisted_exec.wire.resume import (
     Attendance,
     Notice,
@@ -224,6 +226,97 @@ class StatusTests(OutageCase):
             for writer in ("ada", "bob"):
                 self.session.attendance_changed(Attendance(3, writer))
             self.assertEqual(self.said, said, settings)
+
+    def begin_observing(self, **settings: Any) -> Any:
+        """Begin a session of an observer, whose window and screen the test changes."""
+        self.size, self.is_full, self.redrawn = TerminalSize(200, 24), False, 0
+
+        def redraw() -> None:
+            self.redrawn += 1
+            self.sink.written = b""
+
+        shown = {
+            "size": lambda: self.size,
+            "full_screen": lambda: self.is_full,
+            "redraw": redraw,
+            "shows_more": True,
+        }
+        self.begin(**{**shown, **settings})
+        stream = self.attach()
+        self.session.notice(Notice("x", NoticeKind.ROLE, NoticeRole.OBSERVER, "bob"))
+        return stream
+
+    def attended(self, stream: Any, columns: int, rows: int) -> None:
+        stream.attendance = Attendance(2, "bob", size=TerminalSize(columns, rows))
+        self.session.attendance_changed(stream.attendance)
+
+    def covering(self) -> list[str]:
+        """Return the messages over the last rows of the screen."""
+        drawn = self.sink.written.rpartition(b"\x1b7")[2].decode()
+        return re.findall(r"\x1b\[\d+;1H(\[.*?\])\x1b", drawn)
+
+    def resized(self, columns: int, rows: int) -> None:
+        self.size = TerminalSize(columns, rows)
+        self.session.window_changed()
+
+    def test_smaller_window(self) -> None:
+        """
+        An observer whose window is smaller than the writer's reads it once a program draws the whole
+        screen, and again for other sizes; a window that has become large enough is drawn again.
+        """
+        stream = self.begin_observing()
+        self.attended(stream, 240, 24)
+        self.session.data_received(b"lines")
+        self.assertEqual(self.covering(), [])
+        self.is_full = True
+        line = "[twisted-exec: bob's window is {} and yours {}: this picture is incomplete; enlarge your window]"
+        lines = [line.format("240x24", "200x24")]
+        for _ in range(2):
+            self.session.data_received(b"a screen")
+            self.assertEqual(self.covering(), lines)
+        self.attended(stream, 200, 40)
+        lines.append(line.format("200x40", "200x24"))
+        self.assertEqual(self.covering(), lines)
+        for is_full in (False, True):
+            self.is_full = is_full
+            self.session.data_received(b"another program")
+        self.assertEqual((self.covering(), self.redrawn), (lines, 0))
+
+    def test_resized_window(self) -> None:
+        """
+        An observer's window that is resized is drawn again by the server, because the machine's
+        program does not know its size; messages about earlier sizes go.
+        """
+        stream = self.begin_observing()
+        self.is_full = True
+        self.attended(stream, 200, 40)
+        line = "[twisted-exec: bob's window is 200x40 and yours {}: this picture is incomplete; enlarge your window]"
+        for rows, lines, redrawn in (
+            (24, [line.format("200x24")], 0),
+            (30, [line.format("200x30")], 1),
+            (40, [], 2),
+            (24, [line.format("200x24")], 3),
+        ):
+            if redrawn:
+                for each in (rows - 1, rows):
+                    self.resized(200, each)
+                    self.session.data_received(b"more of it")
+                self.clock.advance(0.3)
+            self.assertEqual((self.covering(), self.redrawn), (lines, redrawn))
+        self.is_full = False
+        self.resized(200, 30)
+        self.clock.advance(0.3)
+        self.assertEqual(self.redrawn, 3)
+
+    def test_smaller_window_untold(self) -> None:
+        """Neither a writer nor a user of ``--quiet`` or of a terminal that cannot show it reads it."""
+        for settings in ({}, {"quiet": True}, {"shows_more": False}):
+            stream = self.begin_observing(**settings)
+            if not settings:
+                self.session.notice(Notice("x", NoticeKind.ROLE, NoticeRole.WRITER))
+            self.is_full = True
+            self.attended(stream, 240, 40)
+            self.assertEqual(self.covering(), [], settings)
 
     def test_place(self) -> None:
         """The status and the help begin with the machine, its namespace and its server."""

@@ -572,6 +572,29 @@ class ConsoleTests(WebTestCase):
             await other.page.reload()
         self.check_faults()
 
+    async def test_smaller_window(self) -> None:
+        """
+        An observer whose window is smaller than the writer's reads it while a program draws the whole
+        screen; a window that is made larger shows all of it.
+        """
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.type_line(
+            r"printf '\033[?1049h\033[2J\033[30;1Hrow 30\033[31;1Hrow 31'; cat; printf '\033[?1049l'"
+        )
+        await ada.until_terminal("row 30\\s+row 31")
+        bob = await self.user("bob")
+        await bob.page.resize(700, 400)
+        await bob.open(f"{VM}?mode=observe")
+        said = r"(ada|The writer)'s window is \d+x\d+ and yours \d+x\d+: this picture is incomplete"
+        await bob.until_page(said)
+        await bob.page.resize(1400, 900)
+        await bob.page.until(
+            "document.querySelector('.message').hidden && "
+            "/row 30[^]*row 31/.test(document.querySelector('.xterm-rows').innerText)"
+        )
+        self.check_faults()
+
     async def test_run(self) -> None:
         """Of ``kubectl console --run`` a console shows the command and its output, also after a reload; so do screen and log."""
         ada = await self.user()

@@ -82,7 +82,8 @@ class LocatorParts:
     The parts of a server that decide about consoles and texts of machines.
 
     :param policies: apply to consoles and screens, not to logs.
-    :param reason_of: returns the reason of a session by its id, its user and its machine's UID.
+    :param resumable: returns the subject of an open session of this server that its user can
+        resume, by its id, its user and its machine's UID.
     :param now: seconds since the epoch.
     """
 
@@ -97,7 +98,7 @@ class LocatorParts:
     now: Callable[[], float]
     refusals: ConsoleRefusals
     recordings: OpenRecordings
-    reason_of: Callable[[str, str, str], str]
+    resumable: Callable[[str, str, str], Subject | None]
 
 
 @implementer(IStreamLocator)
@@ -225,12 +226,13 @@ class MachineLocator:
     ) -> Admitted:
         subject = context.subject
         resumes = context.resumption.session if context.resumption is not None else ""
+        before = self._parts.resumable(resumes, subject.user, subject.uid)
         applicant = Applicant(
             context.user,
             subject.session,
             self._parts.now(),
             # A session without a reason might go on with an approval for another task.
-            reason=subject.reason or self._parts.reason_of(resumes, subject.user, subject.uid),
+            reason=subject.reason or (before.reason if before is not None else ""),
             caller=context.caller.name if context.caller is not None else "",
             resumes=resumes,
         )
@@ -241,11 +243,16 @@ class MachineLocator:
             right = min(right, await self._parts.gate.authorize_console(context, access))
         if not self._what.is_stream and self._parts.policies.uses_approvals(machine):
             # A screen would take the approval from the session that its user opens beside it.
-            self._parts.policies.review(applicant, machine["metadata"]["uid"], right)
-            raise Forbidden(
-                f'an approval of the console of "{subject.machine}" is for one session, which shows the screen: '
-                f"open it with kubectl console {subject.machine} -n {subject.namespace} --read-only"
-            )
+            applicant = replace(applicant, session=self._approved_session(applicant, machine))
+            terms = self._parts.policies.review(applicant, machine["metadata"]["uid"], right)
+            if not applicant.session:
+                raise Forbidden(
+                    f'an approval of the console of "{subject.machine}" is for one session, which shows the screen: '
+                    f"open it with kubectl console {subject.machine} -n {subject.namespace} --read-only"
+                )
+            conditions = replace(conditions, applicant=applicant)
+            self._parts.gate.allow_console(context, access.under(conditions))
+            return Admitted(access.terms(terms))
         try:
             admitted = await self._parts.policies.open(applicant, machine, right)
         except Forbidden as refusal:
@@ -265,6 +272,15 @@ class MachineLocator:
             terms = replace(terms, recording=recording)
         self._parts.gate.allow_console(context, access.under(conditions))
         return replace(admitted, terms=terms)
+
+    def _approved_session(self, applicant: Applicant, machine: Object) -> str:
+        user, uid = applicant.user.name, machine["metadata"]["uid"]
+
+        def is_open(session: str) -> bool:
+            return self._parts.resumable(session, user, uid) is not None
+
+        session: str = self._parts.policies.approved_session(applicant, machine, is_open)
+        return session
 
     async def _recorded(self, context: RequestContext, machine: Object) -> str:
         demand = await session_demand(

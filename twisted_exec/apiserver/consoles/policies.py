@@ -184,6 +184,17 @@ class ConsolePolicies(StoreFollower):
     def uses_approvals(self, machine: Object) -> bool:
         return needs_use(self.selecting(machine))
 
+    def approved_session(
+        self, applicant: Applicant, machine: Object, is_open: Callable[[str], bool]
+    ) -> str:
+        policies, now = self.selecting(machine), self._now()
+        for request in self.requests_of(applicant.user.name, machine["metadata"]["uid"]):
+            session: str = request.get("status", {}).get("session", "")
+            of_session = replace(applicant, session=session)
+            if session and is_open(session) and approvals(policies, [request], of_session, now):
+                return session
+        return ""
+
     def _present(self, request: Object) -> Object | None:
         return self._requests.get(_asker(request), {}).get(key_of(request))
 

@@ -50,6 +50,7 @@ from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
 from twisted_exec.streaming.sessions.registry import Life, Session, Sessions
+from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.resume import UNCONFIRMED_SECONDS
 
 _RESOURCE = CONSOLESESSIONS.resource
@@ -474,16 +475,19 @@ class SessionObjects(StoreFollower):
         """The names of this server and its predecessors, the latest first."""
         return [self.replica, *self._predecessors]
 
-    def reason_of(self, resumes: str, user: str, uid: str) -> str:
+    def resumable(self, session: str, user: str, uid: str) -> Subject | None:
         """
-        Return the reason of a session that its user resumes; empty if it began at another server.
+        Return the subject of a session that its user can resume at this server; ``None`` for others,
+        also if it began at another server.
 
-        :param resumes: the id of the session.
+        :param session: its id.
         :param uid: of the machine.
         """
-        record = self._resumable.get(resumes)
-        before = None if record is None else record.session.subject
-        return before.reason if before and (before.user, before.uid) == (user, uid) else ""
+        record = self._resumable.get(session)
+        if record is None or not record.live:
+            return None
+        subject = record.session.subject
+        return subject if (subject.user, subject.uid) == (user, uid) else None
 
     def startService(self) -> None:
         self._recorder.start()

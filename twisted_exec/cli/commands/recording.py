@@ -497,12 +497,14 @@ def _register_list(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 async def _list(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import CONSOLERECORDINGS
     from twisted_exec.cli.output import table
+    from twisted_exec.cli.suggestion import missing_machine
 
     namespace = "" if options.all_namespaces else client.config.namespace
     selector = f"spec.machine={options.machine}" if options.machine else ""
     listed = await client.list(CONSOLERECORDINGS.resource, namespace, field_selector=selector)
     if not listed["items"]:
-        return runner.nothing_found("recordings", namespace)
+        hint = await missing_machine(client, options.machine, namespace) if namespace else ""
+        return runner.nothing_found("recordings", namespace, hint)
     recordings = sorted(listed["items"], key=lambda each: each["metadata"]["creationTimestamp"])
     head = ["NAME", "MACHINE", "INPUT", "STATE", "BEGIN", "LENGTH", "BYTES", "USERS", "POLICIES"]
     rows = [_row(each) for each in recordings]

@@ -191,7 +191,7 @@ class Display:
         :param begins_line: the dialog left the cursor at the beginning of a line.
         """
         held, self._held = self._held or [], None
-        if begins_line and not self._covers and self._stream is not None:
+        if begins_line and not self.covers and self._stream is not None:
             self._between("", lambda: None, self._line)
         elif begins_line:
             self._last_byte = b"\n"
@@ -283,7 +283,7 @@ class Display:
             self._held.append(lambda: self._between(text, show, line))
             return
         size, shows_more = self._terminal.size(), self._terminal.shows_more
-        if self._covers and size is not None:
+        if self.covers and size is not None:
             self._cover(text, size)
             return
         if not (shows_more and self.mid_line):
@@ -300,7 +300,7 @@ class Display:
             self._write(line)
 
     @property
-    def _covers(self) -> bool:
+    def covers(self) -> bool:
         """True if messages cover a part of the screen, which a program has drawn."""
         return self._terminal.shows_more and self._terminal.full_screen()
 
@@ -313,7 +313,7 @@ class Display:
     def _cover_again(self) -> None:
         """Draw the messages again, unless the program has left or they have been there for long."""
         size = self._terminal.size()
-        if not self._covers:
+        if not self.covers:
             self._covering = []
         elif self._covering and size is not None and self._drawn_again < _MOST_DRAWN_AGAIN:
             self._drawn_again += 1

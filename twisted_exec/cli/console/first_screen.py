@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import Ending, TerminalSize
@@ -35,6 +36,10 @@ SHORT_BYTES = 8 << 10
 """Less output than this is shown as it was printed."""
 
 _MOST_WAITING = 64
+_NO_SCROLLBACK = b"\x1b[3J"
+"""ED 3, by which a terminal empties its scrollback (xterm's ``ctlseqs``)."""
+_NOTHING = b"\x1b\\"
+"""ST, which ends an unfinished sequence before it, as any sequence does, and does nothing else."""
 
 Read = Callable[[ClientConfig, Dialect, TerminalSize], "Deferred[TerminalState]"]
 """Reads the state for a terminal of this size."""
@@ -80,6 +85,7 @@ class FirstScreen(ConsoleUser):
         self._user, self._clock, self._size, self._read = user, clock, size, read
         self._stream: Any = None
         self._reading: Deferred[TerminalState] | None = None
+        self._attached: Deferred[None] | None = None  # a refused request waits for it
         self._state: TerminalState | None = None  # until it is shown
         self._timer: IDelayedCall | None = None  # while the output waits
         self._epoch = ""
@@ -88,6 +94,7 @@ class FirstScreen(ConsoleUser):
         self._past_until = 0  # the output before the session
         self._waiting: list[Callable[[], None]] | None = []  # for its end; None behind it
         self._at: tuple[ClientConfig, Dialect] | None = None
+        self._cut = b""  # of the past output: a part of a sequence
         self._hidden = 0  # of the output that is missing: what would not have been shown
 
     def ask(self, config: ClientConfig, dialect: Dialect) -> None:
@@ -95,10 +102,26 @@ class FirstScreen(ConsoleUser):
         self._at = config, dialect
         if self._read is None or (size := self._size()) is None:
             return
-        self._reading = reading = self._read(config, dialect, size)
+        self._reading = reading = Deferred.fromCoroutine(
+            self._read_state(self._read, config, dialect, size)
+        )
         # Whatever the problem is, the user gets the output.
         reading.addCallbacks(self._arrived, lambda _: None)
         reading.addBoth(self._answered, reading)
+
+    async def _read_state(
+        self, read: Read, config: ClientConfig, dialect: Dialect, size: TerminalSize
+    ) -> TerminalState:
+        try:
+            return await read(config, dialect, size)
+        except APIError as refusal:
+            if refusal.code != Forbidden.code:
+                raise
+        # With an approval for one session, a user may see the screen once that session is open.
+        if self._stream is None:
+            self._attached = Deferred()
+            await self._attached
+        return await read(config, dialect, size)
 
     def redraw(self) -> None:
         """Show the screen as it is now, instead of what the terminal shows."""
@@ -145,9 +168,13 @@ class FirstScreen(ConsoleUser):
         if state is None or not self._fits(state):
             return
         self._hidden_until = state.offset
-        # The user finds what the terminal shows before the session by scrolling back.
-        clear = "\r\n" * state.rows if self._waiting is not None else "\x1b[?1049l"
-        clear += "\x1b[m\x1b[H\x1b[2J"
+        if self._waiting is not None:
+            # The user finds what the terminal shows before the session by scrolling back.
+            clear = "\r\n" * state.rows + "\x1b[m\x1b[H\x1b[2J"
+        else:
+            # Row by row: many terminals keep what ED erases in their scrollback.
+            rows = "".join(f"\x1b[{row};1H\x1b[2K" for row in range(1, state.rows + 1))
+            clear = f"\x1b[?1049l\x1b[m{rows}\x1b[H"
         self._user.show((clear + state.output).encode("utf-8", "replace"))
 
     def _fits(self, state: TerminalState) -> bool:
@@ -169,6 +196,8 @@ class FirstScreen(ConsoleUser):
         self._user.attached(stream, greets=not is_resumable)
         if is_resumable:
             self._waiting = [self._user.greet]
+            if self._attached is not None:
+                self._attached.callback(None)
         else:
             self._waiting = None
             self.cancel()
@@ -213,10 +242,23 @@ class FirstScreen(ConsoleUser):
         if offset < self._hidden_until:
             hidden, data = data[: self._hidden_until - offset], data[self._hidden_until - offset :]
             self._user.remember(hidden)
-        if data:
-            self._user.data_received(data)
+        past = data[: max(0, self._past_until - (self._offset - len(data)))]
+        if past:
+            self._show_past(past)
+        if len(data) > len(past):
+            live, self._cut = self._cut + data[len(past) :], b""
+            self._user.data_received(live)
         if self._waiting is not None:
             self._begin()
+
+    def _show_past(self, data: bytes) -> None:
+        """Show output from before the session: an old ``clear`` must not empty the user's scrollback."""
+        self._user.remember(data)
+        shown = (self._cut + data).replace(_NO_SCROLLBACK, _NOTHING)
+        length = next((each for each in (3, 2, 1) if shown.endswith(_NO_SCROLLBACK[:each])), 0)
+        shown, self._cut = shown[: len(shown) - length], shown[len(shown) - length :]
+        if shown:
+            self._user.show(shown)
 
     def skipped(self, count: int | None) -> None:
         hidden, self._hidden = self._hidden, 0

@@ -350,11 +350,11 @@ loader, or at a question of a program, shows a full-screen program, or no shell 
 
 _OCCUPIED = (
     "another kubectl console --run has the shell, so the command was not typed: try again when that has "
-    "ended, or add --force"
+    "ended; at the prompt of a shell --force types in any case"
 )
 _NOT_ENDED = (
     "the command of an earlier --run has not ended, so this command was not typed: try again when it has "
-    "ended; {remedy}, or --force types in any case"
+    "ended; {remedy}; at the prompt of a shell --force types in any case"
 )
 _NOT_WHOLE = "the command did not arrive whole at the shell, so it was not run: the line loses what is typed; try again"
 _CTRL_C = "--send '\\x03' sends it Ctrl-C"

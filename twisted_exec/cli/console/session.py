@@ -38,6 +38,7 @@ from twisted_exec.wire.control_messages import (
     Ending,
     Message,
     Role,
+    TerminalSize,
     dropped_keys,
 )
 from twisted_exec.wire.resume import NoticeKind, NoticeRole
@@ -97,6 +98,9 @@ _BUSY = (429, 503)
 
 _DRAWN_SECONDS = 0.1
 """Silence after which a program of the machine has drawn its screen."""
+
+_RESIZED_SECONDS = 0.3
+"""Pause after which a user has resized the window."""
 
 # Time limit for the last bytes after the user has left.
 _FAREWELL_SECONDS = 1.0
@@ -235,6 +239,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._tells_company = tells_company and interactive and terminal.shows_more and not quiet
         self._company: Company | None = None
         self._looking: Deferred[None] | None = None  # for the names in the status
+        self._incomplete: tuple[TerminalSize, TerminalSize] | None = None
+        """The sizes of this and the writer's window that the user has read."""
         self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
 
     @property
@@ -367,6 +373,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._machine_discards = False  # the notice that input arrives again may be missing
             self.remember(data)
             self._display.output(data)
+            self._compare_sizes()
 
     def remember(self, data: bytes) -> None:
         """Keep output for the escape menu, whether or not it is shown."""
@@ -377,6 +384,28 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """Show a screen in place of output."""
         if self._is_live:
             self._display.output(data)
+            self._compare_sizes()
+
+    def _compare_sizes(self) -> None:
+        """
+        Tell an observer, once for each pair of sizes, if a full-screen program draws for a larger
+        window.
+        """
+        attendance = self._facts.attendance
+        drawn = attendance.size if attendance is not None else None
+        if drawn is None or not (self.is_observer and self._display.covers):
+            return
+        own = self._terminal.size() or drawn
+        if own.columns >= drawn.columns and own.rows >= drawn.rows:
+            self._incomplete = None
+        elif self._incomplete != (own, drawn):
+            self._incomplete = own, drawn
+            writer = self._display.notices.writer
+            whose = "the writer's" if writer in ("", NOBODY) else f"{writer}'s"
+            self._inform(
+                f"{whose} window is {drawn.columns}x{drawn.rows} and yours {own.columns}x{own.rows}: "
+                "this picture is incomplete; enlarge your window"
+            )
 
     def notice(self, notice: Notice) -> None:
         if not self._is_live:
@@ -407,22 +436,23 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if not self._is_live:
             return
         if writer and self.is_observer and self._interactive and self._terminal.shows_more:
-            self._display.inform(f"[twisted-exec: {writer}]")
+            self._inform(writer)
         if news:
             self._tell_recorded(news)
+        self._compare_sizes()
         if self._tells_company and self._people is not None:
             if self._company is None:
                 # Imported here, because it asks the server, which a short session does not need.
                 from twisted_exec.cli.console.people import Company
 
-                self._company = Company(self._clock, self._look, self._tell_company)
+                self._company = Company(self._clock, self._look, self._inform)
             self._company.changed(attendance)
 
     async def _look(self) -> Sequence[Person]:
         assert self._people is not None
         return await self._people(self._facts.session)
 
-    def _tell_company(self, line: str) -> None:
+    def _inform(self, line: str) -> None:
         self._display.inform(f"[twisted-exec: {line}]")
 
     def _inform_recorded(self, news: str) -> None:
@@ -550,7 +580,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             else:
                 self._send(typed)
         elif isinstance(typed, SysRq):
-            if not (typed.key or self.is_observer):
+            if not typed.key and not self._refusal(Break()):
                 self._display.tell(WHICH_KEY)
             elif self._wish(Break()):
                 self._send(typed.key)
@@ -697,18 +727,25 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._stream.resize(size)
 
     def _wish(self, wish: Break | Role) -> bool:
-        if self._read_only or (isinstance(wish, Break) and self.is_observer):
+        if why := self._refusal(wish):
             assert self._escapes is not None
             self._escapes.begin_line()  # a SysRq needs no key
-            self._display.tell(NOTHING_TO_ASK if self._read_only else self._no_break_of_observer())
-            return False
-        attendance = self._facts.attendance
-        if isinstance(wish, Break) and attendance is not None and not attendance.has_break:
-            self._display.tell(NO_BREAK)
+            self._display.tell(why)
             return False
         self._send(wish)
         self._takes_over = wish is Role.WRITER
         return True
+
+    def _refusal(self, wish: Break | Role) -> str:
+        """Return why a wish cannot come true, if that is known; or an empty string."""
+        if self._read_only:
+            return NOTHING_TO_ASK
+        if not isinstance(wish, Break):
+            return ""
+        if self.is_observer:
+            return self._no_break_of_observer()
+        attendance = self._facts.attendance
+        return "" if attendance is None or attendance.has_break else NO_BREAK
 
     def _no_break_of_observer(self) -> str:
         notices = self._display.notices
@@ -767,8 +804,18 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         size = self._terminal.size()
         if self._stream is not None and size is not None:
             self._stream.resize(size)
+        if self.is_observer and self._display.covers:
+            # The machine's program does not draw for an observer's window.
+            self._timers.after("resized", _RESIZED_SECONDS, self._draw_resized, steady=True)
         if self._conversation is not None:
             self._conversation.resized()
+
+    def _draw_resized(self) -> None:
+        if self._display.covers:
+            self._display.uncover()
+            self._terminal.redraw()
+            self._incomplete = None
+            self._compare_sizes()
 
     def output_lost(self, error: OSError | None) -> None:
         """The output is flushed and closed, or cannot be written."""

@@ -114,16 +114,18 @@ test("marks for people are passed on, and unknown ones are ignored", () => {
   open(state);
   assert.deepEqual(state.receiveMark({ Notice: "hello", Kind: "message" }), { notice: { Notice: "hello", Kind: "message" } });
   assert.deepEqual(state.receiveMark({ Viewers: 2, Writer: "ada", Seconds: 4 }), {
-    viewers: { count: 2, lost: 0, writer: "ada", seconds: 4, recordings: null, withheld: "", message: 0 },
+    viewers: { count: 2, lost: 0, writer: "ada", seconds: 4, recordings: null, withheld: "", message: 0, size: null },
   });
   const { lost, message } = state.receiveMark({ Viewers: 2, Lost: 1, Message: 200 }).viewers ?? {};
   assert.deepEqual([lost, message], [1, 200]);
-  const alone = { count: 1, lost: 0, writer: "", seconds: 0, withheld: "", message: 0 };
+  const alone = { count: 1, lost: 0, writer: "", seconds: 0, withheld: "", message: 0, size: null };
   assert.deepEqual(state.receiveMark({ Viewers: 1 }), { viewers: { ...alone, recordings: null } });
   const recordings = [{ Input: "masked", User: "ada" }, { Input: "some", User: "x" }, { Input: "all" }, null];
   assert.deepEqual(state.receiveMark({ Viewers: 1, Recordings: recordings }), {
     viewers: { ...alone, recordings: [{ input: "masked", user: "ada" }] },
   });
+  assert.deepEqual(state.receiveMark({ Viewers: 1, Width: 120, Height: 40 }).viewers.size, [120, 40]);
+  for (const Height of [0, -1, "40", true, null]) assert.equal(state.receiveMark({ Viewers: 1, Width: 120, Height }).viewers.size, null);
   assert.equal(state.receiveMark({ Viewers: 1, Withheld: "2 are needed" }).viewers.withheld, "2 are needed");
   assert.deepEqual(state.receiveMark({ Echo: 812 }), { echo: 812 });
   assert.deepEqual(state.receiveMark({ Ping: 3 }), { ping: 3 });

@@ -97,7 +97,7 @@ test("a session opens, types and shows", async () => {
   assert.deepEqual(page.told, [
     ["output", "login: "],
     ["notice", { Notice: "hello" }],
-    ["viewers", { count: 1, lost: 0, writer: "ada", seconds: 0, recordings: null, withheld: "", message: 0 }],
+    ["viewers", { count: 1, lost: 0, writer: "ada", seconds: 0, recordings: null, withheld: "", message: 0, size: null }],
     ["echo", 700],
   ]);
   page.session.sysrq("b");

@@ -20,13 +20,13 @@ const SAVED = {
 };
 
 /** Start an attachment; `told` are its callbacks, `written` the output in the terminal, which has shown `text` before. */
-async function attach(t, saved = null, place = PLACE, text = "", follows = false) {
+async function attach(t, saved = null, place = PLACE, text = "", follows = false, request = async () => ({})) {
   const { FakeWebSocket, sockets } = fakeWebSockets();
   const before = globalThis.WebSocket;
   globalThis.WebSocket = FakeWebSocket;
   const values = new Map(saved && [["session.team-a/vm-1", saved]]);
   const context = {
-    api: { webSocketURL: (path, query) => `wss://server${path}?${new URLSearchParams(query)}`, webSocketProtocols: (name) => [name], request: async () => ({}) },
+    api: { webSocketURL: (path, query) => `wss://server${path}?${new URLSearchParams(query)}`, webSocketProtocols: (name) => [name], request },
     machines: { path: () => "/vm-1" },
     store: {
       get: (key, fallback = null) => values.get(key) ?? fallback,
@@ -88,6 +88,24 @@ test("the request of a user who observes says so, also that of each later connec
   assert.equal(sockets.length, 2);
   assert.match(sockets.at(-1).url, /\?stdin=true$/);
   assert.deepEqual(values.get("session.team-a/vm-1").request, REQUEST);
+});
+
+test("a screen that is refused is asked for once more when the session is open", async (t) => {
+  const answers = [Object.assign(new Error("not yet"), { code: 403 }), { epoch: EPOCH, offset: 9_100, columns: 80, rows: 24, output: "the screen" }];
+  const asked = [];
+  const request = async (path) => {
+    asked.push(path);
+    const answer = answers.shift();
+    if (answer instanceof Error) throw answer;
+    return answer;
+  };
+  const { socket, written } = await attach(t, null, PLACE, "", false, request);
+  await turn();
+  assert.deepEqual(asked, ["/vm-1/screen"]);
+  accept(socket, { at: 9_100 });
+  await turn();
+  assert.deepEqual(asked, ["/vm-1/screen", "/vm-1/screen"]);
+  assert.match(written(), /the screen$/);
 });
 
 test("a session whose former one is gone may be followed by another", async (t) => {

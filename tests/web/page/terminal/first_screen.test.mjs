@@ -47,6 +47,22 @@ function screen() {
 
 const at = (offset, end = 100_000, epoch = "e") => ({ epoch, offset, end });
 
+test("a screen that is drawn again for another size puts nothing into the scrollback, also without output behind it", async () => {
+  const { first, shown, kept, arrive, isWaiting } = screen();
+  first.redraw(); // too early
+  assert.equal(isWaiting(), false);
+  first.placed(at(50_000));
+  await arrive({ offset: 50_000 });
+  first.output(bytes("more"));
+  first.redraw();
+  first.output(bytes("late"));
+  await arrive({ offset: 50_006, output: "redrawn" });
+  assert.deepEqual(shown, ["[state]", "more", "la", "[redrawn]", "te"]);
+  first.redraw();
+  await arrive({ offset: 50_008, output: "again" });
+  assert.deepEqual([shown.at(-1), kept.slice(1), isWaiting()], ["[again]", [0, 0], false]);
+});
+
 test("output before the state fills the scrollback, and output behind it follows the state", async () => {
   const { first, shown, counted, arrive } = screen();
   first.placed(at(50_000));

@@ -190,7 +190,9 @@ export class SessionState {
       }
       const [lost, message] = [mark.Lost, mark.Message].map((each) => (isCount(each) ? each : 0)); // an earlier release does not say
       const withheld = typeof mark.Withheld === "string" ? mark.Withheld : "";
-      return { viewers: { count, lost, writer, seconds, recordings: recordings(mark.Recordings), withheld, message } };
+      const [columns, rows] = [mark.Width, mark.Height];
+      const size = isCount(columns) && isCount(rows) && columns && rows ? [columns, rows] : null;
+      return { viewers: { count, lost, writer, seconds, recordings: recordings(mark.Recordings), withheld, message, size } };
     }
     for (const [member, name] of [["Echo", "echo"], ["Ping", "ping"], ["Pong", "pong"]]) {
       if (member in mark) {

@@ -26,6 +26,8 @@ export class Attachment {
   #isReturning; // to a session of the page before a reload, or of a lost connection
   #hadSession; // or has one: its end is not only that of an attempt
   #isReplaced = false;
+  #opened; // resolves #whenOpen
+  #whenOpen = new Promise((resolve) => (this.#opened = resolve));
 
   /**
    * @param {object} context of the page
@@ -92,6 +94,11 @@ export class Attachment {
     this.session.resize(this.#screen.columns, this.#screen.rows);
   }
 
+  /** Show the screen as it is now, for another size of the terminal. */
+  redraw() {
+    this.#first.redraw();
+  }
+
   /** Whether the session can never write. */
   get isReadOnly() {
     return this.#request.query.readOnly === "true";
@@ -132,6 +139,7 @@ export class Attachment {
       detail = { ...detail, missed: Math.max(0, detail.missed - this.#replayed) };
       this.#replayed = 0;
     }
+    if (state === "open" || state === "resumed") this.#opened();
     if (state === "open") {
       this.#hadSession = true;
       this.#separate();
@@ -161,7 +169,15 @@ export class Attachment {
     // Without this the browser's log has an error for each console.
     if (hasNoScreen(this.#context, this.#place)) return null;
     const size = `${this.#screen.columns}x${this.#screen.rows}`;
-    return readScreen(this.#context, this.#place, { query: { as: "state", size, reason: this.#place.reason } });
+    const read = () => readScreen(this.#context, this.#place, { query: { as: "state", size, reason: this.#place.reason } });
+    try {
+      return await read();
+    } catch (error) {
+      if (error.code !== 403) throw error;
+      // With an approval for one session, a user may see the screen once that session is open.
+      await this.#whenOpen;
+      return read();
+    }
   }
 }
 

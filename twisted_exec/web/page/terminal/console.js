@@ -24,7 +24,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, incompleteText, isServerStopped, lostText, readOnlyText, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -57,6 +57,7 @@ export class Console {
   // Of the present session.
   #rights = { drives: true, takesOver: false, mayType: true, switches: false };
   #roles;
+  #incomplete = ""; // what the user has read about a window that is too small
   #hasDriven = false; // it could type until now
   /** @type {any} */
   #former = null; // how and when the session before has ended, until the role in this one is known
@@ -256,10 +257,14 @@ export class Console {
         size: this.place.size ?? [80, 24],
         typed: (bytes) => this.#life.typed(this.#keys.apply(bytes)),
         resized: (columns, rows) => {
+          const isOther = String(this.place.size) !== String([columns, rows]);
           this.place.size = [columns, rows];
           this.#on.keep();
           this.#life.session?.resize(columns, rows);
           this.#status.size(columns, rows);
+          // The machine's program does not draw for an observer's window.
+          if (isOther && this.#roles.isObserver && this.#screen?.isFullScreen) this.#life.redraw();
+          this.#compareSizes();
         },
         key: (event) => this.#on.key(event),
         found: (index, count) => this.#found(index, count),
@@ -267,6 +272,7 @@ export class Console {
           this.#newest.hidden = isNewest;
           this.#free = free;
           this.#placeMessages();
+          this.#compareSizes();
         },
       });
       this.#screen.open(this.#terminal);
@@ -492,6 +498,18 @@ export class Console {
     if (this.#former) this.#tellNew(this.#former);
     this.#hasDriven = !this.#roles.isObserver;
     this.#showRole();
+    this.#compareSizes();
+  }
+
+  /** Tell an observer if a full-screen program draws for a larger window. */
+  #compareSizes() {
+    const { size, writer } = this.#status.viewersNow;
+    if (!size || !this.#roles.isObserver || !this.#screen?.isFullScreen) return;
+    const text = incompleteText(writer, size, [this.#screen.columns, this.#screen.rows]);
+    if (text === this.#incomplete) return;
+    if (text) this.#tell(text, "warning");
+    else if (this.#isTold(this.#incomplete)) this.#endMessage();
+    this.#incomplete = text;
   }
 
   /** Tell that a session has taken the place of another one, and whether its user no longer types. */
@@ -886,8 +904,11 @@ export class Console {
 
   /** Tell what is in sight already only once: a user may press many keys. */
   #tellOnce(text) {
-    const isShown = !this.#message.hidden && this.#message.firstElementChild?.textContent === printable(text);
-    if (!isShown) this.#tell(text, "");
+    if (!this.#isTold(text)) this.#tell(text, "");
+  }
+
+  #isTold(text) {
+    return !this.#message.hidden && this.#message.firstElementChild?.textContent === printable(text);
   }
 
   /** Tell a fact, unless the server says to a page that was loaded again what the user has closed. */

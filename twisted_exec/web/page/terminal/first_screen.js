@@ -49,6 +49,7 @@ export class FirstScreen {
   #clock;
   #rows;
   #isFirst = true; // no output is missing before the state
+  #isRedrawn = false; // the terminal shows the screen already
   /** @type {object | null} */
   #reading = null; // identifies the newest request
   /** @type {any} */
@@ -79,6 +80,7 @@ export class FirstScreen {
     const reading = (this.#reading = {});
     this.#state = null;
     this.#isFirst = this.#epoch === "";
+    this.#isRedrawn = false;
     this.#read()
       .catch(() => null) // whatever the problem is, the user gets the output
       .then((state) => {
@@ -87,6 +89,14 @@ export class FirstScreen {
         this.#state = state;
         if (this.#timer !== null) this.#release();
       });
+  }
+
+  /** Show the screen as it is now, for another size of the terminal: the output waits for its state. */
+  redraw() {
+    if (this.#epoch === "" || this.#timer !== null) return;
+    this.ask();
+    this.#isRedrawn = true;
+    this.#timer = this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
   }
 
   /** Wait for no state, and show none. */
@@ -145,6 +155,6 @@ export class FirstScreen {
     const rows = this.#rows();
     // The output before the state ends with the rows that the state shows.
     const repeated = this.#isFirst ? filledRows(state) : 0;
-    this.#show(stateOutput(state, Math.max(0, rows - repeated)), 0);
+    this.#show(stateOutput(state, this.#isRedrawn ? 0 : Math.max(0, rows - repeated)), 0);
   }
 }

@@ -137,6 +137,11 @@ export class Lifecycle {
     return this.#state.attachment?.session ?? null;
   }
 
+  /** Show the screen as it is now, for another size of the terminal. */
+  redraw() {
+    this.#state.attachment?.redraw();
+  }
+
   get isOpen() {
     return this.#state.attachment?.isOpen ?? false;
   }

@@ -224,6 +224,11 @@ export class Screen {
     return this.terminal.rows;
   }
 
+  /** Whether a program of the machine draws the whole screen. */
+  get isFullScreen() {
+    return this.terminal.buffer.active.type === "alternate";
+  }
+
   get isBracketed() {
     return this.terminal.modes.bracketedPasteMode;
   }
