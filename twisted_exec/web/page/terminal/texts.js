@@ -84,11 +84,14 @@ function keys(count) {
  * Return what becomes of keys while there is no session, or the server does not answer; empty if nothing is special.
  *
  * @param {{name: string, detail: any, silentSince: number | null}} state `drops` of its detail: the next session gets
- *     none of them
+ *     none of them; `keptUntil`: afterwards the server may have ended the session
  * @param {number} waiting keys that the server has not confirmed
+ * @param {number} now milliseconds
  */
-export function waitingText({ name, detail, silentSince }, waiting) {
-  if (name === "connecting" && detail.drops) return `${waiting ? keys(waiting) : "What you type"} will not be sent`;
+export function waitingText({ name, detail, silentSince }, waiting, now) {
+  const typed = waiting ? keys(waiting) : "What you type";
+  if (name === "connecting" && detail.drops) return `${typed} will not be sent`;
+  if (name === "reconnecting" && now > detail.keptUntil) return `${typed} ${waiting > 1 ? "are" : "is"} sent only if the server still has this session`;
   const wait = `${keys(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
   if (name === "connecting") return waiting ? `${wait} for the connection` : "";
   if (name === "reconnecting") return waiting ? `${wait} to be sent after the reconnection` : "What you type is sent after the reconnection";
