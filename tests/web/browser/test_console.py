@@ -251,6 +251,23 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("You can type")
         self.check_faults()
 
+    async def test_wrong_names(self) -> None:
+        """The log, the screen and the recordings say of a name that does not exist what its console says."""
+        ada = await self.user()
+        for part in ("logs", "screen"):
+            await ada.open(f"machines/default/vm-9/{part}")
+            await ada.until_page(
+                r"There is no such machine\. The namespace default has no machine vm-9\.\s+Did you mean vm-1"
+            )
+            link = f"document.querySelector(\".notice a[href='#/{VM}/{part}']\")"
+            await ada.page.until(f"{link}?.checkVisibility()")
+        await ada.open("recordings/default/none")
+        await ada.until_page(
+            r"There is no such recording\. The namespace default has no recording none\."
+        )
+        self.assertNotIn("not found", await ada.page.evaluate("document.body.innerText"))
+        self.check_faults()
+
     async def test_observer(self) -> None:
         """
         The cursor of an observer is hollow.  Who types although the console was opened to observe reads that nothing is

@@ -128,6 +128,9 @@ test("a machine that does not exist is told from a session that is over", () => 
   const gone = { reason: "NotFound", code: 404, message: "there is no such session to resume", kind: "exec" };
   assert.deepEqual([missing, gone].map(isMachineMissing), [true, false]);
   assert.match(endText(gone), /could not be kept for so long/);
+  const said = (ending) => [endingOf(ending).title, endText(ending)];
+  assert.deepEqual(said({ ...missing, hadSession: false }), ["There is no such machine", ""]);
+  assert.deepEqual(said({ ...missing, hadSession: true }), ["The machine is deleted", ""]);
 });
 
 test("the end of a session says what happened, why, and what to do, each once", () => {

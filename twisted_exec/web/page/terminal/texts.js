@@ -17,6 +17,8 @@ const SHUTDOWN = "Shutdown"; // state of a machine that is off
 export const NO_POOL = "NoMachinePool"; // of the page alone
 /** Title of a console whose machine does not run. */
 export const NOT_RUNNING = "The machine is not running";
+const DELETED = "The machine is deleted";
+const NO_MACHINE = "There is no such machine";
 const POOLS = ["machinepools", "fleets"]; // kinds, by dialect
 
 const BANNER = { lines: 4, columns: 80 };
@@ -296,6 +298,7 @@ export function endingOf({ reason, message, exitCode, code, kind, hadSession = t
   if (user) return { ...ENDINGS.SessionDeleted, title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
   if (exitCode !== null && exitCode !== undefined) return { title: "The program at the console has ended", advice: "" };
   if (isMachineStopped({ reason, code, kind })) return { title: NOT_RUNNING, advice: "" };
+  if (isMachineMissing({ reason, code, kind })) return { title: missingTexts(reason === MACHINE_DELETED || hadSession).title, advice: "" };
   return ENDINGS[reason] ?? { title: code || !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
 }
 
@@ -319,6 +322,7 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
   if (deletedBy({ reason, message })) return ""; // the title says it
   if (reason === POWERED_OFF) return message.replace(MACHINE, "It");
   if (code === 404 && POOLS.includes(kind)) return "The pool of this machine does not exist.";
+  if (kind && isMachineMissing({ reason, code, kind })) return ""; // the title says it
   if (code === 404 && kind === KEPT_SESSION) return `The session could not be kept for so long: ${message}`;
   // The message has commands, too, which the page has as buttons.
   const { reason: needsReason, approval } = demands({ causes });
@@ -354,6 +358,17 @@ function demandsText(causes) {
 /** Whether the machine of a console does not exist. */
 export function isMachineMissing({ reason, code, kind }) {
   return reason === MACHINE_DELETED || (code === 404 && kind !== KEPT_SESSION && !POOLS.includes(kind));
+}
+
+/**
+ * Return `{title, text}` about a machine that does not exist; `isDeleted`: it did before.
+ *
+ * @param {boolean} isDeleted
+ * @param {{namespace: string, name: string}} [place]
+ */
+export function missingTexts(isDeleted, { namespace, name } = { namespace: "", name: "" }) {
+  if (isDeleted) return { title: DELETED, text: "Its output stays in the log for some time." };
+  return { title: NO_MACHINE, text: `The namespace ${namespace} has no machine ${name}.` };
 }
 
 /** Whether a session has ended because a server was stopped, so that a new one opens when it is back. */
