@@ -22,7 +22,7 @@ from .user import User
 
 PANEL = ".panel:not([hidden])"
 BANNER = "console.twisted-exec.dev/banner"
-MACHINES = kinds.MACHINES.resource
+MACHINES, NAMESPACES = kinds.MACHINES.resource, kinds.NAMESPACES.resource
 SESSIONS = kinds.CONSOLESESSIONS.resource
 PARTS = {
     "Log": ".log",
@@ -157,6 +157,9 @@ class ConsoleTests(WebTestCase):
         self.deployment.near.silence()
         await ada.open(VM)
         await ada.until_page("Connecting to vm-1[^]*Waiting for the server \\([\\d.:]+\\) for \\d")
+        self.assertEqual(
+            await ada.page.evaluate("document.body.innerText.match(/Connecting/g).length"), 1
+        )
         await ada.page.until(_CENTRED)
         await self.check_layout(ada, "connecting", PANEL, f"{PANEL} .button", ".console-head")
         await ada.until_terminal_focus()
@@ -266,6 +269,33 @@ class ConsoleTests(WebTestCase):
             r"There is no such recording\. The namespace default has no recording none\."
         )
         self.assertNotIn("not found", await ada.page.evaluate("document.body.innerText"))
+        self.check_faults()
+
+    async def test_namesakes(self) -> None:
+        """
+        Consoles of two machines with one name have their namespaces in their tabs, also side by side, and a machine that
+        does not run has a mark in its tab.
+        """
+        await self.deployment.client.create(NAMESPACES, {"metadata": {"name": "lab"}})
+        namesake = machine("vm-1", "shell") | {"metadata": {"name": "vm-1", "namespace": "lab"}}
+        await self.deployment.client.create(MACHINES, namesake, "lab")
+        ada = await self.user()
+        tabs = "[...document.querySelectorAll('.tabs a')].map((each) => each.innerText).join()"
+        await ada.open(VM)
+        await ada.page.until(f"{tabs} === 'vm-1'")
+        await ada.open("machines/lab/vm-1")
+        await ada.page.until(f"{tabs} === 'default / vm-1,lab / vm-1'")
+        await ada.until_terminal("[#$] ?$")
+        await ada.click_text("button", "Split view")
+        heads = "[...document.querySelectorAll('.console-head h2')].map((each) => each.innerText.replace(/\\s/g, '')).join()"
+        await ada.page.until(f"{heads} === 'default/vm-1,lab/vm-1'")
+        await ada.click_text("button", "Split view")
+        mark = "document.querySelector('.tabs li:last-child .badge.off')"
+        self.assertTrue(await ada.page.evaluate(f"{mark}.hidden"))
+        await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": "Off"}}, "lab")
+        await ada.page.until(f"{mark}.checkVisibility() && {mark}.title === 'Machine: Shutdown'")
+        await ada.click_text("button", "Close the console of default / vm-1")
+        await ada.page.until(f"/^(vm-1)?$/.test({tabs})")
         self.check_faults()
 
     async def test_observer(self) -> None:

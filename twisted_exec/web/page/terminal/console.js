@@ -111,6 +111,8 @@ export class Console {
   #health = h("a", { class: "health badge bad", hidden: true });
   /** In its tab: whether its machine is not healthy. */
   mark = h("span", { class: "badge bad", hidden: true });
+  /** In its tab: whether its machine does not run. */
+  stoppedMark = h("span", { class: "badge off", hidden: true });
   #keys;
   #panel;
   #status;
@@ -423,6 +425,7 @@ export class Console {
 
   #showMachine(hasStarted) {
     if (!this.#machine) return;
+    this.#markStopped(this.#machine.machine);
     this.#status.machine(this.#machine.machine, this.maySwitch && !this.isResetting);
     this.#followMachine(this.#machine, hasStarted);
   }
@@ -449,8 +452,18 @@ export class Console {
     fill(this.mark, h("span", { class: "visually-hidden" }, `${reason} `));
   }
 
+  /** Mark the tab of a machine that does not run. */
+  #markStopped(machine) {
+    const isStopped = machine !== null && machine.state !== "Running";
+    this.stoppedMark.hidden = !isStopped;
+    if (!isStopped) return;
+    this.stoppedMark.title = `Machine: ${printable(machine.state)}`;
+    fill(this.stoppedMark, h("span", { class: "visually-hidden" }, `${printable(machine.state)} `));
+  }
+
   #leaveMachine() {
     this.#showHealth(null);
+    this.#markStopped(null);
     this.#machine?.stop();
     this.#machine = null;
     this.#status.machine(null);

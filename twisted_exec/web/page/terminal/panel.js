@@ -397,7 +397,6 @@ export class Panel {
       context.announce(approval ? text : `${text}${command()}.`);
       stop.hidden = false;
       copy.hidden = Boolean(approval);
-      fill(heading, "Waiting for approval");
       if (document.activeElement === this.element) stop.focus();
       this.#owner.waitsForApproval(Date.parse(creationTimestamp));
     };
