@@ -246,7 +246,8 @@ test("a user reads why a new session begins", () => {
   assert.match(anewText({ reason: "WebConsoleStopped", unconfirmed }), /on this computer was stopped\. Start it again and log in here/);
   assert.equal(stopAdvice({ reason: "ShuttingDown", unconfirmed: { sent: 3, unsent: 1 } }), "A new session opens as soon as it is back. 3 keys may not have reached the machine.");
   assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }), "Start it again and log in here: a new session opens then.");
-  assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over.*opens.* 2 keys typed meanwhile were not sent\.$/);
+  assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over\. A new session opens\.$/);
+  assert.match(anewText({ reason: "NotFound", unconfirmed }, { isOpen: true }), /is over.*new session.* 2 keys typed meanwhile were not sent\.$/);
   const former = { reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } };
   assert.equal(anewText(former, { isOpen: true }), "The session before is over. This is a new session.");
   assert.match(anewText(former, { isOpen: true, loss: "ada types here now." }), /This is a new session\. ada types here now\.$/);

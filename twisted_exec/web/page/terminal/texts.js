@@ -267,7 +267,9 @@ export function stopAdvice({ reason, unconfirmed: { sent } }) {
  */
 export function anewText({ reason, unconfirmed }, { isOpen = false, loss = "" } = {}) {
   const { was, opens } = STOPS[reason] ?? { was: "The session before is over.", opens: "A new session opens." };
-  return [was, isOpen ? "This is a new session." : opens, droppedKeys(unconfirmed), loss].filter(Boolean).join(" ");
+  // Until it is open, the line below the terminal counts what is not sent.
+  const dropped = isOpen ? unconfirmed : { ...unconfirmed, unsent: 0 };
+  return [was, isOpen ? "This is a new session." : opens, droppedKeys(dropped), loss].filter(Boolean).join(" ");
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */
