@@ -55,6 +55,8 @@ _FAULTS = """(() => {
         const isCut = each.scrollWidth > each.clientWidth + 1 && /hidden|clip/.test(overflowX) && each.clientWidth;
         if (isCut && !each.matches('input, select') && !each.closest('[title]') && !each.querySelector('[title]'))
             faults.push('cut off: ' + name(each));
+        // The page scrolls: a bar of the list's own would move its last row.
+        if (each.matches('.scroll.facing') && each.scrollHeight > each.clientHeight) faults.push('scrolls by itself: ' + name(each));
     }
     const controls = all.filter((each) => each.matches('a, button, input, select, textarea, summary') && !each.closest('.log, .screen'));
     const boxes = controls.map((each) => [each, each.getBoundingClientRect()]).filter(([, box]) => box.width && box.height);

@@ -241,6 +241,7 @@ class MachinePictures(_Album, WebTestCase):
         await ada.focus_terminal()
         await ada.open_commands()
         await ada.page.press("w")
+        await ada.until_page("No console is open")
         await ada.open(VM)
         await ada.until_page("not running")
         await self.take(ada, "off-before")

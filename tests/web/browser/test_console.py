@@ -22,7 +22,7 @@ from .user import User
 
 PANEL = ".panel:not([hidden])"
 BANNER = "console.twisted-exec.dev/banner"
-MACHINES = kinds.MACHINES.resource
+MACHINES, NAMESPACES = kinds.MACHINES.resource, kinds.NAMESPACES.resource
 SESSIONS = kinds.CONSOLESESSIONS.resource
 PARTS = {
     "Log": ".log",
@@ -157,6 +157,9 @@ class ConsoleTests(WebTestCase):
         self.deployment.near.silence()
         await ada.open(VM)
         await ada.until_page("Connecting to vm-1[^]*Waiting for the server \\([\\d.:]+\\) for \\d")
+        self.assertEqual(
+            await ada.page.evaluate("document.body.innerText.match(/Connecting/g).length"), 1
+        )
         await ada.page.until(_CENTRED)
         await self.check_layout(ada, "connecting", PANEL, f"{PANEL} .button", ".console-head")
         await ada.until_terminal_focus()
@@ -249,6 +252,50 @@ class ConsoleTests(WebTestCase):
         await self.check_layout(ada, "created", PANEL, f"{PANEL} .button", ".console-head")
         await ada.click_text("button", "Open again")
         await ada.until_page("You can type")
+        self.check_faults()
+
+    async def test_wrong_names(self) -> None:
+        """The log, the screen and the recordings say of a name that does not exist what its console says."""
+        ada = await self.user()
+        for part in ("logs", "screen"):
+            await ada.open(f"machines/default/vm-9/{part}")
+            await ada.until_page(
+                r"There is no such machine\. The namespace default has no machine vm-9\.\s+Did you mean vm-1"
+            )
+            link = f"document.querySelector(\".notice a[href='#/{VM}/{part}']\")"
+            await ada.page.until(f"{link}?.checkVisibility()")
+        await ada.open("recordings/default/none")
+        await ada.until_page(
+            r"There is no such recording\. The namespace default has no recording none\."
+        )
+        self.assertNotIn("not found", await ada.page.evaluate("document.body.innerText"))
+        self.check_faults()
+
+    async def test_namesakes(self) -> None:
+        """
+        Consoles of two machines with one name have their namespaces in their tabs, also side by side, and a machine that
+        does not run has a mark in its tab.
+        """
+        await self.deployment.client.create(NAMESPACES, {"metadata": {"name": "lab"}})
+        namesake = machine("vm-1", "shell") | {"metadata": {"name": "vm-1", "namespace": "lab"}}
+        await self.deployment.client.create(MACHINES, namesake, "lab")
+        ada = await self.user()
+        tabs = "[...document.querySelectorAll('.tabs a')].map((each) => each.innerText).join()"
+        await ada.open(VM)
+        await ada.page.until(f"{tabs} === 'vm-1'")
+        await ada.open("machines/lab/vm-1")
+        await ada.page.until(f"{tabs} === 'default / vm-1,lab / vm-1'")
+        await ada.until_terminal("[#$] ?$")
+        await ada.click_text("button", "Split view")
+        heads = "[...document.querySelectorAll('.console-head h2')].map((each) => each.innerText.replace(/\\s/g, '')).join()"
+        await ada.page.until(f"{heads} === 'default/vm-1,lab/vm-1'")
+        await ada.click_text("button", "Split view")
+        mark = "document.querySelector('.tabs li:last-child .badge.off')"
+        self.assertTrue(await ada.page.evaluate(f"{mark}.hidden"))
+        await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": "Off"}}, "lab")
+        await ada.page.until(f"{mark}.checkVisibility() && {mark}.title === 'Machine: Shutdown'")
+        await ada.click_text("button", "Close the console of default / vm-1")
+        await ada.page.until(f"/^(vm-1)?$/.test({tabs})")
         self.check_faults()
 
     async def test_observer(self) -> None:
@@ -902,7 +949,16 @@ class ConsoleTests(WebTestCase):
         await ada.until_page(r"recorded for ada \(input: masked\)")
         await ada.focus_terminal()
         await ada.open_commands()
-        await ada.page.press("K")
+        await ada.page.press("k")
+        await ada.until_page(r"vm-1 is already recorded\s+For ada \(input: masked\)")
+        await ada.click_text("dialog button", "Begin another recording")
+        await ada.until_page("Record vm-1[?]")
+        await ada.page.press("Escape")
+        await ada.until_terminal_focus()
+        await ada.open_commands()
+        await ada.page.press("k")
+        await ada.until_page("already recorded")
+        await ada.click_text("dialog button", "End the recording")
         await ada.until_page("End the recording vm-1-.* of vm-1[?]")
         await ada.click_text("dialog button", "End the recording")
         await ada.until_page("is not recorded any more")

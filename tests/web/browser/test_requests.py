@@ -63,13 +63,19 @@ class RequestTests(WebTestCase):
         await user.page.evaluate("document.activeElement.select()")
         await user.page.type(reason)
         await user.click_text(".panel button", "Ask for approval")
-        await user.until_page("Waiting for approval\\n[^]*waits for the approval of another user")
+        await user.until_page("needs an approval\\n[^]*waits for the approval of another user")
 
     async def check_waits(self, user: User, reason: str) -> None:
         """Wait until the panel waits for the only request, which has this reason."""
         await user.until_page("waits for the approval of another user, in Requests of this page")
         await user.page.until(f"{_FIELD}.value === '{reason}' && {_FIELD}.readOnly")
         await user.page.until(f"/^Waiting for approval, [0-9]+[sm]/.test({_STATE})")
+        self.assertEqual(
+            await user.page.evaluate(
+                "document.body.innerText.match(/Waiting for approval/g).length"
+            ),
+            1,
+        )
         self.assertEqual(await user.page.evaluate(_PANEL_BUTTONS), "Stop waiting,Copy the command")
         self.assertEqual(len((await self.deployment.client.list(REQUESTS, "default"))["items"]), 1)
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { confirmed, insist } from "../../../twisted_exec/web/page/dialogs.js";
+import { confirmed, insist, recordedAlready } from "../../../twisted_exec/web/page/dialogs.js";
 import { confirmPaste } from "../../../twisted_exec/web/page/terminal/dialogs.js";
 import { examine } from "../../../twisted_exec/web/page/terminal/paste.js";
 import { install } from "./dom.mjs";
@@ -52,6 +52,19 @@ test("what cannot be undone is done by its button alone", async () => {
   const escaped = confirmed("End it?", "", "End");
   document.body.lastChild.close(); // as the Escape key does
   assert.equal(await escaped, false);
+});
+
+test("a console that is recorded already is recorded once more only if the user wants that", async () => {
+  for (const [at, expected] of [[0, null], [1, "begin"], [2, "end"]]) {
+    const answer = recordedAlready("vm-1", "ada (input: masked)");
+    const dialog = document.body.lastChild;
+    assert.match(dialog.text, /^vm-1 is already recordedFor ada \(input: masked\)\./);
+    const buttons = dialog.all("button");
+    assert.deepEqual(buttons.map((each) => each.text), ["Cancel", "Begin another recording", "End the recording"]);
+    assert.equal(buttons[0].autofocus, "");
+    buttons[at].click();
+    assert.equal(await answer, expected);
+  }
 });
 
 test("another view closes a question without an answer, but not one that the page needs", async () => {

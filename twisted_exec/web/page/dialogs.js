@@ -121,6 +121,26 @@ export function powerOffConfirmed(name) {
   return confirmed(`Power off ${name}?`, "Its programs end. Open consoles wait a minute for its next start, then they end.", "Power off");
 }
 
+/**
+ * Ask what shall happen to a console that is recorded already.
+ *
+ * @param {string} name of the machine, printable.
+ * @param {string} recordings for whom, printable.
+ * @returns {Promise<"end" | "begin" | null>} the recording ends, another one begins, or neither.
+ */
+export function recordedAlready(name, recordings) {
+  return ask(`${name} is already recorded`, (close) => [
+    h("p", {}, `For ${recordings}.`),
+    h(
+      "div",
+      { class: "actions" },
+      button("Cancel", () => close(null), { autofocus: true }),
+      button("Begin another recording", () => close("begin")),
+      button("End the recording", () => close("end"), { class: "danger" }),
+    ),
+  ]);
+}
+
 /** Ask whether a recording shall end. */
 export function endRecordingConfirmed({ name, machine }) {
   return confirmed(`End the recording ${printable(name)} of ${printable(machine)}?`, "It cannot go on then.", "End the recording");

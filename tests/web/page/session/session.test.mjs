@@ -140,7 +140,7 @@ test("a lost connection is resumed, first after a tenth of a second", async () =
   first.message(1, "12345");
   page.session.send(bytes("ls\r"));
   first.lose("gone");
-  assert.deepEqual(page.state, ["reconnecting", { since: page.clock.now(), message: "gone", unauthorized: false }]);
+  assert.deepEqual(page.state, ["reconnecting", { since: page.clock.now(), keptUntil: page.clock.now() + 60_000, message: "gone", unauthorized: false }]);
   page.session.resize(100, 40);
   page.session.send(bytes("x"));
   page.clock.advance(99);
@@ -227,6 +227,22 @@ test("a reload while the server is away keeps trying", async () => {
   assert.equal(again.state[0], "reconnecting");
   again.clock.advance(1000);
   assert.equal(again.sockets.length, 2);
+});
+
+test("a reload in an outage knows since when, and until when the server keeps the session", async () => {
+  const page = await Page.open();
+  page.accept().lose("gone");
+  const [, { since, keptUntil }] = page.state;
+  page.clock.advance(90_000);
+  page.events.document.hidden = true;
+  page.events.document.dispatchEvent(new Event("visibilitychange"));
+  const reloaded = await Page.open({ saved: page.saved, clock: page.clock });
+  reloaded.socket.lose("unreachable");
+  const [name, detail] = reloaded.state;
+  assert.deepEqual([name, detail.since, detail.keptUntil], ["reconnecting", since, keptUntil]);
+  page.clock.advance(1000);
+  reloaded.accept({ ack: 0, at: 100 });
+  assert.equal(Math.floor(reloaded.state[1].seconds), 91);
 });
 
 test("the page stores the session when it is hidden", async () => {

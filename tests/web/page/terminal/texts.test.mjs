@@ -48,17 +48,24 @@ test("a connection that came back is soon an ordinary one, and the writer's time
 test("the user of a silent server reads for how long, and how many keys wait for it", () => {
   const state = { name: "open", detail: {}, at: 0, silentSince: 1000 };
   assert.deepEqual(presentText(state, 7000), { kind: "waiting", text: "No answer for 6s" });
-  assert.equal(waitingText(state, 1), "1 key waits for the answer");
-  assert.equal(waitingText(state, 0), "What you type waits for the answer");
-  assert.equal(waitingText({ ...state, silentSince: null }, 5), "");
-  assert.equal(waitingText({ ...state, name: "ended" }, 0), ""); // nothing reads what is typed
+  const waiting = (...given) => waitingText(...given, 8000);
+  assert.equal(waiting(state, 1), "1 key waits for the answer");
+  assert.equal(waiting(state, 0), "What you type waits for the answer");
+  assert.equal(waiting({ ...state, silentSince: null }, 5), "");
+  assert.equal(waiting({ ...state, name: "ended" }, 0), ""); // nothing reads what is typed
   const lost = { name: "reconnecting", detail: { since: 1 }, silentSince: null };
-  assert.equal(waitingText(lost, 0), "What you type is sent after the reconnection");
-  assert.equal(waitingText(lost, 12), "12 keys wait to be sent after the reconnection");
+  assert.equal(waiting(lost, 0), "What you type is sent after the reconnection");
+  assert.equal(waiting(lost, 12), "12 keys wait to be sent after the reconnection");
+  const late = { ...lost, detail: { since: 1, keptUntil: 7999 } };
+  assert.deepEqual([0, 1, 2].map((count) => waiting(late, count)), [
+    "What you type is sent only if the server still has this session",
+    "1 key is sent only if the server still has this session",
+    "2 keys are sent only if the server still has this session",
+  ]);
   const stopped = { name: "connecting", detail: { since: 1, drops: true }, silentSince: null };
-  assert.deepEqual([0, 1, 2].map((count) => waitingText(stopped, count)), ["What you type will not be sent", "1 key will not be sent", "2 keys will not be sent"]);
+  assert.deepEqual([0, 1, 2].map((count) => waiting(stopped, count)), ["What you type will not be sent", "1 key will not be sent", "2 keys will not be sent"]);
   const first = { ...stopped, detail: {} };
-  assert.deepEqual([0, 1, 2].map((count) => waitingText(first, count)), ["", "1 key waits for the connection", "2 keys wait for the connection"]);
+  assert.deepEqual([0, 1, 2].map((count) => waiting(first, count)), ["", "1 key waits for the connection", "2 keys wait for the connection"]);
 });
 
 test("the roles of all users agree with that of this session, and a user may type in several", () => {
@@ -121,6 +128,9 @@ test("a machine that does not exist is told from a session that is over", () => 
   const gone = { reason: "NotFound", code: 404, message: "there is no such session to resume", kind: "exec" };
   assert.deepEqual([missing, gone].map(isMachineMissing), [true, false]);
   assert.match(endText(gone), /could not be kept for so long/);
+  const said = (ending) => [endingOf(ending).title, endText(ending)];
+  assert.deepEqual(said({ ...missing, hadSession: false }), ["There is no such machine", ""]);
+  assert.deepEqual(said({ ...missing, hadSession: true }), ["The machine is deleted", ""]);
 });
 
 test("the end of a session says what happened, why, and what to do, each once", () => {
@@ -236,7 +246,8 @@ test("a user reads why a new session begins", () => {
   assert.match(anewText({ reason: "WebConsoleStopped", unconfirmed }), /on this computer was stopped\. Start it again and log in here/);
   assert.equal(stopAdvice({ reason: "ShuttingDown", unconfirmed: { sent: 3, unsent: 1 } }), "A new session opens as soon as it is back. 3 keys may not have reached the machine.");
   assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }), "Start it again and log in here: a new session opens then.");
-  assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over.*opens.* 2 keys typed meanwhile were not sent\.$/);
+  assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over\. A new session opens\.$/);
+  assert.match(anewText({ reason: "NotFound", unconfirmed }, { isOpen: true }), /is over.*new session.* 2 keys typed meanwhile were not sent\.$/);
   const former = { reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } };
   assert.equal(anewText(former, { isOpen: true }), "The session before is over. This is a new session.");
   assert.match(anewText(former, { isOpen: true, loss: "ada types here now." }), /This is a new session\. ada types here now\.$/);

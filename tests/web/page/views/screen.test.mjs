@@ -59,7 +59,7 @@ test("what is wrong with a time, or failed for the user, stays while the screen 
   assert.deepEqual(notices(), []);
   container.all("button").find((each) => each.text === "Save as text").click();
   await goOn();
-  assert.deepEqual(notices(), ["the disk is full"]);
+  assert.deepEqual(notices(), ["The disk is full."]);
   time.value = "";
   container.all("form")[0].submit();
   await goOn();

@@ -52,6 +52,7 @@ export class SessionState {
   input = new InputQueue();
   /** The id of the newest connection, for support; empty before the first. */
   session = "";
+  /** For how long the server keeps the session after a loss. */
   seconds = 0;
   hops = "";
   #keys = []; // of the newest connection, and of the one before
@@ -79,6 +80,7 @@ export class SessionState {
       this.#first = saved.first;
       this.#keys = saved.keys;
       this.session = saved.keys[0].session;
+      this.seconds = saved.seconds ?? 0; // of an earlier release of the page: unknown
       this.input = InputQueue.restore(saved.input);
       this.#isRestored = true;
     }
@@ -91,6 +93,7 @@ export class SessionState {
       position: this.position,
       first: this.#first,
       keys: this.#keys,
+      seconds: this.seconds,
       input: this.input.save(),
     };
   }

@@ -14,9 +14,10 @@
  *     connecting    {message, code, unauthorized}
  *                                           input waits; without a message this is the first attempt
  *     open          {resumable}             without resumable a lost connection is the end
- *     reconnecting  {since, message, code, unauthorized}
+ *     reconnecting  {since, keptUntil, message, code, unauthorized}
  *                                           since: milliseconds of the clock, from the message that the server has
- *                                           not answered, or from the loss if it owed nothing; unauthorized: the
+ *                                           not answered, or from the loss if it owed nothing; keptUntil: afterwards
+ *                                           the server may have ended the session; unauthorized: the
  *                                           token is refused, and the next attempt is that of reconnectNow()
  *     resumed       {seconds, missed}       open again; missed: bytes of output meanwhile
  *     ended         {reason, message, code, exitCode, kind, causes}: see readStatus in channel.js
@@ -193,7 +194,7 @@ export class ConsoleSession {
   /** Return a plain object from which another page goes on with the session; null if none can. */
   save() {
     const saved = this.#name === "ended" ? null : this.#state.save();
-    return saved === null ? null : { ...saved, id: this.#id };
+    return saved === null ? null : { ...saved, id: this.#id, lostAt: this.#lostAt };
   }
 
   // The beginning.
@@ -211,7 +212,7 @@ export class ConsoleSession {
       await this.#claim.take(this.#id, locks, this.#clock);
     }
     if (this.#name !== "ended") {
-      this.#lostAt = ours ? this.#clock.now() : null;
+      this.#lostAt = ours ? (saved.lostAt ?? this.#clock.now()) : null;
       this.#reconnecting.start();
     }
   }
@@ -323,7 +324,7 @@ export class ConsoleSession {
   /** An attempt has failed: of the first connection, or of a later one. */
   #failed(detail) {
     if (this.#lostAt === null) this.#enter("connecting", detail);
-    else this.#enter("reconnecting", { since: this.#lostAt, ...detail });
+    else this.#enter("reconnecting", { since: this.#lostAt, keptUntil: this.#lostAt + 1000 * this.#state.seconds, ...detail });
   }
 
   // What arrives.

@@ -1,7 +1,7 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
 import { acknowledged } from "../acts.js";
-import { confirmed, endRecordingConfirmed, powerOffConfirmed, resetConfirmed } from "../dialogs.js";
+import { confirmed, endRecordingConfirmed, powerOffConfirmed, recordedAlready, resetConfirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { machineTitle, partLinks } from "../frame.js";
 import { qualifiedName } from "../machines.js";
@@ -24,7 +24,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, incompleteText, isServerStopped, lostText, readOnlyText, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, incompleteText, isServerStopped, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -112,6 +112,8 @@ export class Console {
   #health = h("a", { class: "health badge bad", hidden: true });
   /** In its tab: whether its machine is not healthy. */
   mark = h("span", { class: "badge bad", hidden: true });
+  /** In its tab: whether its machine does not run. */
+  stoppedMark = h("span", { class: "badge off", hidden: true });
   #keys;
   #panel;
   #status;
@@ -429,6 +431,7 @@ export class Console {
 
   #showMachine(hasStarted) {
     if (!this.#machine) return;
+    this.#markStopped(this.#machine.machine);
     this.#status.machine(this.#machine.machine, this.maySwitch && !this.isResetting);
     this.#followMachine(this.#machine, hasStarted);
   }
@@ -455,8 +458,18 @@ export class Console {
     fill(this.mark, h("span", { class: "visually-hidden" }, `${reason} `));
   }
 
+  /** Mark the tab of a machine that does not run. */
+  #markStopped(machine) {
+    const isStopped = machine !== null && machine.state !== "Running";
+    this.stoppedMark.hidden = !isStopped;
+    if (!isStopped) return;
+    this.stoppedMark.title = `Machine: ${printable(machine.state)}`;
+    fill(this.stoppedMark, h("span", { class: "visually-hidden" }, `${printable(machine.state)} `));
+  }
+
   #leaveMachine() {
     this.#showHealth(null);
+    this.#markStopped(null);
     this.#machine?.stop();
     this.#machine = null;
     this.#status.machine(null);
@@ -609,10 +622,16 @@ export class Console {
     this.focus();
   }
 
-  /** Begin a recording of the machine after a question; a message says then that it is recorded. */
+  /**
+   * Begin a recording of the machine after a question; a message says then that it is recorded. If it is recorded already,
+   * that can end instead.
+   */
   async record() {
     const { api, machines } = this.context;
     const { namespace, name, reason } = this.place;
+    const wanted = this.isRecorded ? await recordedAlready(printable(name), printable(recordedFor(this.#recordings))) : "begin";
+    if (wanted === "end") return this.endRecording();
+    if (wanted === null) return this.focus();
     const { kind, name: machine } = machines.parse(name);
     const consequences = "What the machine prints is kept, and of what is typed only what the machine echoes. The recording goes on until a user ends it.";
     const isSure = await confirmed(`Record ${printable(name)}?`, consequences, "Record");

@@ -7,8 +7,8 @@ import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { asOfText, copyButton, isSilence, outageNotice, silenceText } from "../views/parts.js";
 import { Denied, EndedRequest, answered, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
-import { suggestion } from "./suggestion.js";
-import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, requestOf, startText, stoppedText } from "./texts.js";
+import { suggested } from "./suggestion.js";
+import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TURN_MILLISECONDS = 1500; // for the user who has powered the machine on: the first session is the writer
@@ -159,10 +159,9 @@ export class Panel {
     if (required.reason || required.approval) {
       this.#showForm(ending, required);
     } else if (isMachineMissing(ending)) {
-      const { namespace, name } = this.#owner.place;
       const isDeleted = ending.reason === MACHINE_DELETED || ending.hadSession;
-      const missing = ending.kind ? `The namespace ${namespace} has no machine ${name}.` : text;
-      this.#showNoMachine(isDeleted ? "Its output stays in the log for some time." : missing, isDeleted);
+      const known = missingTexts(isDeleted, this.#owner.place);
+      this.#showNoMachine(known.title, isDeleted || ending.kind ? known.text : text, isDeleted);
     } else if (isMachineStopped(ending)) {
       // A machine that has never run has printed nothing.
       const links = isWithoutPool(ending) ? [this.#link("events", "Events")] : [this.#link("logs", "Log"), this.#link("screen", "Screen")];
@@ -292,14 +291,14 @@ export class Panel {
   }
 
   /** A machine that gets the name later is another one: only the user decides to open its console. */
-  #showNoMachine(text, isDeleted) {
+  #showNoMachine(title, text, isDeleted) {
     const { place, context } = this.#owner;
     const name = printable(place.name);
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary", hidden: true });
     const close = button("Close this console", () => this.#owner.leave(), { class: "primary" });
-    const [reason, hint] = [h("p", {}, printable(text)), h("p")];
+    const reason = h("p", {}, printable(text));
+    const hint = isDeleted ? h("p") : suggested(context, place);
     const created = h("p", { hidden: true }, `A machine with the name ${name} was created. “Open again” opens its console.`);
-    const title = isDeleted ? "The machine is deleted" : "There is no such machine";
     const heading = h("span", {}, title);
     this.#fill(
       heading,
@@ -315,13 +314,6 @@ export class Panel {
         h("a", { class: "button", href: "#/machines" }, "List of machines"),
       ),
     );
-    if (!isDeleted) {
-      suggestion(context, place).then((found) => {
-        if (!found) return;
-        const label = found.namespace === place.namespace ? found.name : `${found.namespace} / ${found.name}`;
-        fill(hint, "Did you mean ", h("a", { href: context.link(found.namespace, found.name) }, printable(label)), "?");
-      });
-    }
     this.#followMachine = (machine) => {
       const exists = machine !== null && machine.state !== TERMINATING; // that is the deleted machine itself
       if (exists && created.hidden) context.announce(`${place.name}: a machine with this name was created.`);
@@ -405,7 +397,6 @@ export class Panel {
       context.announce(approval ? text : `${text}${command()}.`);
       stop.hidden = false;
       copy.hidden = Boolean(approval);
-      fill(heading, "Waiting for approval");
       if (document.activeElement === this.element) stop.focus();
       this.#owner.waitsForApproval(Date.parse(creationTimestamp));
     };

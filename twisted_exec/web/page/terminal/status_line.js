@@ -385,7 +385,7 @@ export class StatusLine {
     this.#machineText.hidden = !isStopped || this.#state.name === "ended";
     this.#powerOn.hidden = !(this.#isAnswering && this.#isPowerOffered);
     this.#roleText.hidden = isStopped; // nothing reads what is typed
-    const waiting = roles.isObserver ? "" : waitingText(this.#state, this.#waiting());
+    const waiting = roles.isObserver ? "" : waitingText(this.#state, this.#waiting(), Date.now());
     const role = this.#isAnswering ? printable(roleText(roles, { mayType, isReadOnly: this.isReadOnly })) : "";
     if (this.#roleText.textContent !== (waiting || role)) this.#roleText.textContent = waiting || role;
     this.#roleText.title = printable(roles.withheld) || this.#roleText.textContent;

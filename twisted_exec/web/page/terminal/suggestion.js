@@ -1,5 +1,7 @@
 /** The machine that a user may have meant by a name that does not exist. */
 
+import { fill, h, printable } from "../dom.js";
+
 const MOST_MACHINES = 500;
 const LEAST_LIKENESS = 0.5;
 
@@ -25,6 +27,23 @@ export async function suggestion({ api, machines }, { namespace, name: routeName
   const near = here.map((place) => ({ place, likeness: likeness(machines.parse(place.name).name, name) }));
   const best = near.reduce((a, b) => (b.likeness > a.likeness ? b : a), { place: null, likeness: LEAST_LIKENESS });
   return best.place;
+}
+
+/**
+ * Return a paragraph that names the machine as soon as it is found, with a link to a part of it.
+ *
+ * @param {any} context of the page
+ * @param {{namespace: string, name: string}} place
+ * @param {string} [part] such as `logs`; empty: the console
+ */
+export function suggested(context, place, part = "") {
+  const hint = h("p");
+  suggestion(context, place).then((found) => {
+    if (!found) return;
+    const label = found.namespace === place.namespace ? found.name : `${found.namespace} / ${found.name}`;
+    fill(hint, "Did you mean ", h("a", { href: context.link(found.namespace, found.name, part) }, printable(label)), "?");
+  });
+  return hint;
 }
 
 /** Return how alike two names are, 0 to 1: the part of their characters that both have in the same order. */

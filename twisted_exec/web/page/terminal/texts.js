@@ -17,6 +17,8 @@ const SHUTDOWN = "Shutdown"; // state of a machine that is off
 export const NO_POOL = "NoMachinePool"; // of the page alone
 /** Title of a console whose machine does not run. */
 export const NOT_RUNNING = "The machine is not running";
+const DELETED = "The machine is deleted";
+const NO_MACHINE = "There is no such machine";
 const POOLS = ["machinepools", "fleets"]; // kinds, by dialect
 
 const BANNER = { lines: 4, columns: 80 };
@@ -84,11 +86,14 @@ function keys(count) {
  * Return what becomes of keys while there is no session, or the server does not answer; empty if nothing is special.
  *
  * @param {{name: string, detail: any, silentSince: number | null}} state `drops` of its detail: the next session gets
- *     none of them
+ *     none of them; `keptUntil`: afterwards the server may have ended the session
  * @param {number} waiting keys that the server has not confirmed
+ * @param {number} now milliseconds
  */
-export function waitingText({ name, detail, silentSince }, waiting) {
-  if (name === "connecting" && detail.drops) return `${waiting ? keys(waiting) : "What you type"} will not be sent`;
+export function waitingText({ name, detail, silentSince }, waiting, now) {
+  const typed = waiting ? keys(waiting) : "What you type";
+  if (name === "connecting" && detail.drops) return `${typed} will not be sent`;
+  if (name === "reconnecting" && now > detail.keptUntil) return `${typed} ${waiting > 1 ? "are" : "is"} sent only if the server still has this session`;
   const wait = `${keys(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
   if (name === "connecting") return waiting ? `${wait} for the connection` : "";
   if (name === "reconnecting") return waiting ? `${wait} to be sent after the reconnection` : "What you type is sent after the reconnection";
@@ -276,7 +281,9 @@ export function stopAdvice({ reason, unconfirmed: { sent } }) {
  */
 export function anewText({ reason, unconfirmed }, { isOpen = false, loss = "" } = {}) {
   const { was, opens } = STOPS[reason] ?? { was: "The session before is over.", opens: "A new session opens." };
-  return [was, isOpen ? "This is a new session." : opens, droppedKeys(unconfirmed), loss].filter(Boolean).join(" ");
+  // Until it is open, the line below the terminal counts what is not sent.
+  const dropped = isOpen ? unconfirmed : { ...unconfirmed, unsent: 0 };
+  return [was, isOpen ? "This is a new session." : opens, droppedKeys(dropped), loss].filter(Boolean).join(" ");
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */
@@ -307,6 +314,7 @@ export function endingOf({ reason, message, exitCode, code, kind, hadSession = t
   if (user) return { ...ENDINGS.SessionDeleted, title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
   if (exitCode !== null && exitCode !== undefined) return { title: "The program at the console has ended", advice: "" };
   if (isMachineStopped({ reason, code, kind })) return { title: NOT_RUNNING, advice: "" };
+  if (isMachineMissing({ reason, code, kind })) return { title: missingTexts(reason === MACHINE_DELETED || hadSession).title, advice: "" };
   return ENDINGS[reason] ?? { title: code || !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
 }
 
@@ -330,6 +338,7 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
   if (deletedBy({ reason, message })) return ""; // the title says it
   if (reason === POWERED_OFF) return message.replace(MACHINE, "It");
   if (code === 404 && POOLS.includes(kind)) return "The pool of this machine does not exist.";
+  if (kind && isMachineMissing({ reason, code, kind })) return ""; // the title says it
   if (code === 404 && kind === KEPT_SESSION) return `The session could not be kept for so long: ${message}`;
   // The message has commands, too, which the page has as buttons.
   const { reason: needsReason, approval } = demands({ causes });
@@ -365,6 +374,17 @@ function demandsText(causes) {
 /** Whether the machine of a console does not exist. */
 export function isMachineMissing({ reason, code, kind }) {
   return reason === MACHINE_DELETED || (code === 404 && kind !== KEPT_SESSION && !POOLS.includes(kind));
+}
+
+/**
+ * Return `{title, text}` about a machine that does not exist; `isDeleted`: it did before.
+ *
+ * @param {boolean} isDeleted
+ * @param {{namespace: string, name: string}} [place]
+ */
+export function missingTexts(isDeleted, { namespace, name } = { namespace: "", name: "" }) {
+  if (isDeleted) return { title: DELETED, text: "Its output stays in the log for some time." };
+  return { title: NO_MACHINE, text: `The namespace ${namespace} has no machine ${name}.` };
 }
 
 /** Whether a session has ended because a server was stopped, so that a new one opens when it is back. */

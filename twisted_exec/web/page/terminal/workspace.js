@@ -291,7 +291,7 @@ class Workspace {
 
   /** The command that leads to an open console, the one at this place. */
   #command(each, at) {
-    const name = printable(each.place.name);
+    const name = printable(this.#label(each));
     return { key: at < 9 ? String(at + 1) : "", label: cutInTheMiddle(name), title: name, action: () => this.#go(each), disabled: each === this.active };
   }
 
@@ -318,6 +318,7 @@ class Workspace {
       each.number(at + 1, count);
       each.element.hidden = !isSplit && each !== this.active;
       each.element.classList.toggle("active", each === this.active);
+      each.element.classList.toggle("namesake", this.#hasNamesake(each.place));
     }
     this.#split.setAttribute("aria-pressed", String(this.#isSplit));
     this.#split.hidden = count < 2 || this.#other !== null || !ROOM.matches;
@@ -336,9 +337,18 @@ class Workspace {
     return console === (this.#other ? this.#find(this.#other) : this.active);
   }
 
+  /** The name of a console's machine, with the namespace where another open console has the same name. */
+  #label({ place }) {
+    return this.#hasNamesake(place) ? `${place.namespace} / ${place.name}` : place.name;
+  }
+
+  #hasNamesake({ namespace, name }) {
+    return this.#consoles.some(({ place }) => place.name === name && place.namespace !== namespace);
+  }
+
   #tab(each) {
     const { namespace, name } = each.place;
-    const label = printable(name);
+    const label = this.#label(each);
     const isSelected = this.#isSelected(each);
     const href = this.#context.link(namespace, name);
     // An address that stays opens nothing.
@@ -347,10 +357,11 @@ class Workspace {
       "li",
       { class: isSelected ? "selected" : "" },
       each.mark,
+      each.stoppedMark,
       each.awayMark,
       each.unreadMark,
-      nameLink(href, name, { onclick, "aria-current": isSelected ? "page" : null, title: `${printable(namespace)} / ${label}` }),
-      button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${label}` }),
+      nameLink(href, label, { onclick, "aria-current": isSelected ? "page" : null, title: printable(`${namespace} / ${name}`) }),
+      button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${printable(label)}` }),
     );
   }
 

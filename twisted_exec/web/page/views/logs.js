@@ -1,10 +1,12 @@
 /** The log of a machine's console: by time, by boot and by offset, back and forth, with search and new output. */
 
 import { button, fill, h, notice, printable } from "../dom.js";
+import { sentence } from "../terminal/texts.js";
 import { dateTime, parseTime, size, TIME_FORMS, zonedTime } from "../times.js";
 import { rest } from "../watch.js";
 import { deletedLog, LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
 import { LogWindow } from "./log/window.js";
+import { lacksMachine, noMachine } from "./missing.js";
 import { asOfText, askFor, copyButton, field, foldable, lacking, menu, outageNotice, reachBySlash, save, showWaiting, skeleton } from "./parts.js";
 
 const MOST_DOWNLOAD_BYTES = 256 << 20;
@@ -122,10 +124,14 @@ class LogView {
       this.context.api.addEventListener("authorized", () => this.#act(() => this.#start()), { once: true, signal: this.#stopped.signal });
       return;
     }
+    const again = button("Try again", () => this.#act(() => this.#start()));
+    const isMissing = lacksMachine(error);
     const kind = error instanceof RangeError ? "warning" : "error";
     const advice = askFor(this.deleted ? "admin" : "console-log-reader", this.namespace);
-    fill(this.problem, error.code === 403 ? lacking("You may not read this log.", advice, error) : notice(kind, printable(error.message)));
-    if (!this.source.range) this.problem.append(button("Try again", () => this.#act(() => this.#start())));
+    if (error.code === 403) fill(this.problem, lacking("You may not read this log.", advice, error));
+    else if (isMissing) fill(this.problem, noMachine(this.context, this, "logs", this.source.range && again));
+    else fill(this.problem, notice(kind, printable(sentence(error.message))));
+    if (!this.source.range) this.problem.append(again);
     if (!(error instanceof LogReplaced)) return;
     this.window.clear();
     this.#act(async () => {

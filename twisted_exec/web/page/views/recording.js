@@ -1,8 +1,10 @@
 /** One recording: its facts, its content in a player, and what is known about its proof. */
 
+import { kindOf } from "../details.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { itemPath, may } from "../objects.js";
 import { size, zonedTime } from "../times.js";
+import { sentence } from "../terminal/texts.js";
 import { askFor, badge, field, foldable, save, showWaiting } from "./parts.js";
 import { openPlayer } from "./player.js";
 import { beginOf, inputText, MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline, withoutKeys } from "./recording_model.js";
@@ -112,10 +114,14 @@ class RecordingView {
       this.#showLacks();
       await this.#play(this.at);
     } catch (error) {
-      if (!signal.aborted) fill(this.problem, notice("error", printable(error.message)));
+      if (!signal.aborted) fill(this.problem, notice("error", printable(this.#isMissing(error) ? `There is no such recording. The namespace ${this.namespace} has no recording ${this.name}.` : sentence(error.message))));
     } finally {
       endWaiting();
     }
+  }
+
+  #isMissing({ code, status }) {
+    return code === 404 && kindOf(status) === "consolerecordings";
   }
 
   /** Load the content, at most a bounded part of it. */

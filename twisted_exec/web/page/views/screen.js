@@ -3,10 +3,11 @@
 import { causesOf } from "../details.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { readScreen } from "../screens.js";
-import { demands, endText } from "../terminal/texts.js";
+import { demands, endText, sentence } from "../terminal/texts.js";
 import { dateTime, localDay, minute, parseTime, TIME_FORMS, zonedTime } from "../times.js";
 import { rest, sleep } from "../watch.js";
 import { LogSource } from "./log/source.js";
+import { lacksMachine, noMachine } from "./missing.js";
 import { asOfText, askFor, copyButton, field, foldable, lacking, menu, outageNotice, save, showWaiting } from "./parts.js";
 import { nextWait, screenOf, segmentsOf } from "./screen_model.js";
 import { styledText } from "./styles.js";
@@ -202,18 +203,21 @@ class ScreenView {
       this.#forbidden(error);
       return;
     }
-    if (error.code === 501 || error.code === 503) {
-      const { namespace, name } = this.place;
-      more.push(" ", h("a", { href: this.context.link(namespace, name, "logs") }, "The log is still available."));
-    }
-    if (when === "" && isPassing(error)) {
+    const { namespace, name } = this.place;
+    const log = this.context.link(namespace, name, "logs");
+    if (error.code === 501 || error.code === 503) more.push(" ", h("a", { href: log }, "The log is still available."));
+    if (lacksMachine(error)) {
+      const isKnown = this.#screen !== null;
+      this.frame.hidden = !isKnown;
+      this.#say(noMachine(this.context, this.place, "screen", isKnown ? h("a", { class: "button", href: log }, "Log") : null));
+    } else if (when === "" && isPassing(error)) {
       if (this.#outage === error.message) return; // a button that is drawn again loses the focus
       const isKnown = this.#screen !== null;
       const state = isKnown ? asOfText("screen", this.#asOf) : "No screen";
       this.#say(outageNotice(this.context.api, state, error.message, { since: isKnown ? null : this.#asOf, more }));
       this.#outage = error.message;
     } else {
-      this.#say(notice("error", `${printable(error.message)}.`, more));
+      this.#say(notice("error", `${printable(sentence(error.message)).replace(/\.$/, "")}.`, more));
     }
   }
 
@@ -282,7 +286,7 @@ class ScreenView {
 
   /** Show why what the user has done failed; a screen that is followed and read again does not take it away. */
   #refuseUser(error) {
-    this.#say(notice("error", printable(error.message)));
+    this.#say(notice("error", printable(sentence(error.message))));
     this.#isOfUser = true;
   }
 
