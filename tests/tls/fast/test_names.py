@@ -34,8 +34,6 @@ ELSEWHERE = {
         "_transferDecoder",
         "_waitingForTransport",
     },
-    # autobahn's protocol without its sockets.
-    "streaming/http/websocket.py": {"_connectionLost", "_connectionMade", "_dataReceived"},
     # Input that a line has not got, which Twisted has no public name for.
     "cli/console/terminal.py": {"_tempDataLen"},
     "runtimes/keeper/client.py": {"_tempDataBuffer"},
