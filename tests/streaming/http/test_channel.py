@@ -302,6 +302,16 @@ class LimitTests(SynchronousTestCase):
                 client.send(sent[start : start + size])
             self.assertEqual([answer.code for answer in client.responses()], [200] * 3)
 
+    def test_pipelined_behind_chunks(self) -> None:
+        """Requests with chunked bodies can be pipelined, wherever the bytes are split."""
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        sent = (head + b"2\r\na\n\r\n1;x=y\r\nb\r\n0\r\nX: y\r\n\r\n") * 3
+        for size in (1, 7, len(sent)):
+            client = self.server.connect()
+            for start in range(0, len(sent), size):
+                client.send(sent[start : start + size])
+            self.assertEqual([answer.json() for answer in client.responses()], [{"body": "a\nb"}] * 3)
+
     def test_unusual_headers(self) -> None:
         """Tabs and bytes beyond ASCII are no control characters."""
         headers = [("X", "a\tb"), ("Y", "\u00fc"), ("Z", "")]
