@@ -310,7 +310,9 @@ class LimitTests(SynchronousTestCase):
             client = self.server.connect()
             for start in range(0, len(sent), size):
                 client.send(sent[start : start + size])
-            self.assertEqual([answer.json() for answer in client.responses()], [{"body": "a\nb"}] * 3)
+            self.assertEqual(
+                [answer.json() for answer in client.responses()], [{"body": "a\nb"}] * 3
+            )
 
     def test_unusual_headers(self) -> None:
         """Tabs and bytes beyond ASCII are no control characters."""

@@ -25,22 +25,7 @@ PACKAGES = {
 }
 """Packages that use the names of a library."""
 
-ELSEWHERE = {
-    # What a connection has received before it was upgraded, and what a request waits for.
-    "streaming/http/site.py": {
-        "_ChunkedTransferDecoder",
-        "_busyReceiving",
-        "_handlingRequest",
-        "_transferDecoder",
-        "_waitingForTransport",
-    },
-    # Input that a line has not got, which Twisted has no public name for.
-    "cli/console/terminal.py": {"_tempDataLen"},
-    "runtimes/keeper/client.py": {"_tempDataBuffer"},
-    "runtimes/lines/serial.py": {"_tempDataBuffer"},
-    "runtimes/qemu/serial.py": {"_tempDataBuffer"},
-}
-"""Private names of libraries that are used for another reason than speed."""
+ELSEWHERE: dict[str, set[str]] = {}
 
 STANDARD_LIBRARY = {
     "_ActionsContainer",

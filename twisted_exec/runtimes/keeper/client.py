@@ -30,6 +30,7 @@ from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.line import LineEnded
 from twisted_exec.program.descriptors import inherited_descriptor_limits
 from twisted_exec.runtimes.processes import Leader
+from twisted_exec.streaming.flow import unwritten
 from twisted_exec.streaming.interfaces import LINE_LOST, Ending, TerminalSize
 
 from .protocol import MAX_BODY_BYTES, MAX_MESSAGE_BYTES, VERSION, BadMessage, Message
@@ -669,8 +670,7 @@ class KeptTerminal(FileDescriptor):
     def release(self) -> bytes:
         if not self.connected:
             return b""
-        # The attributes of abstract.FileDescriptor, which has no method for that.
-        input = bytes(self.dataBuffer[self.offset :]) + b"".join(self._tempDataBuffer)
+        input = unwritten(self)
         self.connectionLost(Failure(ConnectionDone()))
         return input
 
