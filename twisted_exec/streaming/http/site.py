@@ -241,7 +241,7 @@ class HTTPChannel(http.HTTPChannel):
         """Return what has arrived behind the request, and forget it."""
         # A request that is answered late leaves such bytes in the first, one answered at once in
         # the second.
-        early = bytes(self._early) + self.clearLineBuffer()
+        early = b"".join((self._early, self.clearLineBuffer()))
         self._early.clear()
         return early
 
