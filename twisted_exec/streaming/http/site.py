@@ -39,6 +39,7 @@ from twisted_exec.streaming.flow import close_behind, has_unread, unread
 from twisted_exec.streaming.http.documents import render
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Deadline
+from twisted_exec.tls.fast.names import is_usable
 from twisted_exec.tls.turns import SLICE_BYTES, IFramed
 from twisted_exec.wire.resume import Resumable
 from twisted_exec.wire.upgrade import MISDIRECTED
@@ -594,6 +595,7 @@ class Site(server.Site):
         unread_bytes: int = 256 << 20,
     ) -> None:
         super().__init__(resource, reactor=reactor, timeout=None)
+        is_usable("refusals", {"HTTPChannel": http.HTTPChannel})
         self.header_seconds = header_seconds
         self.body_seconds = body_seconds
         self.idle_seconds = idle_seconds
