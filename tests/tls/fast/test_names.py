@@ -13,10 +13,12 @@ from functools import cache
 from pathlib import Path
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+from twisted.logger import LogEvent, Logger, formatEvent
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.flows import forks, programs
 from tests.tiers import PROGRAMS
+from twisted_exec.tls.fast import names
 from twisted_exec.tls.fast.names import NAMES, PARTS
 
 ROOT = Path(__file__).parents[3]
@@ -174,6 +176,29 @@ class MissingTests(TestCase):
     async def test_none(self) -> None:
         """With all of them nothing is logged."""
         self.assertEqual(await self.opened_without("", ""), ("", []))
+
+
+class WarningTests(SynchronousTestCase):
+    """A part whose names are missing."""
+
+    def test_once(self) -> None:
+        """The first look warns once, with all names and the price; the answer stays the same."""
+        self.patch(names, "_results", {})  # a process looks once: these are what it has found
+        self.patch(names, "_warned", set())
+        events: list[LogEvent] = []
+        self.patch(names, "_log", Logger(observer=events.append))
+        for part, about in PARTS.items():
+            with self.subTest(part):
+                events.clear()
+                names._warned.clear()
+                self.assertFalse(names.is_usable(part, {}))
+                self.assertFalse(names.is_usable(part, {}))
+                (text,) = (formatEvent(event) for event in events)
+                for each in NAMES:
+                    if part in each.parts:
+                        self.assertIn(f"no {each.owner}.{each.name}", text)
+                self.assertIn(about.otherwise, text)
+                self.assertIn(about.price, text)
 
 
 class ListTests(SynchronousTestCase):

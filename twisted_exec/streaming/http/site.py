@@ -95,6 +95,7 @@ class HTTPChannel(http.HTTPChannel):
     _is_handling = False  # a handler works on a request, or its answer waits for the transport
     _is_blocked = False  # the transport takes no more output at present
     _is_receiving = False
+    _is_closing = False
     _is_http_1_1 = False
     _head_bytes = 0
     _body_rest = 0  # of a Content-Length
@@ -111,8 +112,7 @@ class HTTPChannel(http.HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:
         # A client that has left gets no response; the requests behind are not carried out.
-        transport = self.transport
-        if self.refused or transport.disconnecting or not getattr(transport, "connected", True):
+        if self.refused or self._is_closing or not getattr(self.transport, "connected", True):
             return
         self._begin()
         if self._is_receiving:
@@ -150,7 +150,7 @@ class HTTPChannel(http.HTTPChannel):
             self._arm(self.site.header_seconds)
 
     def lineReceived(self, line: bytes) -> None:
-        if self.refused:
+        if self.refused or self._is_closing:
             return
         self._begin()  # a pipelined request starts here, without dataReceived
         if not self._head_bytes:
@@ -351,6 +351,7 @@ class HTTPChannel(http.HTTPChannel):
             super().write(data)
 
     def loseConnection(self) -> None:
+        self._is_closing = True
         self._arm(self.site.linger_seconds, closing=True)
         super().loseConnection()
 
