@@ -7,10 +7,10 @@ warning.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from platform import python_version
 
 from twisted.logger import Logger
 
@@ -227,7 +227,7 @@ def _warn(missing: list[PrivateName]) -> None:
 
 def _version(library: str) -> str:
     if library == "Python":
-        return python_version()
+        return sys.version.split()[0]
     try:
         return version(library)
     except PackageNotFoundError:
