@@ -14,17 +14,18 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec import cli
 from twisted_exec.cli import main
 from twisted_exec.cli.console.options import make_parser
+from twisted_exec.cli.options import CheckedParser
 
 PACKAGE = Path(cli.__file__).parent
 
 
-def destinations(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+def destinations(parser: CheckedParser) -> Iterator[tuple[str, str]]:
     """Yield the program and destination of every option."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
+    for action in parser.arguments:
+        if action is parser.commands:
             for command in action.choices.values():
                 yield from destinations(command)
-        elif not isinstance(action, argparse._HelpAction | argparse._VersionAction):
+        elif action.default != argparse.SUPPRESS:
             yield parser.prog, action.dest
 
 

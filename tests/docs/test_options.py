@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.apiserver import tap as apiserver
 from twisted_exec.cli import main
 from twisted_exec.cli.console import options as console
+from twisted_exec.cli.options import CheckedParser
 from twisted_exec.nodeserver import tap as nodeserver
 from twisted_exec.poollet import tap as poollet
 from twisted_exec.runtimes import tap as runtimes
@@ -54,14 +55,14 @@ def of_tap(options: usage.Options) -> Defaults:
     return result
 
 
-def of_parser(parser: argparse.ArgumentParser) -> Iterator[tuple[str, Defaults]]:
+def of_parser(parser: CheckedParser) -> Iterator[tuple[str, Defaults]]:
     """Yield each command of a parser with its options and their defaults."""
     options: Defaults = {}
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
+    for action in parser.arguments:
+        if action is parser.commands:
             for command in action.choices.values():
                 yield from of_parser(command)
-        elif not isinstance(action, argparse._HelpAction):
+        elif not {"--help", "--help-all"}.intersection(action.option_strings):
             has_default = action.default and action.default != argparse.SUPPRESS
             default = str(action.default) if has_default else None
             for form in action.option_strings or [str(action.metavar)]:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import signal
 import sys
@@ -23,7 +22,7 @@ from twisted_exec.cli.commands import screen as screen
 from twisted_exec.cli.commands import space as space
 from twisted_exec.cli.commands import web as web
 from twisted_exec.cli.messages import for_stderr, output_failure, say
-from twisted_exec.cli.options import CheckedParser, nearest
+from twisted_exec.cli.options import CheckedParser, VersionAction, nearest
 
 _EPILOG = """\
 Exit code: 0 after success, and 1 after an error, with one line about it on stderr. A few commands
@@ -89,14 +88,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> CheckedParser:
     """Return the parser of the command line."""
-    parser: argparse.ArgumentParser = _Parser(
+    parser = _Parser(
         prog="twisted-exec",
         description="Tools for users and operators. kubectl console NAME opens a console.",
         epilog=_EPILOG,
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {build()}")
+    parser.add_argument("--version", action=VersionAction, version=build())
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     pki.register(commands)
     iri.register(commands)

@@ -7,8 +7,7 @@ ends the process silently until a command has something to clean up, and again w
 
 from __future__ import annotations
 
-# Built in, unlike signal, which imports enum: nothing is loaded before the handler is set.
-import _signal  # type: ignore[import-not-found]
+import signal
 import sys
 
 TYPE_CHECKING = False  # typing itself would be an import
@@ -53,16 +52,16 @@ def twisted_exec() -> int:
 
 
 def _run(load: Load) -> int:
-    if _signal.getsignal(_signal.SIGINT) is not _signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return load()()  # ignored, as in background jobs of plain shells
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.unraisablehook = _unraisable
     try:
         return load()()
     except KeyboardInterrupt:
         return 130
     finally:
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _unraisable(problem: Any) -> None:
@@ -70,6 +69,6 @@ def _unraisable(problem: Any) -> None:
     End the process if Ctrl-C came in a callback of the interpreter, which swallows exceptions.
     """
     if problem.exc_type is KeyboardInterrupt:
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
-        _signal.raise_signal(_signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
     sys.__unraisablehook__(problem)

@@ -16,6 +16,7 @@ from twisted.internet.interfaces import (
     ISSLTransport,
     ITransport,
 )
+from twisted.internet.main import CONNECTION_LOST
 from twisted.protocols.policies import ProtocolWrapper
 
 from twisted_exec.tls.fast.transport import socket_transport
@@ -57,6 +58,26 @@ def swap_protocol(transport: Any, protocol: IProtocol) -> None:
         transport.wrappedProtocol = protocol
     else:
         transport.protocol = protocol
+
+
+def unwritten(transport: Any) -> bytes:
+    """
+    Return what a ``FileDescriptor`` of Twisted has not written yet.
+
+    ``doWrite`` offers it to ``writeSomeData``, which takes nothing of it here.
+    """
+    offered: list[bytes] = []
+
+    def take_nothing(data: bytes) -> Exception:
+        offered.append(bytes(data))
+        return CONNECTION_LOST
+
+    transport.SEND_LIMIT, transport.writeSomeData = sys.maxsize, take_nothing
+    try:
+        transport.doWrite()
+    finally:
+        del transport.SEND_LIMIT, transport.writeSomeData
+    return b"".join(offered)
 
 
 def unread(transport: Any, protocol: IProtocol, data: bytes, *, later: bool = False) -> None:

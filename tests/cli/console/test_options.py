@@ -176,7 +176,7 @@ class ParseOptionsTests(SynchronousTestCase):
         """The other help has every option, and the exit codes, 80 columns wide."""
         text = self._printed("--help-all")
         self.assertEqual([line for line in text.splitlines() if len(line) > 80], [])
-        for action in make_parser()._actions:
+        for action in make_parser().arguments:
             for name in action.option_strings:
                 self.assertIn(name, text)
         self.assertIn("Exit code:", text)

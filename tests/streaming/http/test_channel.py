@@ -7,8 +7,18 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.echo import Echo
-from twisted_exec.streaming.http.site import MAX_CHUNKS, MAX_HEAD_BYTES
+from twisted_exec.streaming.http.site import MAX_CHUNKS, MAX_HEAD_BYTES, HTTPChannel
 from twisted_exec.testing.network import MemoryServer
+
+UNPARSABLE = (
+    b"nonsense",
+    b"GET / HTTP/1.1\r\nno colon",
+    b"GET / HTTP/1.1\r\nContent-Length: -1",
+    b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2",
+    b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
+    b"GET / HTTP/2.0",
+)
+"""Heads that twisted.web refuses itself."""
 
 
 class OrderTests(SynchronousTestCase):
@@ -228,12 +238,7 @@ class LimitTests(SynchronousTestCase):
     def test_malformed(self) -> None:
         """Malformed HTTP gets a Status, not a page."""
         for line in (
-            b"nonsense",
-            b"GET / HTTP/1.1\r\nno colon",
-            b"GET / HTTP/1.1\r\nContent-Length: -1",
-            b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2",
-            b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
-            b"GET / HTTP/2.0",
+            *UNPARSABLE,
             b"GET / HTTP/1.1\r\nX: a\x0bb",
             b"GET / HTTP/1.1\r\nX: a\x1b[31mb\r\nY: z",
             b"GET / HTTP/1.1\r\nX: a\x7fb",
@@ -256,6 +261,22 @@ class LimitTests(SynchronousTestCase):
                 self.client.send(b"\r\n")
                 (answer,) = self.client.responses()
                 self.assertEqual((answer.code, answer.json()["reason"]), (400, "BadRequest"))
+
+    def test_stock_refusals(self) -> None:
+        """If twisted.web answers itself, its answer is the only one, and nothing behind it is read."""
+        name = "_respondToBadRequestAndDisconnect"  # without ours, twisted.web's is called
+        self.addCleanup(setattr, HTTPChannel, name, getattr(HTTPChannel, name))
+        delattr(HTTPChannel, name)
+        chunked = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz"
+        for line in (*UNPARSABLE, chunked):
+            sent = line + b"\r\nHost: x\r\n\r\nGET /text HTTP/1.1\r\nHost: x\r\n\r\n"
+            for size in (1, len(sent)):
+                with self.subTest(line=line, size=size):
+                    client = self.server.connect()
+                    for start in range(0, len(sent), size):
+                        client.send(sent[start : start + size])
+                    self.assertEqual(client.received(), b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    self.assertTrue(client.closed)
 
     def test_hosts(self) -> None:
         """HTTP/1.1 needs one Host, HTTP/1.0 may have one; it is a host with or without a port."""
@@ -301,6 +322,18 @@ class LimitTests(SynchronousTestCase):
             for start in range(0, len(sent), size):
                 client.send(sent[start : start + size])
             self.assertEqual([answer.code for answer in client.responses()], [200] * 3)
+
+    def test_pipelined_behind_chunks(self) -> None:
+        """Requests with chunked bodies can be pipelined, wherever the bytes are split."""
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        sent = (head + b"2\r\na\n\r\n1;x=y\r\nb\r\n0\r\nX: y\r\n\r\n") * 3
+        for size in (1, 7, len(sent)):
+            client = self.server.connect()
+            for start in range(0, len(sent), size):
+                client.send(sent[start : start + size])
+            self.assertEqual(
+                [answer.json() for answer in client.responses()], [{"body": "a\nb"}] * 3
+            )
 
     def test_unusual_headers(self) -> None:
         """Tabs and bytes beyond ASCII are no control characters."""

@@ -1,8 +1,7 @@
 """
 Tests for :mod:`twisted_exec.streaming.http.upgrade_server`.
 
-Also the canary for the private name of twisted.web that it uses: early bytes
-must not be lost, whenever and however the connection is taken over.
+Early bytes must not be lost, whenever and however the connection is taken over.
 """
 
 from __future__ import annotations
@@ -214,6 +213,15 @@ class IsUpgradeTests(SynchronousTestCase):
             head = b"GET / %s\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n\r\n"
             MemoryServer(upgrading).connect().send(head % version)
             self.assertEqual(is_upgrade(upgrading.requests[-1]), found)
+
+    def test_chunked_body(self) -> None:
+        """A request with a chunked body has no upgrade: nothing says where early bytes begin."""
+        upgrading = Upgrading(Taker())
+        head = REQUEST.replace(b"echo", b"websocket").replace(b"GET", b"POST").removesuffix(b"\r\n")
+        MemoryServer(upgrading).connect().send(
+            head + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"
+        )
+        self.assertEqual(is_upgrade(upgrading.requests[-1]), b"")
 
     def test_pairs(self) -> None:
         """Repeated headers stay repeated."""

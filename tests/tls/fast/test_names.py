@@ -5,14 +5,20 @@ Tests for :mod:`twisted_exec.tls.fast.names`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+from twisted.logger import LogEvent, Logger, formatEvent
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.flows import forks, programs
 from tests.tiers import PROGRAMS
+from twisted_exec.tls.fast import names
 from twisted_exec.tls.fast.names import NAMES, PARTS
 
 ROOT = Path(__file__).parents[3]
@@ -25,39 +31,8 @@ PACKAGES = {
 }
 """Packages that use the names of a library."""
 
-ELSEWHERE = {
-    # What a connection has received before it was upgraded, and what a request waits for.
-    "streaming/http/site.py": {
-        "_ChunkedTransferDecoder",
-        "_busyReceiving",
-        "_handlingRequest",
-        "_transferDecoder",
-        "_waitingForTransport",
-    },
-    # autobahn's protocol without its sockets.
-    "streaming/http/websocket.py": {"_connectionLost", "_connectionMade", "_dataReceived"},
-    # Input that a line has not got, which Twisted has no public name for.
-    "cli/console/terminal.py": {"_tempDataLen"},
-    "runtimes/keeper/client.py": {"_tempDataBuffer"},
-    "runtimes/lines/serial.py": {"_tempDataBuffer"},
-    "runtimes/qemu/serial.py": {"_tempDataBuffer"},
-}
-"""Private names of libraries that are used for another reason than speed."""
-
-STANDARD_LIBRARY = {
-    "_ActionsContainer",
-    "_AppendAction",
-    "_Decompress",
-    "_HelpAction",
-    "_SubParsersAction",
-    "_action_groups",
-    "_actions",
-    "_choices_actions",
-    "_expand_help",
-    "_format_action_invocation",
-    "_get_formatter",
-    "_group_actions",
-}
+DOCUMENTED = {"_exit", "_replace"}
+"""Names with an underscore that Python documents, of ``os`` and of named tuples."""
 
 
 def is_private(name: str) -> bool:
@@ -65,41 +40,89 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name.strip("_") != ""
 
 
-def definitions(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield the private functions, classes, variables and attributes of ``self`` that a module defines."""
-    for node in nodes:
-        match node:
-            case (
-                ast.FunctionDef(name=name)
-                | ast.AsyncFunctionDef(name=name)
-                | ast.ClassDef(name=name)
-            ):
-                pass
-            case ast.Name(id=name, ctx=ast.Store()):
-                pass
-            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
-                pass
-            case _:
-                continue
-        if is_private(name):
+def evaluated(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a module, without annotations, which are never evaluated."""
+    yield tree
+    for name, value in ast.iter_fields(tree):
+        if name not in ("annotation", "returns"):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from evaluated(child)
+
+
+def is_own(node: ast.expr) -> bool:
+    """Return whether a node is ``self``, ``cls`` or ``super()``."""
+    return ast.unparse(node) in ("self", "cls", "super()")
+
+
+def defined(node: ast.AST) -> Iterator[str]:
+    """Yield the name that a node gives to a function, class, variable or attribute."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Name(id=name, ctx=ast.Store()):
+            yield name
+        case ast.Attribute(value=value, attr=name, ctx=ast.Store()) if is_own(value):
             yield name
 
 
-def other_modules(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield the names under which a module imports what does not come from ``twisted_exec``."""
-    for node in nodes:
+def uses(tree: ast.Module) -> Iterator[str]:
+    """
+    Yield private names of other objects, and of modules, that a module uses and does not define.
+
+    A name of ``self`` may be one of a base class: see :func:`overlaps`.
+    """
+    here = {name for node in ast.walk(tree) for name in defined(node)}
+    for node in evaluated(tree):
         match node:
+            case ast.Attribute(value=value, attr=name) if not is_own(value) and name not in here:
+                yield name
             case ast.Import(names=aliases):
-                pass
-            case ast.ImportFrom(module=module, names=aliases) if not (module or "").startswith(
-                "twisted_exec"
-            ):
-                pass
-            case _:
-                continue
-        for alias in aliases:
-            if not alias.name.startswith("twisted_exec"):
-                yield alias.asname or alias.name.partition(".")[0]
+                yield from (part for each in aliases for part in each.name.split("."))
+            case ast.ImportFrom(module=module, names=aliases) if not node.level:
+                if not (module or "").startswith("twisted_exec"):
+                    yield from (part for each in aliases for part in each.name.split("."))
+                    yield from (module or "").split(".")
+            case ast.Call(
+                func=ast.Name(id="getattr" | "hasattr" | "setattr"),
+                args=[_, ast.Constant(value=str(name)), *_],
+            ) if name not in here:
+                yield name
+
+
+@cache
+def mentioned(cls: type) -> frozenset[str]:
+    """Return the names that the body of a class defines, or uses of ``self``."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, TypeError, SyntaxError):  # of no Python source
+        return frozenset()
+    nodes = list(evaluated(body))
+    own = {each.attr for each in nodes if isinstance(each, ast.Attribute) and is_own(each.value)}
+    return frozenset(own.union(*(defined(node) for node in nodes)))
+
+
+def overlaps(cls: type) -> set[str]:
+    """Return the private names that a class of the product shares with its foreign base classes."""
+    ours = [each for each in cls.__mro__ if each.__module__.startswith("twisted_exec")]
+    others = [each for each in cls.__mro__ if each not in ours]
+    names = {name for each in ours for name in mentioned(each) if is_private(name)}
+    return {name for each in others for name in names & {*mentioned(each), *vars(each)}}
+
+
+def product_classes() -> Iterator[type]:
+    """Yield the classes of all modules that can be imported here."""
+    for path in sorted((ROOT / "twisted_exec").rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if path.parent.name == "protos" or path.stem == "__main__":
+            continue
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue  # of an optional library
+        for each in vars(module).values():
+            if inspect.isclass(each) and each.__module__ == name:
+                yield each
 
 
 SCRIPT = Path(__file__).with_name("renamed.py")
@@ -135,7 +158,7 @@ class MissingTests(TestCase):
 
     async def test_each(self) -> None:
         """Without any one of the names consoles open over TLS, and one warning names it and the remedy."""
-        without = sorted({(each.name, each.library) for each in NAMES})
+        without = sorted({(each.name, each.library) for each in NAMES if each.library in PACKAGES})
         turns = DeferredSemaphore(2)
         results = await gatherResults(
             [
@@ -155,6 +178,29 @@ class MissingTests(TestCase):
         self.assertEqual(await self.opened_without("", ""), ("", []))
 
 
+class WarningTests(SynchronousTestCase):
+    """A part whose names are missing."""
+
+    def test_once(self) -> None:
+        """The first look warns once, with all names and the price; the answer stays the same."""
+        self.patch(names, "_results", {})  # a process looks once: these are what it has found
+        self.patch(names, "_warned", set())
+        events: list[LogEvent] = []
+        self.patch(names, "_log", Logger(observer=events.append))
+        for part, about in PARTS.items():
+            with self.subTest(part):
+                events.clear()
+                names._warned.clear()
+                self.assertFalse(names.is_usable(part, {}))
+                self.assertFalse(names.is_usable(part, {}))
+                (text,) = (formatEvent(event) for event in events)
+                for each in NAMES:
+                    if part in each.parts:
+                        self.assertIn(f"no {each.owner}.{each.name}", text)
+                self.assertIn(about.otherwise, text)
+                self.assertIn(about.price, text)
+
+
 class ListTests(SynchronousTestCase):
     """The list is complete, and the page agrees."""
 
@@ -163,33 +209,26 @@ class ListTests(SynchronousTestCase):
         section = PAGE.read_text().partition(".. _private-names:")[2].partition("\n.. _")[0]
         text = " ".join(section.split())
         for part, about in PARTS.items():
-            self.assertIn(f"* - {part} - {about.otherwise} - {about.cost}", text)
+            self.assertIn(f"* - {part} - {about.otherwise} - {about.price}", text)
         rows = {
-            f"* - ``{each.owner}.{each.name}`` - {', '.join(each.parts)} - {each.reason} - {each.ticket} "
+            f"* - ``{each.owner}.{each.name}`` - {', '.join(each.parts)} - {each.reason} - {each.ticket or 'nowhere'} "
             for each in NAMES
         }
         for row in rows:
             self.assertIn(row, text)
         self.assertEqual(text.count("* - ``"), len(rows))
 
-    def test_complete(self) -> None:
-        """No module uses a private name of a library that is neither in the list nor has another reason."""
-        trees = {
-            path: list(ast.walk(ast.parse(path.read_text())))
-            for path in sorted((ROOT / "twisted_exec").rglob("*.py"))
-            if path.parent.name != "protos"
-        }
-        ours = {name for nodes in trees.values() for name in definitions(nodes)}
+    def test_uses(self) -> None:
+        """No module uses a private name of another object that is neither its own nor listed."""
+        listed = {each.name for each in NAMES} | {each.owner.partition(".")[0] for each in NAMES}
+        for path in sorted((ROOT / "twisted_exec").rglob("*.py")):
+            if path.parent.name != "protos":
+                names = set(filter(is_private, uses(ast.parse(path.read_text()))))
+                self.assertEqual(names - listed - DOCUMENTED, set(), path)
+
+    def test_subclasses(self) -> None:
+        """No class uses or replaces a private name of a foreign base class that is not listed."""
         listed = {each.name for each in NAMES}
-        for path, nodes in trees.items():
-            place = str(path.relative_to(ROOT / "twisted_exec"))
-            used = {
-                node.attr
-                for node in nodes
-                if isinstance(node, ast.Attribute) and is_private(node.attr)
-            }
-            used |= {name for name in other_modules(nodes) if is_private(name)}
-            foreign = used - ours - STANDARD_LIBRARY - ELSEWHERE.get(place, set())
-            if place.startswith("tls/fast/"):
-                foreign -= listed
-            self.assertEqual(foreign, set(), place)
+        found = {name for each in product_classes() for name in overlaps(each)}
+        self.assertEqual(found - listed, set())
+        self.assertIn("_makeTransport", found)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted_exec.api.names import dns_subdomain
+from twisted_exec.cli.options import CheckedParser
 
 if TYPE_CHECKING:
     from twisted_exec.cli.client import CommandClient
@@ -33,7 +34,7 @@ operators.
 """
 
 
-MakeParser = Callable[[], argparse.ArgumentParser]
+MakeParser = Callable[[], CheckedParser]
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -161,7 +162,7 @@ class Completion:
 
 @dataclass
 class _Line:
-    parser: argparse.ArgumentParser
+    parser: CheckedParser
     options: dict[str, Any] = field(default_factory=dict)
     present: set[str] = field(default_factory=set)
     positionals: list[argparse.Action] = field(default_factory=list)
@@ -170,7 +171,7 @@ class _Line:
     only_positionals: bool = False
 
 
-def complete(parser: argparse.ArgumentParser, words: Sequence[str], values: Values) -> Completion:
+def complete(parser: CheckedParser, words: Sequence[str], values: Values) -> Completion:
     """
     Return the candidates for the last word.
 
@@ -194,9 +195,9 @@ def complete(parser: argparse.ArgumentParser, words: Sequence[str], values: Valu
     return _values(line, line.positionals[0], last, "", values)
 
 
-def _enter(line: _Line, parser: argparse.ArgumentParser) -> None:
+def _enter(line: _Line, parser: CheckedParser) -> None:
     line.parser = parser
-    line.positionals = [action for action in parser._actions if not action.option_strings]
+    line.positionals = [each for each in parser.arguments if not each.option_strings]
 
 
 def _read(line: _Line, word: str) -> None:
@@ -213,7 +214,7 @@ def _read(line: _Line, word: str) -> None:
         _read_option(line, word)
     elif line.positionals:
         action = line.positionals[0]
-        if isinstance(action, argparse._SubParsersAction):
+        if action is line.parser.commands:
             if word in action.choices:
                 _enter(line, action.choices[word])
             return
@@ -240,21 +241,21 @@ def _read_option(line: _Line, word: str) -> None:
 
 
 def _store(line: _Line, action: argparse.Action, value: Any) -> None:
-    if isinstance(action, argparse._AppendAction):
+    if action in line.parser.repeatable:
         line.options.setdefault(action.dest, []).append(value)
     else:
         line.options[action.dest] = value
 
 
-def _option(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None:
-    return next((each for each in parser._actions if name in each.option_strings), None)
+def _option(parser: CheckedParser, name: str) -> argparse.Action | None:
+    return next((each for each in parser.arguments if name in each.option_strings), None)
 
 
 def _options(line: _Line, start: str) -> Completion:
     words = []
-    for action in line.parser._actions:
+    for action in line.parser.arguments:
         is_over = line.present & set(action.option_strings)
-        if (is_over and not isinstance(action, argparse._AppendAction)) or _is_hidden(action):
+        if (is_over and action not in line.parser.repeatable) or _is_hidden(action):
             continue
         # A short form is a word of its own: offer it only for "-".
         words += [
@@ -268,8 +269,8 @@ def _options(line: _Line, start: str) -> Completion:
 def _values(
     line: _Line, action: argparse.Action, start: str, prefix: str, values: Values
 ) -> Completion:
-    if isinstance(action, argparse._SubParsersAction):
-        matches = [(each.dest, _summary(each.help)) for each in action._choices_actions]
+    if action is line.parser.commands:
+        matches = [(name, _summary(each.summary)) for name, each in action.choices.items()]
     elif action.choices is not None:
         matches = [(str(each), "") for each in action.choices]
     elif action.dest in _VALUES_OF and _option(line.parser, "--as-uid") is not None:
@@ -286,7 +287,7 @@ def _values(
 
 
 def _options_of(line: _Line) -> dict[str, Any]:
-    defaults = {action.dest: action.default for action in line.parser._actions}
+    defaults = {action.dest: action.default for action in line.parser.arguments}
     return {**defaults, **line.options}
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from twisted_exec import __version__
+from twisted_exec.cli.options import CheckedParser
 from twisted_exec.cli.runner import failed
 
 _ENDLESS_COLUMNS = 100_000
@@ -26,7 +27,7 @@ Page = Callable[[], str]
 
 def register(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    make_parser: Callable[[], argparse.ArgumentParser],
+    make_parser: Callable[[], CheckedParser],
 ) -> None:
     """Add ``man`` to a program's commands."""
     parser = subparsers.add_parser(
@@ -50,7 +51,7 @@ def register(
     parser.set_defaults(run=partial(_run, make_parser))
 
 
-def _run(make_parser: Callable[[], argparse.ArgumentParser], options: argparse.Namespace) -> int:
+def _run(make_parser: Callable[[], CheckedParser], options: argparse.Namespace) -> int:
     pages = _pages(make_parser)
     if options.directory:
         try:
@@ -83,7 +84,7 @@ def _write(pages: dict[str, Page], directory: str) -> Iterator[str]:
         yield path
 
 
-def _pages(make_parser: Callable[[], argparse.ArgumentParser]) -> dict[str, Page]:
+def _pages(make_parser: Callable[[], CheckedParser]) -> dict[str, Page]:
     from twisted.application.service import IServiceMaker
     from twisted.plugin import getPlugins
 
@@ -99,7 +100,7 @@ def _pages(make_parser: Callable[[], argparse.ArgumentParser]) -> dict[str, Page
     return pages
 
 
-def _command_page(parser: argparse.ArgumentParser, name: str) -> str:
+def _command_page(parser: CheckedParser, name: str) -> str:
     description = parser.description or ""
     lines = [*_head(name, 1, description), ".SH SYNOPSIS", f".B {_escaped(_usage(parser))}"]
     lines += [".SH DESCRIPTION", *_paragraphs(description), ".SH OPTIONS", *_arguments(parser)]
@@ -109,37 +110,63 @@ def _command_page(parser: argparse.ArgumentParser, name: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield f".SH {_escaped(command.prog.upper())}"
-                yield f".B {_escaped(_usage(command))}"
-                yield ".PP"
-                yield from _paragraphs(command.description or "")
-                yield from _arguments(command)
-                if command.epilog:
-                    yield ".PP"
-                    yield from _paragraphs(command.epilog)
-                yield from _commands(command)
+def _commands(parser: CheckedParser) -> Iterator[str]:
+    if parser.commands is None:
+        return
+    for command in parser.commands.choices.values():
+        yield f".SH {_escaped(command.prog.upper())}"
+        yield f".B {_escaped(_usage(command))}"
+        yield ".PP"
+        yield from _paragraphs(command.description or "")
+        yield from _arguments(command)
+        if command.epilog:
+            yield ".PP"
+            yield from _paragraphs(command.epilog)
+        yield from _commands(command)
 
 
-def _usage(parser: argparse.ArgumentParser) -> str:
+def _usage(parser: CheckedParser) -> str:
     usage = " ".join(parser.format_usage().split())
     return usage.removeprefix("usage: ")
 
 
-def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
-    formatter = parser._get_formatter()
-    for group in parser._action_groups:
-        actions = [each for each in group._group_actions if each.help != argparse.SUPPRESS]
-        actions = [each for each in actions if not isinstance(each, argparse._SubParsersAction)]
-        if actions and group.title not in ("options", "positional arguments"):
-            yield f".SS {_escaped(str(group.title))}"
+def _arguments(parser: CheckedParser) -> Iterator[str]:
+    groups: dict[str, list[argparse.Action]] = {"": []}
+    for action, title in parser.arguments.items():
+        if action.help != argparse.SUPPRESS and action is not parser.commands:
+            groups.setdefault(title, []).append(action)
+    groups[""].sort(key=lambda action: bool(action.option_strings))
+    for title, actions in groups.items():
+        if title:
+            yield f".SS {_escaped(title)}"
         for action in actions:
             yield ".TP"
-            yield f".B {_escaped(formatter._format_action_invocation(action))}"
-            yield _escaped(formatter._expand_help(action)) if action.help else "\\&"
+            yield f".B {_escaped(_invocation(action))}"
+            yield _escaped(_help(parser, action)) if action.help else "\\&"
+
+
+def _invocation(action: argparse.Action) -> str:
+    default = action.dest.upper() if action.option_strings else action.dest
+    if action.metavar is None and action.choices is not None:
+        default = f"{{{','.join(map(str, action.choices))}}}"
+    name = action.metavar or default
+    if not action.option_strings:
+        return str(name)
+    if action.nargs == 0:
+        return ", ".join(action.option_strings)
+    count = action.nargs if isinstance(action.nargs, int) else 1
+    value = " ".join(name if isinstance(name, tuple) else [name] * count)
+    value = {"?": f"[{value}]", "*": f"[{value} ...]", "+": f"{value} [{value} ...]"}.get(
+        str(action.nargs), value
+    )
+    return ", ".join(f"{option} {value}" for option in action.option_strings)
+
+
+def _help(parser: CheckedParser, action: argparse.Action) -> str:
+    values = {**vars(action), "prog": parser.prog}
+    if action.choices is not None:
+        values["choices"] = ", ".join(map(str, action.choices))
+    return str(action.help) % values
 
 
 def _program_page(maker: object) -> str:

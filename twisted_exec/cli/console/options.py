@@ -23,6 +23,7 @@ from twisted_exec.cli.machine_options import (
 from twisted_exec.cli.messages import FAILED_CODE, for_stderr
 from twisted_exec.cli.options import (
     CheckedParser,
+    VersionAction,
     add_cluster_options,
     add_space_options,
     duration,
@@ -264,17 +265,17 @@ _MOST_USED = {
 }
 
 
-class _ShortHelp(argparse._HelpAction):
+class _ShortHelp(argparse.Action):
     """Prints the most used options; ``--help-all`` has all of them."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        actions = {name: action for action in parser._actions for name in action.option_strings}
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(
+            option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help
+        )
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        assert isinstance(parser, CheckedParser)
+        actions = {name: each for each in parser.arguments for name in each.option_strings}
         lines = [f"{parser.format_usage()}\n{_SUMMARY}"]
         for option, text in _MOST_USED.items():
             action = actions[option]
@@ -351,7 +352,7 @@ def _web_problem(options: argparse.Namespace, parser: argparse.ArgumentParser) -
     return ""
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> CheckedParser:
     """Return the parser of the command line."""
     parser = Parser(
         prog="kubectl console",
@@ -424,7 +425,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_loss_options(parser)
     _add_script_options(parser)
     _add_fleet_options(parser)
-    parser.add_argument("--version", action="version", version=f"%(prog)s {build()}")
+    parser.add_argument("--version", action=VersionAction, version=build())
     add_space_options(parser)
     add_cluster_options(parser)
     return parser

@@ -21,7 +21,7 @@ import stat
 import struct
 import termios
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -299,6 +299,7 @@ class TerminalOutput(FileDescriptor):
 
     :param lost: called once, when nothing can be written any more: with the system's message, or
         with ``None`` if everything was flushed or the reader went away.
+    :ivar unsent: bytes in the queue.
     """
 
     def __init__(
@@ -308,19 +309,25 @@ class TerminalOutput(FileDescriptor):
         self._fd = fd
         self._lost = lost
         self._error: OSError | None = None
+        self.unsent = 0
         self.connected = 1
-
-    @property
-    def unsent(self) -> int:
-        waiting: int = len(self.dataBuffer) - self.offset + self._tempDataLen
-        return waiting
 
     def fileno(self) -> int:
         return self._fd
 
+    def write(self, data: bytes) -> None:
+        if self.connected:
+            self.unsent += len(data)
+        super().write(data)
+
+    def writeSequence(self, iovec: Iterable[bytes]) -> None:
+        self.write(b"".join(iovec))
+
     def writeSomeData(self, data: bytes) -> int | Exception:
         try:
-            return os.write(self._fd, data)
+            sent = os.write(self._fd, data)
+            self.unsent -= sent
+            return sent
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:

@@ -30,7 +30,9 @@ from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.line import LineEnded
 from twisted_exec.program.descriptors import inherited_descriptor_limits
 from twisted_exec.runtimes.processes import Leader
+from twisted_exec.streaming.flow import unwritten
 from twisted_exec.streaming.interfaces import LINE_LOST, Ending, TerminalSize
+from twisted_exec.tls.fast.names import is_usable
 
 from .protocol import MAX_BODY_BYTES, MAX_MESSAGE_BYTES, VERSION, BadMessage, Message
 
@@ -331,6 +333,8 @@ class Keeper:
             raise ServiceUnavailable("the keeper of the machines' terminals cannot be reached")
 
     def _spawn_process(self) -> None:
+        owners = {"_socket.socket": socket.SocketType, "_signal": sys.modules.get("_signal")}
+        is_usable("keeper", owners)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             # Listening here means that no connection has to wait for the new process.
             os.fchmod(listener.fileno(), 0o600)
@@ -669,8 +673,7 @@ class KeptTerminal(FileDescriptor):
     def release(self) -> bytes:
         if not self.connected:
             return b""
-        # The attributes of abstract.FileDescriptor, which has no method for that.
-        input = bytes(self.dataBuffer[self.offset :]) + b"".join(self._tempDataBuffer)
+        input = unwritten(self)
         self.connectionLost(Failure(ConnectionDone()))
         return input
 

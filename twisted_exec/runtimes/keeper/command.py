@@ -6,8 +6,6 @@ The keeper imports this module without the rest of the project.
 
 from __future__ import annotations
 
-# ``signal`` imports enum, which takes 1 MiB.
-import _signal  # type: ignore[import-not-found]
 import errno
 import fcntl
 import os
@@ -16,6 +14,11 @@ import termios
 import tty
 
 from .protocol import BadMessage, Message
+
+try:
+    import _signal as signals  # type: ignore[import-not-found]  # signal imports enum
+except ImportError:
+    import signal as signals
 
 _EXEC_FAILED = 127
 
@@ -63,9 +66,9 @@ class KeeperCommand:
             for standard in range(3):
                 os.dup2(slave, standard)
             # Python ignores some signals, and the runtime may have been started with others ignored.
-            for number in range(1, _signal.NSIG):
-                if _signal.getsignal(number) == _signal.SIG_IGN:
-                    _signal.signal(number, _signal.SIG_DFL)
+            for number in range(1, signals.NSIG):
+                if signals.getsignal(number) == signals.SIG_IGN:
+                    signals.signal(number, signals.SIG_DFL)
             # Before setuid: only root may raise a hard limit (setrlimit(2)).
             if self._limits != (-1, -1):
                 resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)

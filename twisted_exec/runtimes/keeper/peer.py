@@ -6,12 +6,23 @@ The keeper imports this module without the rest of the project.
 
 from __future__ import annotations
 
-import _socket  # socket imports selectors and enum, which take 1 MiB
 import os
 import sys
 import termios
 
 from .protocol import MAX_MESSAGE_BYTES, VERSION, BadMessage, Message
+
+try:
+    import _socket as sockets  # socket imports selectors and enum, which take 1 MiB
+
+    accept = sockets.socket._accept  # type: ignore[attr-defined]
+except (ImportError, AttributeError):
+    import socket as sockets  # type: ignore[no-redef]
+
+    def accept(listener: sockets.socket) -> tuple[int, object]:
+        handle, where = listener.accept()  # type: ignore[attr-defined]
+        return handle.detach(), where
+
 
 _INT_BYTES = 4
 _CREDENTIALS_BYTES = 12
@@ -54,7 +65,7 @@ class Peer:
     :ivar is_busy: a request is under way, and no other is read.
     """
 
-    def __init__(self, handle: _socket.socket) -> None:
+    def __init__(self, handle: sockets.socket) -> None:
         self.handle = handle
         self.is_busy = False
         self.answer: tuple[bytes, Holding | None] | None = (
@@ -72,7 +83,7 @@ class Peer:
                     data = Message("error", [("why", "it was forgotten")]).encode()
                 elif holding is not None:
                     number = holding.descriptor.to_bytes(_INT_BYTES, sys.byteorder)
-                    ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, number)]
+                    ancillary = [(sockets.SOL_SOCKET, sockets.SCM_RIGHTS, number)]
                 self.handle.sendmsg([data], ancillary)
                 self.answer = None
             # A command may end before the request that started it is answered.
@@ -97,13 +108,13 @@ class Peer:
         """
         try:
             data, ancillary, flags, _ = self.handle.recvmsg(
-                MAX_MESSAGE_BYTES + 1, _socket.CMSG_SPACE(_INT_BYTES), _MSG_CMSG_CLOEXEC
+                MAX_MESSAGE_BYTES + 1, sockets.CMSG_SPACE(_INT_BYTES), _MSG_CMSG_CLOEXEC
             )
         except (BlockingIOError, InterruptedError):
             return None
         descriptors = []
         for level, kind, payload in ancillary:
-            if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
+            if (level, kind) == (sockets.SOL_SOCKET, sockets.SCM_RIGHTS):
                 # The space for one is padded, and may hold two.
                 for at in range(0, len(payload) - _INT_BYTES + 1, _INT_BYTES):
                     number = payload[at : at + _INT_BYTES]
@@ -111,7 +122,7 @@ class Peer:
         try:
             if not data:
                 raise EOFError
-            cut = _socket.MSG_TRUNC | _socket.MSG_CTRUNC
+            cut = sockets.MSG_TRUNC | sockets.MSG_CTRUNC
             if flags & cut or len(data) > MAX_MESSAGE_BYTES or len(descriptors) > 1:
                 raise BadMessage("the message is too long")
             message = Message.decode(data)

@@ -7,7 +7,6 @@ connection of the client that started, stored or took it.
 
 from __future__ import annotations
 
-import _socket  # socket imports selectors and enum, which take 1 MiB
 import os
 import resource
 import select
@@ -15,7 +14,7 @@ import sys
 import time
 
 from .command import KeeperCommand
-from .peer import Holding, Peer
+from .peer import Holding, Peer, accept, sockets  # type: ignore[attr-defined]
 from .protocol import (
     LISTED,
     MAX_BODY_BYTES,
@@ -44,7 +43,7 @@ class KeeperRefusal(Exception):
 class KeeperState:
     """The holdings and the clients."""
 
-    def __init__(self, listener: _socket.socket, path: str) -> None:
+    def __init__(self, listener: sockets.socket, path: str) -> None:
         self._listener = listener
         self._path = path
         self._inode = _inode(path)
@@ -96,16 +95,16 @@ class KeeperState:
 
     def _accept(self, _: int) -> None:
         try:
-            number, _ = self._listener._accept()  # type: ignore[attr-defined]
+            number, _ = accept(self._listener)
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError:
             time.sleep(0.05)  # the host has no descriptors left: do not turn as fast as possible
             return
-        handle = _socket.socket(fileno=number)
+        handle = sockets.socket(fileno=number)
         handle.setblocking(False)
         # A message longer than the buffer fails with EMSGSIZE (unix(7)); the host sets the default.
-        handle.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, 2 * MAX_MESSAGE_BYTES)
+        handle.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, 2 * MAX_MESSAGE_BYTES)
         if len(self._clients) >= _MAX_CLIENTS or _peer_uid(handle) not in (0, os.geteuid()):
             handle.close()
             return
@@ -334,8 +333,8 @@ def _error(why: str) -> tuple[bytes, None]:
     return Message("error", [("why", why.replace("\0", " "))]).encode(), None
 
 
-def _peer_uid(handle: _socket.socket) -> int:
-    credentials = handle.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS_BYTES)
+def _peer_uid(handle: sockets.socket) -> int:
+    credentials = handle.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, _CREDENTIALS_BYTES)
     return int.from_bytes(credentials[4:8], sys.byteorder)
 
 
@@ -361,7 +360,7 @@ def main(path: str) -> None:
     """
     os.setsid()  # survives the terminal of the runtime
     os.chdir("/")
-    listener = _socket.socket(fileno=os.dup(0))
+    listener = sockets.socket(fileno=os.dup(0))
     listener.setblocking(False)
     devnull = os.open(os.devnull, os.O_RDWR)
     os.dup2(devnull, 0)

@@ -39,6 +39,7 @@ from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.keeper.client import Keeper
 from twisted_exec.runtimes.lines.shared_line import LineDriver, line_readers, line_settings
+from twisted_exec.streaming.flow import unwritten
 from twisted_exec.wire.telnet import LineSettings
 
 
@@ -355,8 +356,7 @@ class SerialPort(FileDescriptor):
 
     def hand_on(self) -> bytes:
         """Leave the device open for the next runtime; return the input that was not sent."""
-        # The attributes of abstract.FileDescriptor, which has no method for that.
-        unsent = bytes(self.dataBuffer[self.offset :]) + b"".join(self._tempDataBuffer)
+        unsent = unwritten(self)
         self._store(self._descriptor)
         self._is_stored = True
         self.abortConnection()

@@ -27,6 +27,7 @@ from zope.interface import implementer
 
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.journal.interfaces import EventKind
+from twisted_exec.streaming.flow import unwritten
 
 if TYPE_CHECKING:
     from twisted.internet.inotify import INotify
@@ -112,9 +113,7 @@ class QemuSerialLine:
         transport = self._port and self._port.transport
         if not isinstance(transport, FileDescriptor):
             return self._held
-        # Twisted has no public name for what a transport has not written yet.
-        unwritten = [transport.dataBuffer[transport.offset :], *transport._tempDataBuffer]
-        return b"".join([*unwritten, self._held])
+        return unwritten(transport) + self._held
 
     def break_begins(self) -> None:
         """

@@ -39,6 +39,7 @@ from twisted_exec.streaming.flow import close_behind, has_unread, unread
 from twisted_exec.streaming.http.documents import render
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Deadline
+from twisted_exec.tls.fast.names import is_usable
 from twisted_exec.tls.turns import SLICE_BYTES, IFramed
 from twisted_exec.wire.resume import Resumable
 from twisted_exec.wire.upgrade import MISDIRECTED
@@ -56,7 +57,7 @@ _EAGER_BYTES = 16 << 10
 """Limit for pipelined requests that arrive before an answer."""
 
 _LINES_BYTES = 1 << 10
-"""Bytes of a head that are handled at once."""
+"""Bytes of a head, or of a chunked body, that are handled at once."""
 
 _TOGETHER_BYTES = 64 << 10
 """Largest body that is written together with its head."""
@@ -81,7 +82,6 @@ class HTTPChannel(http.HTTPChannel):
 
     site: Site
     transport: Any
-    _networkProducer: Any
     totalHeadersSize = MAX_HEAD_BYTES
     MAX_LENGTH = MAX_HEAD_BYTES
     _deadline: Deadline | None = None
@@ -92,8 +92,18 @@ class HTTPChannel(http.HTTPChannel):
     refused = False
     stalled = False
     _has_buffered = False  # some of its bytes have counted in a budget of the site
+    _is_handling = False  # a handler works on a request, or its answer waits for the transport
+    _is_blocked = False  # the transport takes no more output at present
+    _is_receiving = False
+    _is_closing = False
+    _is_http_1_1 = False
     _head_bytes = 0
+    _body_rest = 0  # of a Content-Length
     _head: list[bytes] | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._early = bytearray()  # behind the request that is handled
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -102,44 +112,56 @@ class HTTPChannel(http.HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:
         # A client that has left gets no response; the requests behind are not carried out.
-        if self.refused or not getattr(self.transport, "connected", True):
+        if self.refused or self._is_closing or not getattr(self.transport, "connected", True):
             return
         self._begin()
-        super().dataReceived(data)
-        if b"\n" in data and self._has_bare_line_feed():
-            self._respondToBadRequestAndDisconnect()
+        if self._is_receiving:
+            super().dataReceived(data)
+            return
+        self._is_receiving = True
+        try:
+            super().dataReceived(data)
+            if b"\n" in data and self._is_in_head():
+                self._look_for_bare_line_feed()
+        finally:
+            self._is_receiving = False
 
-    def _has_bare_line_feed(self) -> bool:
-        is_elsewhere = self._busyReceiving or self.paused or self.refused or not self.line_mode
-        return not is_elsewhere and not self.transport.disconnecting and b"\n" in self._buffer
+    def _is_in_head(self) -> bool:
+        is_elsewhere = self.paused or self.refused or not self.line_mode
+        return not is_elsewhere and not self.transport.disconnecting
+
+    def _look_for_bare_line_feed(self) -> None:
+        rest = self.clearLineBuffer()
+        if b"\n" in rest:
+            self._refuse_malformed()
+        elif rest:
+            super().dataReceived(rest)  # less than a line: it waits for its end
 
     def frame_rest(self, size: int) -> int | None:
-        if self.refused or self._handlingRequest:
+        if self.refused or self._is_handling:
             return None  # discarded, or buffered
-        if self.line_mode:
+        if self.line_mode or self.length is None:
             return _LINES_BYTES - SLICE_BYTES
-        body: Any = self._transferDecoder
-        if isinstance(body, http._ChunkedTransferDecoder):
-            return body.length if body.state == "BODY" else 0
-        rest: int | None = body.contentLength
-        return rest
+        return self._body_rest
 
     def _begin(self) -> None:
-        if not self._begun and not self._handlingRequest:
+        if not self._begun and not self._is_handling:
             self._begun, self._is_unused = True, False
             self._arm(self.site.header_seconds)
 
     def lineReceived(self, line: bytes) -> None:
-        if self.refused:
+        if self.refused or self._is_closing:
             return
         self._begin()  # a pipelined request starts here, without dataReceived
+        if not self._head_bytes:
+            self._is_http_1_1 = line.endswith(b" HTTP/1.1")
         self._head_bytes += len(line)
         if self._head_bytes > MAX_HEAD_BYTES:
             self.lineLengthExceeded(line)
         elif _CONTROL.search(line) or line.startswith((b" ", b"\t")):
             # twisted.web refuses only NUL; other controls would reach the next hop or a terminal.
             # It unfolds lines; a proxy in front may take them for something else (RFC 9112, 5.2).
-            self._respondToBadRequestAndDisconnect()
+            self._refuse_malformed()
         else:
             super().lineReceived(line)
 
@@ -153,16 +175,23 @@ class HTTPChannel(http.HTTPChannel):
     def rawDataReceived(self, data: bytes) -> None:
         if self.refused:
             return
-        super().rawDataReceived(data)
-        if self._handlingRequest and sum(map(len, self._dataBuffer)) > _EAGER_BYTES:
+        if not self._is_handling:
+            if self.length is not None:
+                self._early += data[self._body_rest :]
+                data = data[: self._body_rest]
+                self._body_rest -= len(data)
+            super().rawDataReceived(data)
+            return
+        self._early += data
+        if len(self._early) > _EAGER_BYTES:
             # twisted.web does not pause while it waits for the transport, and buffers without limit.
-            self._networkProducer.pauseProducing()
+            self.transport.pauseProducing()
 
     def allHeadersReceived(self) -> None:
         self._head_bytes = 0
         if self.refused:
             return
-        problem = _ambiguity(self.requests[-1].requestHeaders, self._version)
+        problem = _ambiguity(self.requests[-1].requestHeaders, self._is_http_1_1)
         if problem:
             self.refuse(BadRequest(problem))
             return
@@ -171,6 +200,7 @@ class HTTPChannel(http.HTTPChannel):
             return
         if self.length != 0:
             self._arm(self.site.body_seconds)
+        self._body_rest = self.length or 0
         super().allHeadersReceived()
 
     def allContentReceived(self) -> None:
@@ -178,6 +208,7 @@ class HTTPChannel(http.HTTPChannel):
             self._disarm()
             if self._has_buffered:
                 self.site.receiving.release(self)
+            self._is_handling = True
             super().allContentReceived()
 
     def checkPersistence(self, request: http.Request, version: bytes) -> bool:
@@ -189,18 +220,31 @@ class HTTPChannel(http.HTTPChannel):
     def requestDone(self, request: http.Request) -> None:
         self._begun = False
         self._arm(self.site.idle_seconds)
-        if self._waitingForTransport and self.persistent:
+        if self._is_blocked and self.persistent:
             # Pipelined requests would be answered into the same full buffer.
             self._unread = request
         else:
             self._finish(request)
 
     def _finish(self, request: http.Request) -> None:
-        rest = b"".join(self._dataBuffer) + self.clearLineBuffer()
-        self._dataBuffer = []
         super().requestDone(request)
-        if rest and self.persistent:
-            unread(self.transport, self, rest, later=True)
+        if self.persistent:
+            self._is_handling = False
+            rest = self.clear_early()
+            if rest:
+                unread(self.transport, self, rest, later=True)
+
+    def setLineMode(self, extra: bytes = b"") -> None:
+        self._early[:0] = extra  # twisted.web has kept what came behind a chunked body
+        super().setLineMode()
+
+    def clear_early(self) -> bytes:
+        """Return what has arrived behind the request, and forget it."""
+        # A request that is answered late leaves such bytes in the first, one answered at once in
+        # the second.
+        early = b"".join((self._early, self.clearLineBuffer()))
+        self._early.clear()
+        return early
 
     def received(self, length: int) -> None:
         """Account for a part of a body, which occupies memory until it is complete."""
@@ -209,11 +253,16 @@ class HTTPChannel(http.HTTPChannel):
 
     def answered(self, length: int) -> None:
         """Account for a response, which occupies memory until the client reads it."""
-        if self._waitingForTransport:
+        if self._is_blocked:
             self._has_buffered = True
             self.site.unread.keep(self, length)
 
+    def pauseProducing(self) -> None:
+        self._is_blocked = True
+        super().pauseProducing()
+
     def resumeProducing(self) -> None:
+        self._is_blocked = False
         super().resumeProducing()
         self.site.unread.release(self)
         request, self._unread = self._unread, None
@@ -223,7 +272,7 @@ class HTTPChannel(http.HTTPChannel):
     @property
     def evictable(self) -> bool:
         """Return whether closing interrupts no handler at work."""
-        return self.refused or not self._handlingRequest or self._unread is not None or self.stalled
+        return self.refused or not self._is_handling or self._unread is not None or self.stalled
 
     def evict(self) -> None:
         self.leave()
@@ -259,13 +308,17 @@ class HTTPChannel(http.HTTPChannel):
         self.transport.write(response)
         self._hang_up()
 
-    def _respondToBadRequestAndDisconnect(self) -> None:
-        # twisted.web calls this for anything that it cannot parse.
+    def _refuse_malformed(self) -> None:
         self.refuse(BadRequest("the request is not well-formed HTTP"))
+
+    def _respondToBadRequestAndDisconnect(self) -> None:
+        # twisted.web calls this for anything that it cannot parse; its own answer has no Status, and
+        # gets lost if more is sent behind the request.
+        self._refuse_malformed()
 
     def _hang_up(self) -> None:
         # First, or a TLS transport would wait for its producer and never begin its shutdown.
-        self._networkProducer.unregisterProducer()
+        self.transport.unregisterProducer()
         self._arm(self.site.linger_seconds)
         close_behind(self.transport)
 
@@ -298,6 +351,7 @@ class HTTPChannel(http.HTTPChannel):
             super().write(data)
 
     def loseConnection(self) -> None:
+        self._is_closing = True
         self._arm(self.site.linger_seconds, closing=True)
         super().loseConnection()
 
@@ -360,19 +414,19 @@ class HTTPChannel(http.HTTPChannel):
         self.transport.abortConnection()
 
 
-def _ambiguity(headers: Headers, version: bytes) -> str:
+def _ambiguity(headers: Headers, is_http_1_1: bool) -> str:
     """
     Return what two parsers could read differently in a head (RFC 9112, 3.2 and 6.1), or nothing.
     """
     hosts = headers.getRawHeaders(b"Host", [])
-    if len(hosts) > 1 or (not hosts and version == b"HTTP/1.1"):
+    if len(hosts) > 1 or (not hosts and is_http_1_1):
         return "the request must have exactly one Host header"
     if hosts and not _HOST.fullmatch(hosts[0]):
         return "the request's Host header is not well-formed"
     encodings = headers.getRawHeaders(b"Transfer-Encoding")
     if encodings is None:
         return ""
-    if version != b"HTTP/1.1" or [each.lower() for each in encodings] != [b"chunked"]:
+    if not is_http_1_1 or [each.lower() for each in encodings] != [b"chunked"]:
         return "the only Transfer-Encoding is chunked, in HTTP/1.1"
     return ""
 
@@ -542,6 +596,7 @@ class Site(server.Site):
         unread_bytes: int = 256 << 20,
     ) -> None:
         super().__init__(resource, reactor=reactor, timeout=None)
+        is_usable("refusals", {"HTTPChannel": http.HTTPChannel})
         self.header_seconds = header_seconds
         self.body_seconds = body_seconds
         self.idle_seconds = idle_seconds

@@ -1,8 +1,5 @@
 """
 Take a connection over from twisted.web after an upgrade.
-
-This uses one private name of twisted.web, ``HTTPChannel._dataBuffer``, for the bytes that a client
-sent right behind the request.
 """
 
 from __future__ import annotations
@@ -35,6 +32,8 @@ def is_upgrade(request: IRequest) -> bytes:
     """Return the requested protocol, such as ``b"websocket"``, or nothing."""
     if getattr(request, "clientproto", b"HTTP/1.1") != b"HTTP/1.1":
         return b""
+    if request.requestHeaders.hasHeader(b"transfer-encoding"):
+        return b""  # twisted.web does not say where the body ends, and early bytes begin
     return requested_upgrade(header_pairs(request.requestHeaders))
 
 
@@ -81,10 +80,7 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
     transport = channel.transport
     channel.leave()  # ends its deadline, and it counts no longer
     transport.unregisterProducer()  # the channel itself, since connectionMade
-    # A request that is answered late leaves early bytes in the first, one answered at once in the
-    # second.
-    early = b"".join(channel._dataBuffer) + channel.clearLineBuffer()
-    channel._dataBuffer = []
+    early = channel.clear_early()
     channel.requests.remove(request)
     # Nothing may answer or be notified through the request any more; this also breaks the
     # reference cycle of request, channel and transport.

@@ -15,6 +15,7 @@ from autobahn.twisted.websocket import (
     WebSocketServerFactory,
     WebSocketServerProtocol,
 )
+from autobahn.util import encode_truncate
 from autobahn.websocket.xormasker import create_xor_masker  # type: ignore[attr-defined]
 from twisted.internet.interfaces import IProtocol, IReactorTime
 from twisted.internet.protocol import connectionDone
@@ -38,6 +39,12 @@ MAX_FRAGMENTS = 4096
 _FRAGMENT_BYTES = 16
 
 _TEXT, _BINARY = 1, 2
+
+_REASON_BYTES = 123
+"""Limit of a Close's reason: RFC 6455, section 5.5, without the code."""
+
+_NO_TRANSPORT = object()
+"""What autobahn describes in place of a connection."""
 
 _log = Logger()
 
@@ -69,6 +76,8 @@ class MessageSocket(PacedConnection):
     """Common part of both ends; mixed in before autobahn's protocols."""
 
     state: Any
+    data: bytes
+    failedByMe: bool
     STATE_OPEN: Any
     STATE_CLOSED: Any
     user: SocketUser
@@ -87,11 +96,16 @@ class MessageSocket(PacedConnection):
             self.sendPing()  # type: ignore[attr-defined]
 
     def close(self, code: int = NORMAL) -> None:
-        self.sendCloseFrame(code=code)  # type: ignore[attr-defined]
+        self.sendCloseFrame(code=code)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, code: int = PROTOCOL_ERROR) -> None:
         """Fail the connection: the peer broke the protocol inside the messages."""
-        self._fail_connection(PROTOCOL_ERROR, reason)
+        if self.can_send:
+            # As autobahn does for what it finds itself.
+            _log.warn("failing WebSocket connection ({code}): {reason}", code=code, reason=reason)
+            self.failedByMe = True
+            self.sendCloseFrame(code, encode_truncate(reason, _REASON_BYTES))
+        self.hang_up()
 
     @property
     def can_send(self) -> bool:
@@ -103,7 +117,8 @@ class MessageSocket(PacedConnection):
     def dataReceived(self, data: bytes) -> None:
         # autobahn would buffer bytes after the end, and format a debug message first.
         if self.state != self.STATE_CLOSED:
-            self._dataReceived(data)  # type: ignore[attr-defined]
+            self.data += data
+            self.consumeData()  # type: ignore[attr-defined]
 
     def frame_rest(self, size: int) -> int:
         # Slices are short, also because autobahn copies all that it has got for each frame.
@@ -114,16 +129,16 @@ class MessageSocket(PacedConnection):
         # Skip autobahn's coloured debug message per frame: a quarter of the cost of an echo.
         self.transport.write(data)
 
-    def _onOpen(self) -> None:
-        # Skip autobahn's parsing of certificates: TLS has verified them.
+    def onOpen(self) -> None:
         self.transport.registerProducer(self, True)
         self.user.opened()
 
     def connectionMade(self) -> None:
-        # Skip autobahn's description of the transport: it knows one kind of TLS only, and parses
-        # the peer's certificate for each session.
-        self.peer = str(self.transport.getPeer())
-        self._connectionMade()  # type: ignore[attr-defined]
+        # autobahn describes its transport: it knows one kind of TLS only, and parses the peer's
+        # certificate for each session.
+        transport, self.transport = self.transport, _NO_TRANSPORT
+        super().connectionMade()  # type: ignore[misc]
+        self.transport, self.peer = transport, str(transport.getPeer())
 
     def onMessageBegin(self, isBinary: bool) -> None:
         super().onMessageBegin(isBinary)  # type: ignore[misc]
@@ -132,17 +147,17 @@ class MessageSocket(PacedConnection):
 
     def onMessageFrame(self, payload: list[bytes]) -> None:
         # Not into a list: autobahn counts fragments by bytes, and empty ones have none.
-        if not self.failedByMe:  # type: ignore[attr-defined]
+        if not self.failedByMe:
             self.message_data += b"".join(payload)
             self.fragments += 1
             if self.fragments > MAX_FRAGMENTS + len(self.message_data) // _FRAGMENT_BYTES:
-                self._fail_connection(POLICY_VIOLATION, "a message in too many small fragments")
+                self.fail("a message in too many small fragments", POLICY_VIOLATION)
 
     def onMessageEnd(self) -> None:
         # Skip autobahn's Future per message.
         message = bytes(self.message_data)
         self.message_data = None
-        if not self.failedByMe:  # type: ignore[attr-defined]
+        if not self.failedByMe:
             self.user.message_received(message)
 
     def onPing(self, payload: bytes) -> None:
@@ -160,12 +175,15 @@ class MessageSocket(PacedConnection):
         valid = NORMAL if code == BAD_GATEWAY else code
         return super().onCloseFrame(valid, reason)  # type: ignore[misc]
 
-    def _fail_connection(self, code: int = PROTOCOL_ERROR, reason: str = "") -> None:
-        if self.can_send:
-            self.user.failing(reason)
-            super()._fail_connection(code, reason)  # type: ignore[misc]
-        # Without waiting for the peer's Close (RFC 6455, 7.1.7).
-        self.hang_up()
+    def sendCloseFrame(
+        self, code: int | None = None, reasonUtf8: bytes | None = None, isReply: bool = False
+    ) -> None:
+        fails = self.failedByMe and self.can_send
+        if fails:
+            self.user.failing((reasonUtf8 or b"").decode("utf-8", "replace"))
+        super().sendCloseFrame(code, reasonUtf8, isReply)  # type: ignore[misc]
+        if fails:  # without waiting for the peer's Close (RFC 6455, 7.1.7)
+            self.hang_up()
 
     def dropConnection(self, abort: bool = False) -> None:
         # autobahn would reset the connection once the peer has answered our Close.
@@ -178,7 +196,7 @@ class MessageSocket(PacedConnection):
         self.wasClean = True  # else autobahn composes a reason of its own
         # Otherwise autobahn's is_closed would refer to the socket, and the socket refers to it.
         self.state = self.STATE_CLOSED
-        self._connectionLost(reason)  # type: ignore[attr-defined]
+        super().connectionLost(connectionDone)  # type: ignore[misc]  # autobahn logs other reasons
         self.user.lost(cause)
         del self.user  # which refers to this socket
 
@@ -197,7 +215,7 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
             "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {self._key}\r\n{offer}\r\n"
         )
-        self._dataReceived(head.encode("ascii"))
+        self.dataReceived(head.encode("ascii"))
         # Sent by now, and one of the headers may be a secret.
         self._headers, self.http_response_data = {}, ""
 
@@ -215,7 +233,7 @@ class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc
             # No subprotocol: autobahn did not offer one, and would refuse it.
             f"Sec-WebSocket-Accept: {accept_key(self.websocket_key).decode()}\r\n\r\n"
         )
-        self._dataReceived(head.encode("ascii"))
+        self.dataReceived(head.encode("ascii"))
 
     def startHandshake(self) -> None:
         self.websocket_key = new_key()  # the request has been sent already

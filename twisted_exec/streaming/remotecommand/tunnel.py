@@ -24,7 +24,6 @@ from twisted_exec.streaming.http.upgrade_client import Upgraded
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.http.websocket import (
     NORMAL,
-    PROTOCOL_ERROR,
     ServerSocket,
     server_factory,
     start,
@@ -275,7 +274,7 @@ class _Socket(ServerSocket):
     def onMessageBegin(self, isBinary: bool) -> None:
         super().onMessageBegin(isBinary)
         if not isBinary:
-            self._fail_connection(PROTOCOL_ERROR, "a text message in a tunnel")
+            self.fail("a text message in a tunnel")
 
 
 @implementer(IPushProducer)

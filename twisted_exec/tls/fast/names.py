@@ -1,5 +1,5 @@
 """
-The private names of libraries that the fast parts use.
+All private names of libraries, and of Python, that the project uses.
 
 If a name is missing at the first use of a part, the part runs the library's own way, with a
 warning.
@@ -7,6 +7,7 @@ warning.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -20,27 +21,34 @@ class Part:
     A part that a missing name switches off.
 
     :ivar otherwise: the libraries' own way.
-    :ivar cost: how much more CPU time a hop needs without it.
+    :ivar price: what a program has less, or needs more, without the part.
     """
 
     otherwise: str
-    cost: str
+    price: str
 
 
 PARTS = {
-    "loop": Part("Twisted's own loop", "a key 1.3 times as much"),
+    "loop": Part("Twisted's own loop", "1.3 times the CPU time for a key"),
     "transport": Part(
         "Twisted's own sockets, without turns and keep-alive, and TLS above them",
-        "a key 2.5 times as much, a gigabyte 1.9 times",
+        "2.5 times the CPU time for a key, 1.9 times for a gigabyte",
     ),
     "descriptor": Part(
-        "TLS in memory above a socket", "a key 1.6 times as much, a gigabyte 1.4 times"
+        "TLS in memory above a socket",
+        "1.6 times the CPU time for a key, 1.4 times for a gigabyte",
     ),
     "records": Part(
         "Twisted's own TLS, without turns",
-        "a key 1.08 times as much, above UNIX sockets and tunnels",
+        "1.08 times the CPU time for a key, above UNIX sockets and tunnels",
     ),
-    "resumption": Part("a full handshake for each connection", "an opening 1.05 times as much"),
+    "resumption": Part(
+        "a full handshake for each connection", "1.05 times the CPU time for an opening"
+    ),
+    "refusals": Part(
+        "twisted.web's own answer to malformed requests", "no Status, and perhaps a reset"
+    ),
+    "keeper": Part("the modules socket and signal in the keeper", "1 MiB of memory"),
 }
 
 
@@ -156,6 +164,27 @@ NAMES = (
         _tlsShutdownFinished="begins the time limit of the rest of our data",
         _write="sends a write in one piece",
     ),
+    *_of(
+        "Twisted",
+        "HTTPChannel",
+        ("refusals",),
+        "",
+        _respondToBadRequestAndDisconnect="is called for what twisted.web cannot parse",
+    ),
+    *_of(
+        "Python",
+        "_socket.socket",
+        ("keeper",),
+        "",
+        _accept="the sockets that socket wraps: socket imports enum and selectors",
+    ),
+    *_of(
+        "Python",
+        "_signal",
+        ("keeper",),
+        "",
+        signal="the functions that signal wraps: signal imports enum",
+    ),
 )
 
 _log = Logger()
@@ -186,16 +215,19 @@ def _warn(missing: list[PrivateName]) -> None:
     libraries = sorted({each.library for each in missing})
     parts = sorted({part for each in missing for part in each.parts})
     _log.warn(
-        "{libraries}: no {names}, so this program uses {otherwise}, which costs more CPU time; "
+        "{libraries}: no {names}, so this program uses {otherwise} ({price}); "
         "install an older {older}, or a newer twisted-exec",
         libraries=", ".join(f"{each} {_version(each)}" for each in libraries),
         names=" and no ".join(f"{each.owner}.{each.name}" for each in missing),
         otherwise=" and ".join(PARTS[part].otherwise for part in parts),
+        price="; ".join(PARTS[part].price for part in parts),
         older=" and ".join(libraries),
     )
 
 
 def _version(library: str) -> str:
+    if library == "Python":
+        return sys.version.split()[0]
     try:
         return version(library)
     except PackageNotFoundError:
