@@ -5,6 +5,7 @@ What real clients see of a program that stops or is killed: kubectl over SPDY an
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from pathlib import Path
@@ -18,14 +19,14 @@ from tests.flows.programs import Program, script, terminal
 from tests.tiers import PROGRAMS
 
 
-class LostPeerTests(TestCase):
+class LostPeerCase(TestCase):
     """A shell behind three programs, to which each client is attached."""
 
     starts = PROGRAMS
     skip = needs.kubectl()
 
     async def setUp(self) -> None:
-        self.deployment = Deployment(self.mktemp())
+        self.deployment = self.make_deployment()
         self.addCleanup(self.deployment.stop)
         await self.deployment.start()
         await self.deployment.create_machine("sh", "shell")
@@ -34,6 +35,9 @@ class LostPeerTests(TestCase):
             name: await self.opened([kubectls.found()[name], "attach", "-it", "sh"])
             for name in kubectls.some()
         }
+
+    def make_deployment(self) -> Deployment:
+        return Deployment(self.mktemp())
 
     async def opened(self, argv: list[str]) -> Program:
         """Open the console in a terminal."""
@@ -55,6 +59,16 @@ class LostPeerTests(TestCase):
         for name, program in self.stock.items():
             self.assertEqual(await program.ended, 1, name)
             self.assertIn(b"error: " + reason, program.output, name)
+
+    async def asked(self, question: bytes, answer: bytes) -> int:
+        """Let our client type a command; return the number in its output."""
+        start = len(self.ours.output)
+        self.ours.type(question)
+        return int((await self.ours.until(answer, start=start))[1])
+
+
+class LostPeerTests(LostPeerCase):
+    """Nothing survives the runtime."""
 
     async def test_api_server_stopped(self) -> None:
         """kubectl shows the reason; our client goes on when the server is back."""
@@ -93,3 +107,34 @@ class LostPeerTests(TestCase):
         await self.ended(b"the connection behind this hop was lost before the session's status")
         await self.ours.until(b"the machine has started again")
         await self.says(self.ours, b"again")
+
+    async def test_keeper_killed(self) -> None:
+        """The machines of the keeper start again, and the sessions of all clients wait for that."""
+        keeper = await self.asked(b"echo keeper-$PPID\n", rb"keeper-(\d+)\r\n")
+        os.kill(keeper, signal.SIGKILL)
+        for name, program in {"ours": self.ours, **self.stock}.items():
+            await program.until(b"the machine has started again")
+            await self.says(program, b"again-" + name.encode())
+
+
+class KeptDeployment(Deployment):
+    """A runtime whose machines outlive it."""
+
+    async def start_runtime(self, *options: str) -> None:
+        await super().start_runtime("--keep-machines", *options)
+
+
+class KeptMachineTests(LostPeerCase):
+    """The keeper holds the shell."""
+
+    def make_deployment(self) -> Deployment:
+        return KeptDeployment(self.mktemp())
+
+    async def test_runtime_killed(self) -> None:
+        """kubectl shows the reason; our client goes on at the same shell."""
+        shell = await self.asked(b"echo shell-$$\n", rb"shell-(\d+)\r\n")
+        await self.deployment.runtime.stop(signal.SIGKILL)
+        await self.deployment.start_runtime()
+        await self.ended(b"the connection behind this hop was lost before the session's status")
+        again = await self.asked(b"echo again-$$\n", rb"again-(\d+)\r\n")
+        self.assertEqual(again, shell)
