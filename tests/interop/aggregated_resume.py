@@ -214,7 +214,7 @@ class KilledTests(TestCase):
         for client in clients:
             while not (end := client.end()):
                 await pause()
-            self.assertIn(reason, end, client.name)
+            self.assertIn(reason, f"{client.name}: {end}")
 
     async def test_stopped(self) -> None:
         """When the poollet stops, all sessions go on; when our API server stops, ordinary ones end with the reason."""
@@ -235,13 +235,15 @@ class KilledTests(TestCase):
         runtime is lost.
         """
         lost = "connection lost before the session's status, None"
-        behind = "the connection behind this hop was lost before the session's status"
+        behind = "the connection behind this hop was lost"
         for killed, reason in (
             (self.cluster.own_program, lost),
             ("kube-apiserver", lost),
             ("runtime", behind),
         ):
             ordinary = await self.reopened()
+            for client in ordinary:
+                await client.ready()
             self.cluster.programs.restart(killed)
             await self.ended(ordinary, reason)
 
