@@ -14,9 +14,12 @@ from twisted.trial.unittest import TestCase
 
 from tests import needs
 from tests.flows import kubectls
-from tests.flows.deployment import Deployment
+from tests.flows.deployment import Deployment, gone
 from tests.flows.programs import Program, script, terminal
 from tests.tiers import PROGRAMS
+from twisted_exec.api import kinds
+
+MACHINES = kinds.MACHINES.resource
 
 
 class LostPeerCase(TestCase):
@@ -132,9 +135,15 @@ class KeptMachineTests(LostPeerCase):
 
     async def test_runtime_killed(self) -> None:
         """kubectl shows the reason; our client goes on at the same shell."""
+        self.addCleanup(self.delete)
         shell = await self.asked(b"echo shell-$$\n", rb"shell-(\d+)\r\n")
         await self.deployment.runtime.stop(signal.SIGKILL)
         await self.deployment.start_runtime()
         await self.ended(b"the connection behind this hop was lost before the session's status")
         again = await self.asked(b"echo again-$$\n", rb"again-(\d+)\r\n")
         self.assertEqual(again, shell)
+
+    async def delete(self) -> None:
+        """Delete the machine, so that the keeper ends with the runtime."""
+        await self.deployment.client.delete(MACHINES, "sh", "default")
+        await gone(self.deployment.client, MACHINES, "sh", "default")
