@@ -8,7 +8,10 @@ our client without ``resume``, over a WebSocket and over SPDY, which send what s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+import os
+import re
+import signal
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -22,6 +25,7 @@ from tests.interop import chains
 from tests.interop.aggregated_cluster import AggregatedCluster
 from tests.interop.hosts import kubectl
 from tests.interop.programs import answers
+from twisted_exec.api.status import APIError
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
@@ -49,7 +53,7 @@ class Client:
         end: Callable[[], str],
         leave: Callable[[], Awaitable[object]],
     ) -> None:
-        self.name, self.type, self._printed, self._end = name, type, printed, end
+        self.name, self.type, self._printed, self.end = name, type, printed, end
         self.leave = leave
         self._start = 0
 
@@ -68,7 +72,7 @@ class Client:
     async def until(self, expected: bytes) -> None:
         """Fires once the output has these bytes; fails if the session ends before."""
         while expected not in self.printed:
-            if end := self._end():
+            if end := self.end():
                 raise AssertionError(f"{self.name}: {end}; {self.printed[-500:]!r}")
             await pause()
 
@@ -171,6 +175,85 @@ class KilledTests(TestCase):
         ours, host = self.cluster.own_program, "kube-apiserver"
         for killed in ((ours,), (host,), (host, ours)):  # ours starts while the host starts
             await self.goes_on(client, *killed)
+
+    async def ordinary_clients(self) -> list[Client]:
+        """Open a session of each protocol that its client cannot resume."""
+        return [
+            await self.ordinary(name, protocol)
+            for name, protocol in (("websocket", V5), ("spdy", OVER_SPDY))
+        ]
+
+    async def answers(self, client: Client, word: bytes) -> None:
+        """Check both directions."""
+        client.type(b"echo %b''%b\n" % (word[:2], word[2:]))
+        await client.until(word + b"\r\n")
+
+    async def test_replaced(self) -> None:
+        """Sessions go on while our API server, the poollet and the runtime are replaced."""
+        clients = [*await self.ordinary_clients(), self.resumable()]
+        for client in clients:
+            await client.ready()
+        cluster = self.cluster
+        for program in (cluster.own_program, "poollet-local", "runtime"):
+            start = len(cluster.programs.log(program))
+            os.kill(cluster.programs.pid(program), signal.SIGUSR2)
+            while not (
+                outcome := re.search(
+                    r"process (\d+) has taken over|no hand-over.*",
+                    cluster.programs.log(program)[start:],
+                )
+            ):
+                await pause()
+            self.assertIsNotNone(outcome[1], outcome[0])
+            self.addCleanup(os.kill, int(outcome[1]), signal.SIGTERM)
+            for client in clients:
+                await self.answers(client, b"replaced-%b" % program.encode())
+
+    async def ended(self, clients: Sequence[Client], reason: str) -> None:
+        """Check how the sessions of clients end."""
+        for client in clients:
+            while not (end := client.end()):
+                await pause()
+            self.assertIn(reason, f"{client.name}: {end}")
+
+    async def test_stopped(self) -> None:
+        """When the poollet stops, all sessions go on; when our API server stops, ordinary ones end with the reason."""
+        ordinary, ours = await self.ordinary_clients(), self.resumable()
+        for client in (*ordinary, ours):
+            await client.ready()
+        programs = self.cluster.programs
+        programs.restart("poollet-local", kill=False)
+        for client in (*ordinary, ours):
+            await self.answers(client, b"poollet-stopped")
+        programs.restart(self.cluster.own_program, kill=False)
+        await self.ended(ordinary, "the API server is shutting down")
+        await self.answers(ours, b"server-stopped")
+
+    async def test_killed_below_others(self) -> None:
+        """
+        When our API server or kube-apiserver is killed, ordinary sessions end without a reason; they show that the
+        runtime is lost.
+        """
+        lost = "connection lost before the session's status, None"
+        behind = "the connection behind this hop was lost"
+        for killed, reason in (
+            (self.cluster.own_program, lost),
+            ("kube-apiserver", lost),
+            ("runtime", behind),
+        ):
+            ordinary = await self.reopened()
+            for client in ordinary:
+                await client.ready()
+            self.cluster.programs.restart(killed)
+            await self.ended(ordinary, reason)
+
+    async def reopened(self) -> list[Client]:
+        """Open ordinary sessions as soon as kube-apiserver passes requests on again."""
+        while True:
+            try:
+                return await self.ordinary_clients()
+            except APIError:
+                await pause()
 
     async def test_missing_role(self) -> None:
         """Our API server waits for its role, whose name is in its log, and needs no restart."""

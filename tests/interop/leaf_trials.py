@@ -119,6 +119,25 @@ class LeafTrials(SynchronousTestCase):
         for stopped in ("a", "b"):
             self.restart_below_sessions(stopped, balancer)
 
+    def test_killed(self) -> None:
+        """
+        Below a killed node server every command ends.  No kubectl knows that: the root's kube-apiserver reports no
+        error, and kubectl exits with 0, as below a kubelet that is killed.
+        """
+        self.serve()
+        with ExitStack() as stack:
+            running = {}
+            for name, path in kubectls.found().items():
+                argv = ("exec", "web", "-c", "main", "--", "sh", "-c", "echo up; sleep 300")
+                running[name] = stack.enter_context(self.client(path, name).running(*argv))
+            for process in running.values():
+                assert process.stdout is not None
+                expect(process.stdout.readline(), b"up\n")
+            os.kill(self.clusters.programs.pid(NODE_SERVER), signal.SIGKILL)
+            for name, process in running.items():
+                expect((name, process.wait()), (name, 0))
+        self.clusters.programs.ends(NODE_SERVER)
+
     def start_replica(self, name: str, balancer: Balancer) -> None:
         clusters = self.clusters
         published = f"--node-port={balancer.port}"

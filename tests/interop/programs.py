@@ -77,11 +77,11 @@ class Programs:
         self._started[name] = argv, env
         return process
 
-    def restart(self, name: str) -> None:
-        """Kill a program, and start it again as before."""
+    def restart(self, name: str, *, kill: bool = True) -> None:
+        """Kill or stop a program, and start it again as before."""
         entry = next(entry for entry in self._running if entry[0] == name)
         self._running.remove(entry)
-        entry[1].kill()
+        (entry[1].kill if kill else entry[1].terminate)()
         entry[1].wait()
         argv, env = self._started[name]
         self.run(name, *argv, env=env)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from zope.interface import implementer
 from tests import needs
 from tests.flows import kubectls, programs
 from tests.flows.consoles import watch
+from tests.ports import reserved_port
 from tests.standalone.test_program import StandaloneCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.dialects import IRONCORE
@@ -262,6 +264,46 @@ class ReplacedTests(StandaloneCase):
         self.assertTrue(os.path.exists(self.kubeconfig))
         self.assertEqual(program.stdout.count(b"Ready."), 1)
         await screen.leave()
+
+    async def test_lost(self) -> None:
+        """
+        Our client's session goes on at the same shell after the program was killed, and is a new one after it has
+        stopped; kubectl ends.
+        """
+        port = str(reserved_port(self))
+        program = await self.kept("--port", port)
+        ours = await self.terminal([programs.script("kubectl-console"), "demo-shell"])
+        shell = await self.asked(ours, b"shell")
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            stock = {
+                name: await self.terminal([kubectls.found()[name], "attach", "-it", "demo-shell"])
+                for name in kubectls.some()
+            }
+            await program.stop(number)
+            for name, each in stock.items():
+                is_silent = number == signal.SIGKILL and kubectls.carrier(name) == "SPDY/3.1"
+                self.assertEqual(await each.ended, 0 if is_silent else 1, name)
+                if number == signal.SIGTERM:
+                    self.assertIn(b"error: the server of this console is shutting", each.output)
+            start = len(ours.output)
+            program = await self.kept("--port", port)
+            if number == signal.SIGTERM:
+                await ours.until(b"Connected to demo-shell", start=start)
+            self.assertEqual(await self.asked(ours, b"again-%d" % number), shell)
+
+    async def terminal(self, argv: list[str]) -> programs.Program:
+        """Open the console."""
+        program = programs.terminal(argv, KUBECONFIG=self.kubeconfig, HOME=self.directory)
+        self.addCleanup(program.stop)
+        await self.asked(program, b"hello")
+        return program
+
+    async def asked(self, program: programs.Program, word: bytes) -> int:
+        """Return the process of the shell."""
+        await program.until(rb"press enter|[$#] ")
+        start = len(program.output)
+        program.type(b"echo %b-$$\n" % word)
+        return int((await program.until(word + rb"-(\d+)\r\n", start=start))[1])
 
     def type_lines(self, screen: Any) -> LoopingCall:
         """Type commands that print 0, 1, 2 and so on."""

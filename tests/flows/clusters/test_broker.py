@@ -8,6 +8,7 @@ The documented setup runs here: the broker's permissions in the second cluster a
 from __future__ import annotations
 
 import json
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,12 @@ import yaml
 from twisted.internet import reactor as _reactor
 from twisted.trial.unittest import TestCase
 
-from tests import needs
+from tests import needs, procfs
 from tests.docs import pages
 from tests.flows import kubectls
 from tests.flows.consoles import Screen, ending_after, watch
 from tests.flows.deployment import POOL, Deployment, gone, pause
-from tests.flows.programs import script, terminal, twistd
+from tests.flows.programs import Program, script, terminal, twistd
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
@@ -263,3 +264,93 @@ class BrokerTests(TestCase):
 
     test_virtual_machine.skip = needs.qemu()  # type: ignore[attr-defined]
     test_kubectl_console.skip = needs.kubectl()  # type: ignore[attr-defined]
+
+
+class ReplaceableFront(Front):
+    """A first cluster whose programs can be replaced."""
+
+    fork = False
+
+    async def start_runtime(self, *options: str) -> None:
+        await super().start_runtime("--handover-seconds=600", *options)
+
+
+class LostBrokerTests(TestCase):
+    """A program between two clusters is lost, below ``kubectl console`` and a kubectl of each protocol."""
+
+    starts = PROGRAMS
+    skip = needs.kubectl()
+
+    async def setUp(self) -> None:
+        self.b = Deployment(self.mktemp())
+        self.a = ReplaceableFront(self.mktemp(), self.b)
+        self.addCleanup(self.stop)
+        await self.b.start()
+        await let_brokers_in(self.b)
+        await self.a.start()
+        self.jane = str(Path(self.a.kubeconfig("jane", ["system:masters"])).resolve())
+        await self.a.create_machine("sh", "shell")
+        self.ours = await self.opened("ours", [script("kubectl-console"), "sh"])
+        self.stock = await self.attached()
+
+    async def stop(self) -> None:
+        await self.a.stop()
+        await self.b.stop()
+
+    async def opened(self, name: str, argv: list[str]) -> Program:
+        program = terminal(argv, columns=80, rows=24, KUBECONFIG=self.jane, HOME=self.mktemp())
+        self.addCleanup(program.stop)
+        await program.until(rb"press enter|[$#] ")
+        await self.says(program, name)
+        return program
+
+    async def attached(self) -> dict[str, Program]:
+        return {
+            name: await self.opened(name, [kubectls.found()[name], "attach", "-it", "sh"])
+            for name in kubectls.some()
+        }
+
+    async def says(self, program: Program, word: str) -> None:
+        """Check both directions."""
+        start = len(program.output)
+        program.type(f"echo {word[:2]}''{word[2:]}\n".encode())
+        await program.until(word.encode(), start=start)
+
+    async def test_replaced(self) -> None:
+        """Our session goes on at the successor, those of kubectl in the old process."""
+        before = self.a.runtime.pid
+        await self.a.runtime.hand_over()
+        for number in range(2):
+            for name, program in {"ours": self.ours, **self.stock}.items():
+                await self.says(program, f"{name}-{number}")
+        self.assertTrue(procfs.is_alive(before))
+
+    async def codes(self) -> dict[str, int]:
+        """Wait until each kubectl has ended; return the exit codes."""
+        return {name: await program.ended for name, program in self.stock.items()}
+
+    async def test_stopped(self) -> None:
+        """Our session goes on at the next broker; kubectl shows the reason."""
+        await self.a.runtime.stop(signal.SIGTERM)
+        await self.a.start_runtime()
+        self.assertEqual(set((await self.codes()).values()), {1})
+        for name, program in self.stock.items():
+            self.assertIn(b"error: the server of this console is shutting", program.output, name)
+        await self.says(self.ours, "again")
+
+    async def test_killed(self) -> None:
+        """
+        Our session goes on at the next broker; kubectl ends without a reason, because no hop before a broker can
+        rejoin its stream.  The target's API server rejoins the streams behind it.
+        """
+        await self.b.poollet.stop(signal.SIGKILL)
+        await self.b.start_poollet()
+        for name, program in {"ours": self.ours, **self.stock}.items():
+            await self.says(program, f"{name}-behind")
+        for killed in ("runtime", "poollet"):
+            await getattr(self.a, killed).stop(signal.SIGKILL)
+            await (self.a.start_poollet() if killed == "poollet" else self.a.start_runtime())
+            codes = {name: 0 if kubectls.carrier(name) == "SPDY/3.1" else 1 for name in self.stock}
+            self.assertEqual(await self.codes(), codes)
+            await self.says(self.ours, f"without-{killed}")
+            self.stock = await self.attached()

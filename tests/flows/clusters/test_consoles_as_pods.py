@@ -6,6 +6,7 @@ machines' API server, poollet, runtime and shell.
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,17 @@ def read(name: str) -> Any:
     return yaml.safe_load((HOWTO / name).read_text())
 
 
-class ConsolesTests(TestCase):
+class ConsolesCase(TestCase):
     """Two shells, only one of which is exposed as a Pod of the root."""
 
     starts = PROGRAMS
     skip = needs.kubectl()
 
+    def make_deployment(self) -> Deployment:
+        return Deployment(self.mktemp())
+
     async def setUp(self) -> None:
-        self.deployment = Deployment(self.mktemp())
+        self.deployment = self.make_deployment()
         self.addCleanup(self.deployment.stop)
         self.root = Cluster(ROOT)
         self.addCleanup(self.root.stop)
@@ -88,6 +92,16 @@ class ConsolesTests(TestCase):
         code, _, told = await kubectls.run(kubectls.found()["kubectl"], *words, env=self.env)
         return code, told
 
+    async def types(self, program: Program, told: str) -> None:
+        """Type a command and wait for its output, which differs from its echo."""
+        start = len(program.output)
+        program.type(f"echo {told[:3]}''{told[3:]}\n".encode())
+        await program.until(told.encode(), start=start)
+
+
+class ConsolesTests(ConsolesCase):
+    """What is exposed, and to whom."""
+
     async def test_consoles(self) -> None:
         """An exposed console can be attached to and read; removing the label ends its session."""
         for number, name in enumerate(kubectls.some()):
@@ -107,14 +121,82 @@ class ConsolesTests(TestCase):
         code, log = await self.kubectl("attach", "shown")
         self.assertEqual(code, 1)
 
-    async def types(self, program: Program, told: str) -> None:
-        """Type a command and wait for its output, which differs from its echo."""
-        program.type(f"echo {told[:3]}''{told[3:]}\n".encode())
-        await program.until(told.encode())
-
     async def hidden(self) -> None:
         """A machine that is not exposed cannot be reached from the root."""
         for words in (("attach", "hidden"), ("logs", "hidden")):
             code, told = await self.kubectl(*words)
             self.assertEqual(code, 1)
             self.assertIn("(NotFound)", told)
+
+
+class ReplaceableDeployment(Deployment):
+    """Programs that can be replaced."""
+
+    fork = False
+
+    def twistd(self, plugin: str, *options: str) -> Program:
+        return super().twistd(plugin, *options, "--handover-seconds=600")
+
+
+class LostProgramTests(ConsolesCase):
+    """A program behind the node server is replaced, stops or is killed, below a kubectl of each protocol."""
+
+    def make_deployment(self) -> Deployment:
+        return ReplaceableDeployment(self.mktemp())
+
+    async def attached(self) -> dict[str, Program]:
+        programs = {}
+        for name in kubectls.some():
+            programs[name] = self.in_terminal(name, "attach", "-it", "shown")
+            await self.types(programs[name], f"opened-{name}")
+        return programs
+
+    async def ended(self, programs: dict[str, Program], reason: str) -> None:
+        for name, program in programs.items():
+            self.assertEqual(await program.ended, 1, name)
+            self.assertIn(b"error: " + reason.encode(), program.output, name)
+
+    async def test_goes_on(self) -> None:
+        """Sessions go on behind a replaced program, and through a poollet that is started again."""
+        programs = await self.attached()
+        place = self.deployment
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            await place.poollet.stop(number)
+            await place.start_poollet()
+            for name, program in programs.items():
+                await self.types(program, f"started-{number}-{name}")
+        for replaced in (place.poollet, place.runtime, place.api):
+            await replaced.hand_over()
+            for name, program in programs.items():
+                await self.types(program, f"replaced-{replaced.pid}-{name}")
+
+    async def test_api_server(self) -> None:
+        """kubectl shows why the API server has stopped, or that its connection was lost."""
+        programs = await self.attached()
+        await self.deployment.api.stop(signal.SIGTERM)
+        await self.ended(programs, "the API server is shutting down")
+        await self.deployment.start_api()
+        await self.until_opens()
+        programs = await self.attached()
+        await self.deployment.api.stop(signal.SIGKILL)
+        await self.ended(programs, "the connection behind this hop was lost")
+
+    async def test_runtime_stopped(self) -> None:
+        """kubectl shows the reason."""
+        programs = await self.attached()
+        await self.deployment.runtime.stop(signal.SIGTERM)
+        await self.ended(programs, "the server of this console is shutting down")
+
+    async def test_runtime_killed(self) -> None:
+        """kubectl shows that its stream was lost."""
+        programs = await self.attached()
+        await self.deployment.runtime.stop(signal.SIGKILL)
+        await self.deployment.start_runtime()
+        await self.ended(programs, "the connection behind this hop was lost")
+
+    async def until_opens(self) -> None:
+        while True:
+            code, _ = await self.kubectl("logs", "shown", "--tail=1")
+            if not code:
+                return
+            await pause()

@@ -10,7 +10,7 @@ import os
 import signal
 
 from tests.chain import NODE_SERVER
-from tests.flows import programs
+from tests.flows import kubectls, programs
 from tests.nodeserver.clusters import LEAF, POD, ROOT_NODE
 from tests.runtimes.support import pause
 from twisted_exec.api.kinds import NODES
@@ -100,3 +100,15 @@ class ProgramTests(ProgramCase):
         self.assertEqual(len(records), 2 * len(ends))
         self.assertEqual(ends[-1]["reason"], "ShuttingDown")
         self.assertEqual({each["user"] for each in ends}, {"kube-apiserver-kubelet-client"})
+
+    async def test_killed(self) -> None:
+        """When the program is killed, kubectl shows that its connection was lost, which the root tells it."""
+        argv = ("exec", "-i", POD, "--", *ECHO)
+        users = {name: self.begin(*argv, name=name) for name in kubectls.some()}
+        for user in users.values():
+            user.type(b"on\n")
+            await user.until(b"<on>")
+        self.program.transport.signalProcess(signal.SIGKILL)  # type: ignore[union-attr]
+        for name, user in users.items():
+            self.assertEqual(await user.ended, 1, name)
+            self.assertIn(b"error: the connection behind this hop was lost", user.output, name)
