@@ -553,7 +553,7 @@ class RejoinerTests(SynchronousTestCase):
         self.chain.lost = lambda: self.rejoiner.start(self.chain.splice)  # type: ignore[method-assign]
         self.chain.splice._on_loss = self.chain.lost
 
-    async def reach(self, header: str) -> Any:
+    async def reach(self, header: str, patience: int) -> Any:
         self.requests.append(header)
         request = parse_rejoin(header)
         assert request is not None
@@ -583,7 +583,7 @@ class RejoinerTests(SynchronousTestCase):
         """A hop that is not there yet is tried again, less and less often."""
         self.answers = [refuse(502), refuse(504), refuse(503), self.accept]
         self.chain.cut()
-        for seconds in (0.05, 0.1, 0.2):
+        for seconds in (0.1, 0.2, 0.4):
             self.assertTrue(self.chain.splice.is_waiting)
             self.chain.clock.advance(seconds)
         self.assertEqual(len(self.requests), 4)

@@ -551,9 +551,7 @@ class SessionBridge:
 
     def __init__(self, reopen: Reopen, clock: IReactorTime, sent: int = 0) -> None:
         self.bytes_to_machine = sent
-        self._client = ResumingClient(
-            _Far(self), reopen, clock, limit_seconds=_LOST_SECONDS, jitter=lambda: 0.0
-        )
+        self._client = ResumingClient(_Far(self), reopen, clock, limit_seconds=_LOST_SECONDS)
         self._transport: Any = None
         self._ending: Ending | None = None
 

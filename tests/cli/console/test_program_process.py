@@ -97,7 +97,6 @@ MODULES = [
     "streaming.remotecommand.carriers",
     "streaming.remotecommand.client",
     "streaming.remotecommand.first_user",
-    "streaming.remotecommand.reconnecting",
     "streaming.remotecommand.stream",
     "tls.client",
     "tls.deadlines",

@@ -1,15 +1,14 @@
 /**
  * The waits between attempts to connect.
  *
- * The waits double from 0.1 s to 1 s, and after two minutes to 10 s; a random part of up to a fifth is
- * added, so that the clients of a server that was restarted do not return at once.
+ * The waits double from 0.1 s to 1 s, and after two minutes to 10 s; each is shortened at random by up to half, so that the
+ * clients of a server that was restarted do not return at once.  twisted_exec/control/retries.py has the same rules.
  */
 
 const FIRST_WAIT = 100;
 const EAGER_WAIT = 1_000;
 const EAGER = 120_000;
 const LATE_WAIT = 10_000;
-const JITTER = 0.2;
 const LONGEST_RETRY_AFTER = 30_000;
 const ATTEMPT = 10_000;
 /** Time limit of an attempt after one that was too slow: a server may have many clients to serve. */
@@ -30,7 +29,7 @@ export class Reconnecting {
   #isAway = false; // it waits because the server was not reached, and has not said for how long to wait
   #startedAt = 0;
   #triedAt = -Infinity;
-  #unreachedAt = -Infinity;
+  #passingAt = -Infinity;
   #wait = FIRST_WAIT;
   #limit = ATTEMPT;
 
@@ -48,7 +47,7 @@ export class Reconnecting {
   /** Begin: the first attempt of a page at once, the others after a short wait. */
   start() {
     const isFirst = !this.hasBegun;
-    this.#startedAt = this.#unreachedAt = this.#clock.now();
+    this.#startedAt = this.#passingAt = this.#clock.now();
     this.#wait = FIRST_WAIT;
     this.#limit = ATTEMPT;
     if (isFirst) this.#try();
@@ -86,12 +85,12 @@ export class Reconnecting {
     const wait = Math.min(this.#wait, longest);
     this.#wait = Math.min(wait * 2, longest);
     const obeyed = Math.min(retryAfterSeconds * 1000, LONGEST_RETRY_AFTER);
-    this.#arm(Math.max(wait * (1 + JITTER * this.#random()), obeyed), () => this.#try());
+    this.#arm(Math.max(wait * (0.5 + this.#random() / 2), obeyed), () => this.#try());
   }
 
   /** The server was not reached: wait for the next attempt. */
   unreached() {
-    this.#unreachedAt = this.#clock.now();
+    this.#passingAt = this.#clock.now();
     this.wait(0);
     this.#isAway = true;
   }
@@ -103,7 +102,8 @@ export class Reconnecting {
 
   /** Return whether another attempt may succeed behind a refusal with these causes. */
   retries(code, causes) {
-    const isRecent = this.#clock.now() - this.#unreachedAt < STARTING;
+    if (RETRIED.has(code)) this.#passingAt = this.#clock.now();
+    const isRecent = this.#clock.now() - this.#passingAt < STARTING;
     return RETRIED.has(code) || (code === 403 && isRecent && causes.length === 0);
   }
 
