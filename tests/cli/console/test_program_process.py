@@ -117,6 +117,7 @@ MODULES = [
     "wire.channel",
     "wire.control_messages",
     "wire.errors",
+    "wire.keys",
     "wire.plain_http",
     "wire.resume",
     "wire.session_terms",
