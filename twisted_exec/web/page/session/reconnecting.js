@@ -5,6 +5,8 @@
  * clients of a server that was restarted do not return at once.  twisted_exec/control/retries.py has the same rules.
  */
 
+import { Backoff } from "../backoff.js";
+
 const FIRST_WAIT = 100;
 const EAGER_WAIT = 1_000;
 const EAGER = 120_000;
@@ -21,16 +23,15 @@ const RETRIED = new Set([408, 429, 500, 502, 503, 504]);
 /** All times are in milliseconds. */
 export class Reconnecting {
   #clock;
+  #backoff;
   #attempt;
   #timedOut;
-  #random;
   #timer = null;
   #isTrying = false;
   #isAway = false; // it waits because the server was not reached, and has not said for how long to wait
   #startedAt = 0;
   #triedAt = -Infinity;
   #passingAt = -Infinity;
-  #wait = FIRST_WAIT;
   #limit = ATTEMPT;
 
   /**
@@ -41,14 +42,14 @@ export class Reconnecting {
     this.#clock = clock;
     this.#attempt = attempt;
     this.#timedOut = timedOut;
-    this.#random = random;
+    this.#backoff = new Backoff(FIRST_WAIT, LATE_WAIT, random);
   }
 
   /** Begin: the first attempt of a page at once, the others after a short wait. */
   start() {
     const isFirst = !this.hasBegun;
     this.#startedAt = this.#passingAt = this.#clock.now();
-    this.#wait = FIRST_WAIT;
+    this.#backoff.reset();
     this.#limit = ATTEMPT;
     if (isFirst) this.#try();
     else this.wait(0);
@@ -73,7 +74,7 @@ export class Reconnecting {
 
   /** Make an attempt at once, unless one has just begun; the waits are short again. */
   now() {
-    this.#wait = FIRST_WAIT;
+    this.#backoff.reset();
     this.#limit = ATTEMPT;
     if (!this.#isTrying || this.#clock.now() - this.#triedAt >= YOUNG) this.#try();
   }
@@ -81,11 +82,9 @@ export class Reconnecting {
   /** Wait for the next attempt, as long as the server asks for. */
   wait(retryAfterSeconds) {
     const isEager = this.#clock.now() - this.#startedAt < EAGER;
-    const longest = isEager ? EAGER_WAIT : LATE_WAIT;
-    const wait = Math.min(this.#wait, longest);
-    this.#wait = Math.min(wait * 2, longest);
+    const wait = this.#backoff.pause(isEager ? EAGER_WAIT : LATE_WAIT);
     const obeyed = Math.min(retryAfterSeconds * 1000, LONGEST_RETRY_AFTER);
-    this.#arm(Math.max(wait * (0.5 + this.#random() / 2), obeyed), () => this.#try());
+    this.#arm(Math.max(wait, obeyed), () => this.#try());
   }
 
   /** The server was not reached: wait for the next attempt. */
