@@ -12,8 +12,8 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import APIError, one_line
-from twisted_exec.control.retries import Retries
+from twisted_exec.api.status import APIError, Unauthorized, one_line
+from twisted_exec.control.retries import RETRIED, Retries
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.streaming.kept_bytes import KeptBytes
@@ -27,6 +27,9 @@ from twisted_exec.wire.upgrade import last_value
 
 KEPT_BYTES = 256 << 10
 """How much of the user's input is kept, because the machine's end may not have got it."""
+
+_RETRIED = RETRIED | {Unauthorized.code}
+"""The next hop may not know yet by which CA this hop's new certificate was issued (401)."""
 
 
 class RejoinableSplice(Splice):
@@ -204,6 +207,7 @@ class Rejoiner:
             self._failed,
             self._clock,
             limit_seconds=self._answer.seconds,
+            retried=_RETRIED,
         )
         self._retries.start(at_once=True)
 
