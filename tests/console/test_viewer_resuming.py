@@ -17,6 +17,25 @@ from twisted_exec.wire.stream_options import StreamOptions
 from .viewer_case import KIB, ViewerCase
 
 
+class PacedResumeTests(ViewerCase):
+    """The machine waits while the stream is lost."""
+
+    paced = True
+
+    def test_machine_goes_on(self) -> None:
+        """A machine that waited goes on when the user has read what came meanwhile, in several turns."""
+        terminal = StreamOptions(tty=True)
+        viewer, _ = self.attach(options=terminal)
+        viewer.away()
+        while not self.console.transport.paused:
+            self.console.says(b"x" * (16 * KIB))
+        end = self.shared.journal.end
+        again = self.resume(viewer, 0, options=terminal)
+        self.clock.pump([0] * 100)
+        self.assertEqual(len(again.output), end)
+        self.assertFalse(self.console.transport.paused)
+
+
 class ResumeTests(ViewerCase):
     """A stream is lost and another one follows."""
 

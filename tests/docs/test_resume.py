@@ -19,7 +19,6 @@ from twisted_exec.wire.resume import (
     MarkDecoder,
     Resumable,
     Resume,
-    parse_answer,
     parse_request,
 )
 from twisted_exec.wire.upgrade import accept_key
@@ -79,12 +78,12 @@ class ResumePageTests(SynchronousTestCase):
     def test_headers(self) -> None:
         """The second request has the key and the id of the first answer."""
         self.assertIsNone(parse_request(self.first.client.headers[RESUME_HEADER]))
-        answer = parse_answer(self.first.server.headers[RESUME_HEADER])
+        answer = Resumable.parse(self.first.server.headers[RESUME_HEADER])
         request = parse_request(self.second.client.headers[RESUME_HEADER])
         assert isinstance(request, Resume)
         self.assertEqual(request.key, answer.key)
         self.assertEqual(request.session, self.first.server.headers["Audit-Id"])
-        again = parse_answer(self.second.server.headers[RESUME_HEADER])
+        again = Resumable.parse(self.second.server.headers[RESUME_HEADER])
         self.assertEqual(again, Resumable(again.key, answer.seconds))
         self.assertNotEqual(again.key, answer.key)
         self.assertNotEqual(self.second.server.headers["Audit-Id"], request.session)

@@ -255,7 +255,7 @@ class OpenConsoleTests(ResumeCase):
         self.server.refusals = [(503, None)] * 100
         self.lose()
         await self.until(lambda: bool(self.user.detached_with))
-        self.assertIn("not within 0.2 s: refused with 503", self.user.detached_with[0])
+        self.assertIn("no connection within 0.2 s: refused with 503", self.user.detached_with[0])
 
 
 @implementer(IResumableProtocol)

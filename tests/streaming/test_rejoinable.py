@@ -157,7 +157,7 @@ class LostTests(RejoinableTestCase):
         session.hold_to(OBSERVER)
         self.backend = OneConnection()
         self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
-        self.clock.advance(0.05)
+        self.clock.advance(0.1)
         self.assertIn(b"X-Twisted-Exec-Terms: right=observe\r\n", self.backend.transport.value())
         self.switch(received_text(0).encode())
         self.assertTrue(self.backend.transport.aborted)
@@ -170,7 +170,7 @@ class LostTests(RejoinableTestCase):
         session.hold_to(OBSERVER)
         self.backend = OneConnection()
         self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
-        self.clock.advance(0.05)
+        self.clock.advance(0.1)
         self.switch(received_text(0).encode(), b"X-Twisted-Exec-Terms: right=observe\r\n", OUTPUT)
         self.assertTrue(self.client.received().endswith(OUTPUT))
 
@@ -209,7 +209,7 @@ class LostTests(RejoinableTestCase):
         self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
         self.clock.advance(10)
         self.assertTrue(first.transport.aborted)
-        self.clock.advance(0.05)
+        self.clock.advance(0.1)
         self.assertIn(b"key=", self.backend.transport.value())
         self.clock.advance(15)
         self.assertFalse(self.backend.transport.aborted)
@@ -221,7 +221,7 @@ class LostTests(RejoinableTestCase):
         slow, slower = OneConnection(connected=False), OneConnection(connected=False)
         self.locator.endpoints[:] = [("10.0.0.1:1", slow)]
         self.backend.protocol.connectionLost(Failure(ConnectionLost()))
-        self.clock.advance(0.05)
+        self.clock.advance(0.1)
         self.locator.endpoints[:] = [("10.0.0.1:1", slower)]
         self.clock.advance(5)
         self.clock.advance(0.1)

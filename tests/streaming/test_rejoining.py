@@ -548,13 +548,15 @@ class RejoinerTests(SynchronousTestCase):
         self.chain = Chain()
         self.chain.network.pump()
         self.requests: list[str] = []
+        self.patience: list[int] = []
         self.answers: list[Callable[[Rejoin], Any]] = []
         self.rejoiner = Rejoiner(self.chain.clock, Rejoinable("k" * 43, 30), self.reach)
         self.chain.lost = lambda: self.rejoiner.start(self.chain.splice)  # type: ignore[method-assign]
         self.chain.splice._on_loss = self.chain.lost
 
-    async def reach(self, header: str) -> Any:
+    async def reach(self, header: str, patience: int) -> Any:
         self.requests.append(header)
+        self.patience.append(patience)
         request = parse_rejoin(header)
         assert request is not None
         answer = self.answers.pop(0) if self.answers else refuse(502)
@@ -581,12 +583,13 @@ class RejoinerTests(SynchronousTestCase):
 
     def test_later(self) -> None:
         """A hop that is not there yet is tried again, less and less often."""
-        self.answers = [refuse(502), refuse(504), refuse(503), self.accept]
+        self.answers = [refuse(502), refuse(504), refuse(503), refuse(401), self.accept]
         self.chain.cut()
-        for seconds in (0.05, 0.1, 0.2):
+        for seconds in (0.1, 0.2, 0.4, 0.8):
             self.assertTrue(self.chain.splice.is_waiting)
             self.chain.clock.advance(seconds)
-        self.assertEqual(len(self.requests), 4)
+        self.assertEqual(len(self.requests), 5)
+        self.assertEqual(self.patience, [1, 1, 2, 2, 2])  # a hop that was too slow gets more time
         self.assertFalse(self.chain.splice.is_waiting)
         self.assertEqual(self.chain.clock.getDelayedCalls(), [])
 

@@ -22,12 +22,20 @@ class FramingTests(TestCase):
         """The header is read back, whatever the case of its name."""
         for framing in (Framing(_EPOCH, 0), Framing(_EPOCH, 2**62, 2**63 - 1)):
             name, value = framing.header()
-            self.assertEqual(Framing.of([(name.lower(), value)]), framing)
+            self.assertEqual(Framing.of([(b"a", b"b"), (name.lower(), value)]), framing)
         self.assertEqual(value[:31], b"frames; epoch=0123456789abcdef;")
 
     def test_no_frames(self) -> None:
         """Without the header, or with another one, the body is plain text."""
-        for value in (b"", b"text", b"frames; epoch=x; start=1", b"frames; epoch=0123456789abcdef"):
+        for value in (
+            b"",
+            b"text",
+            b"frames; epoch=x; start=1",
+            b"frames; epoch=0123456789abcdef",
+            b"epoch=0123456789abcdef; start=1",
+            b"frames; epoch=0123456789abcdef; start=1; end=x",
+            b"frames; epoch=0123456789abcdef; start=\xff",
+        ):
             self.assertIsNone(Framing.of([(b"console-log", value)]))
         self.assertIsNone(Framing.of([]))
 

@@ -8,7 +8,6 @@ from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import (
     Rejoin,
     Rejoinable,
-    parse_offer_answer,
     parse_received,
     parse_rejoin,
     received_text,
@@ -23,8 +22,8 @@ class HeaderTests(SynchronousTestCase):
     def test_offer(self) -> None:
         self.assertIsNone(parse_rejoin("offer"))
         answer = Rejoinable(KEY, 30)
-        self.assertEqual(parse_offer_answer(answer.text()), answer)
-        self.assertEqual(parse_offer_answer(f"key={KEY}; seconds=99999").seconds, 3600)
+        self.assertEqual(Rejoinable.parse(answer.text()), answer)
+        self.assertEqual(Rejoinable.parse(f"key={KEY}; seconds=99999").seconds, 3600)
 
     def test_rejoin(self) -> None:
         rejoin = Rejoin(KEY, 4096)
@@ -42,11 +41,11 @@ class HeaderTests(SynchronousTestCase):
             "",
             "received=-1",
             "received=",
-            f"received={'1' * 19}",
+            f"received={'1' * 20}",
             "received=1; received=1",
         ):
             with self.assertRaises(RemoteProtocolError, msg=text):
                 parse_received(text)
         for text in ("", f"key={KEY}", "seconds=1", f"key={KEY}; seconds=soon"):
             with self.assertRaises(RemoteProtocolError, msg=text):
-                parse_offer_answer(text)
+                Rejoinable.parse(text)

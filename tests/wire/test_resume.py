@@ -9,7 +9,6 @@ from twisted_exec.wire.resume import (
     Position,
     Resumable,
     Resume,
-    parse_answer,
     parse_credit,
     parse_request,
 )
@@ -32,31 +31,31 @@ class HeaderTests(SynchronousTestCase):
 
     def test_answer(self) -> None:
         answer = Resumable(KEY, 60)
-        self.assertEqual(parse_answer(answer.text()), answer)
+        self.assertEqual(Resumable.parse(answer.text()), answer)
 
     def test_round_trips(self) -> None:
         """Hops on the way add their round trips; the answer stays short, however many there are."""
         answer = Resumable(KEY, 60).passed_on("poollet", 0.0000964).passed_on("apiserver", 0.000412)
         self.assertEqual(answer.text(), f"key={KEY}; seconds=60; hops=apiserver/412,poollet/96")
-        self.assertEqual(parse_answer(answer.text()), answer)
-        self.assertEqual(parse_answer(answer.text() + "; later=1"), answer)
+        self.assertEqual(Resumable.parse(answer.text()), answer)
+        self.assertEqual(Resumable.parse(answer.text() + "; later=1"), answer)
         self.assertEqual(answer.passed_on("broker", None), answer)
         for _ in range(100):
             answer = answer.passed_on("apiserver", 1e9)
         self.assertEqual(len(answer.round_trips), 8)
-        self.assertEqual(parse_answer(answer.text()), answer)
+        self.assertEqual(Resumable.parse(answer.text()), answer)
 
     def test_invalid_round_trips(self) -> None:
         """Round trips that are not valid are left out: nothing depends on them."""
         for hops in ("", "poollet", "poollet/-1", "poollet/1,", "\x1b[/1", "a/1" + ",a/1" * 8):
-            answer = parse_answer(f"key={KEY}; seconds=60; hops={hops}")
+            answer = Resumable.parse(f"key={KEY}; seconds=60; hops={hops}")
             self.assertEqual(answer, Resumable(KEY, 60), hops)
 
     def test_unknown_fields_are_ignored(self) -> None:
         self.assertEqual(parse_request(RESUME.text() + "; later=1"), RESUME)
 
     def test_long_waits_are_cut(self) -> None:
-        self.assertEqual(parse_answer(f"key={KEY}; seconds=999999999").seconds, 86400)
+        self.assertEqual(Resumable.parse(f"key={KEY}; seconds=999999999").seconds, 86400)
 
     def test_keys_are_not_printed(self) -> None:
         self.assertNotIn(KEY, repr([RESUME, Resumable(KEY, 60)]))

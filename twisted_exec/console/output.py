@@ -350,7 +350,7 @@ class ViewerOutput:
 
     def _rested(self) -> None:
         self._resting, self._filtered = None, 0
-        self.pump()
+        self._readable()  # a paced machine may wait for this viewer
 
     def _skip_gap(self, end: int) -> bool:
         journal = self._journal

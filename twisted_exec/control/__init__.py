@@ -1,5 +1,6 @@
 """
-The parts of controllers: queues, loops, back-off, listeners, and work that can be stopped.
+The parts of controllers: queues, loops, back-off, listeners, work that can be stopped, and attempts
+to reach a lost server.
 
 They know no objects and no connections: a controller gives them keys, coroutines and a clock.
 """

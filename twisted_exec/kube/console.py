@@ -39,7 +39,6 @@ from twisted_exec.streaming.remotecommand.client import (
     connect,
 )
 from twisted_exec.streaming.remotecommand.first_user import FirstUser
-from twisted_exec.streaming.remotecommand.reconnecting import CONNECT_SECONDS
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.resume import MARKS
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
@@ -83,6 +82,11 @@ AGENT = "kubectl-console (twisted-exec)"
 
 TIMEOUT_SECONDS = 30.0
 """Time limit for the connection, and another for the answer."""
+CONNECT_SECONDS = 8.0
+"""
+Time limit of the connection when a session is resumed: a kernel sends less and less the longer it
+tries.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,11 +28,8 @@ from twisted_exec.kube.console import (
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.screens import open_download
 from twisted_exec.streaming.text.download import DOWNLOADS, Download
-from twisted_exec.streaming.text.resumption import FINAL, FramedText, ResumedLog
+from twisted_exec.streaming.text.resumption import FramedText, ResumedLog
 from twisted_exec.wire.log_frames import Framing
-
-_FINAL = (*FINAL, 404)
-"""A server that answers 404 knows that the machine is gone."""
 
 
 class MachineLog:
@@ -87,7 +84,6 @@ class MachineLog:
                 self._again,
                 self._reactor,
                 lost=self._lost,
-                final=_FINAL,
             )
         opened(log)
         ended: Deferred[bool] = Deferred(lambda _: log.abort())

@@ -45,7 +45,6 @@ from twisted_exec.runtimes.serving.kept_sessions import (
     values_of,
 )
 from twisted_exec.runtimes.serving.rejoining import response_head
-from twisted_exec.runtimes.serving.resume_keys import digest
 from twisted_exec.runtimes.serving.server import OrdinaryStream, SocketRoutes, header_text
 from twisted_exec.runtimes.serving.stream_server import StreamServer, resumption_of
 from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
@@ -81,6 +80,7 @@ from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.tls.listening import BACKLOG
 from twisted_exec.wire.channel import V5
+from twisted_exec.wire.keys import digest, new_key
 from twisted_exec.wire.resume import Position, Rejoin, Resumable
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import switching_protocols
@@ -95,7 +95,6 @@ SOCKET = "sessions.sock"
 Name of the socket in the runtime's private directory, for predecessors that still serve streams.
 """
 
-_KEY_BYTES = 32
 _OPEN_SECONDS = 5.0
 _REPLACED = f"{CONSOLE_SERVER} was replaced a while ago: open the console again"
 _OPENING = f"{CONSOLE_SERVER} was replaced at this moment: open the console again"
@@ -248,7 +247,7 @@ class SessionsHandOver:
         self._log.failure("session {id} stays behind", id=viewer.session)
 
     def _moved(self, stream: OrdinaryStream, state: dict[str, Any]) -> dict[str, Any]:
-        key = secrets.token_urlsafe(_KEY_BYTES)
+        key = new_key()
         self._moving.append((stream, key, state))
         live = stream.live
         tokens = self._cache.tokens_of(live)
@@ -551,9 +550,7 @@ class SessionBridge:
 
     def __init__(self, reopen: Reopen, clock: IReactorTime, sent: int = 0) -> None:
         self.bytes_to_machine = sent
-        self._client = ResumingClient(
-            _Far(self), reopen, clock, limit_seconds=_LOST_SECONDS, jitter=lambda: 0.0
-        )
+        self._client = ResumingClient(_Far(self), reopen, clock, limit_seconds=_LOST_SECONDS)
         self._transport: Any = None
         self._ending: Ending | None = None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from twisted_exec.api.status import APIError, GatewayTimeout, NotImplementedByBackend
+from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, ask_first
 from twisted_exec.streaming.interfaces import (
@@ -57,7 +57,6 @@ class RejoinableStream(SplicedStream):
         self._location, self._head, self._query = location, head, query
         self._sent_terms = session.terms
         self._answer = answer
-        self._patience = 1
         self._rejoiner: Rejoiner | None = None  # while there is no connection
 
     def splice(self, boundaries: FrameBoundaries) -> None:
@@ -88,15 +87,15 @@ class RejoinableStream(SplicedStream):
         self._rejoiner = Rejoiner(self._hop.clock, self._answer, self._reach, self._rejoined)
         self._rejoiner.start(self.connections)
 
-    async def _reach(self, text: str) -> Upgraded:
+    async def _reach(self, text: str, patience: int) -> Upgraded:
         subject, turns = self._session.subject, self._hop.sessions.rejoinings
         await turns.begin(subject.pool, subject.user, self._hop.clock, self._answer.seconds)
         try:
-            return await self._ask(text)
+            return await self._ask(text, patience)
         finally:
             turns.end(subject.pool, subject.user)
 
-    async def _ask(self, text: str) -> Upgraded:
+    async def _ask(self, text: str, patience: int) -> Upgraded:
         before = self._location
         renewed = await before.renewed(Renewal.REJOIN)
         # It was made for this request; the function of the first location serves for all of them.
@@ -109,19 +108,13 @@ class RejoinableStream(SplicedStream):
         path = location.path if location.whole else location.path_with(self._query)
         head = replace(self._head, path=path, host=location.host, headers=headers)
         upgraded: Upgraded
-        try:
-            label, upgraded = await ask_first(
-                location.endpoints,
-                head,
-                clock=self._hop.clock,
-                connect_seconds=self._patience * settings.connect_seconds,
-                answer_seconds=self._patience * settings.answer_seconds,
-            )
-        except APIError as error:
-            if error.code == GatewayTimeout.code:
-                # A hop that many streams rejoin at once works for all, and might otherwise finish none.
-                self._patience *= 2
-            raise
+        label, upgraded = await ask_first(
+            location.endpoints,
+            head,
+            clock=self._hop.clock,
+            connect_seconds=patience * settings.connect_seconds,
+            answer_seconds=patience * settings.answer_seconds,
+        )
         if not confirmed_terms(upgraded.headers).satisfy(terms):
             upgraded.abort()
             raise NotImplementedByBackend(
@@ -134,7 +127,6 @@ class RejoinableStream(SplicedStream):
 
     def _rejoined(self) -> None:
         self._rejoiner = None
-        self._patience = 1
         if self._session.terms != self._sent_terms:  # changed while the request was on its way
             self.hold_to(self._session.terms)
         else:

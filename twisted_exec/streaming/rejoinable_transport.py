@@ -8,9 +8,7 @@ cannot go on for a client that is further behind.
 
 from __future__ import annotations
 
-import hashlib
 import math
-import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,6 +35,7 @@ from twisted_exec.streaming.flow import can_half_close
 from twisted_exec.streaming.kept_bytes import KeptBytes
 from twisted_exec.streaming.lives import Living
 from twisted_exec.tls.turns import IFramed
+from twisted_exec.wire.keys import digest, new_key
 from twisted_exec.wire.resume import Rejoin, Rejoinable
 
 MOST_KEPT_BYTES = 1 << 20
@@ -384,7 +383,6 @@ class _Connection(Protocol):
         """The transport is dying; ``connectionLost`` follows."""
 
 
-_KEY_BYTES = 32
 _MOST_STREAMS = 20_000
 
 
@@ -415,7 +413,7 @@ class RejoinableTransports:
         """Accept an offer, or return ``None``, such as for too many streams."""
         if not self._seconds or len(self._streams) >= _MOST_STREAMS:
             return None
-        key = secrets.token_urlsafe(_KEY_BYTES)
+        key = new_key()
         return Offer(self, owner, Rejoinable(key, math.ceil(self._seconds)))
 
     def find(self, owner: StreamOwner, rejoin: Rejoin) -> RejoinableTransport:
@@ -425,17 +423,17 @@ class RejoinableTransports:
         :raises NotFound: there is none with this key and owner.
         :raises Conflict: the stream cannot be continued.
         """
-        owner_of_stream, stream = self._streams.get(_digest(rejoin.key), (None, None))
+        owner_of_stream, stream = self._streams.get(digest(rejoin.key), (None, None))
         if stream is None or owner_of_stream != owner:
             raise NotFound("exec", "", message="there is no stream to rejoin: its session is over")
         stream.check(rejoin.received)
         return stream
 
     def _make(self, offer: Offer, protocol: IProtocol, has_head: bool) -> RejoinableTransport:
-        digest = _digest(offer.answer.key)
+        key = digest(offer.answer.key)
 
         def keep() -> None:
-            self._streams[digest] = offer.owner, stream
+            self._streams[key] = offer.owner, stream
 
         stream = RejoinableTransport(
             protocol,
@@ -443,12 +441,12 @@ class RejoinableTransports:
             self._seconds,
             has_head=has_head,
             on_open=keep,
-            on_end=lambda: self._forget(digest),
+            on_end=lambda: self._forget(key),
         )
         return stream
 
-    def _forget(self, digest: bytes) -> None:
-        del self._streams[digest]
+    def _forget(self, key: bytes) -> None:
+        del self._streams[key]
 
 
 @dataclass(frozen=True)
@@ -461,7 +459,3 @@ class Offer:
 
     def connection(self, protocol: IProtocol, *, has_head: bool) -> IProtocol:
         return self.transports._make(self, protocol, has_head).connection()
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("ascii", "replace")).digest()

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import APIError, one_line
+from twisted_exec.api.status import APIError, Unauthorized, one_line
+from twisted_exec.control.retries import RETRIED, Retries
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.streaming.kept_bytes import KeptBytes
 from twisted_exec.streaming.sessions.hop_messages import REJOIN
@@ -29,11 +28,8 @@ from twisted_exec.wire.upgrade import last_value
 KEPT_BYTES = 256 << 10
 """How much of the user's input is kept, because the machine's end may not have got it."""
 
-FIRST_PAUSE_SECONDS = 0.05
-LONGEST_PAUSE_SECONDS = 1.0
-
-_FINAL = frozenset({400, 403, 404, 409, 410, 501})
-"""Status codes after which another attempt is of no use."""
+_RETRIED = RETRIED | {Unauthorized.code}
+"""The next hop may not know yet by which CA this hop's new certificate was issued (401)."""
 
 
 class RejoinableSplice(Splice):
@@ -184,70 +180,65 @@ class Rejoiner:
     """
     Looks for another connection to the machine's end of a stream.
 
-    :param reach: sends a request with a header of this value to the next hop. Fails with
+    :param reach: sends a request with a header of this value to the next hop; its limits of time
+        are multiplied by the second argument (:attr:`.Retries.patience`). Fails with
         :class:`~twisted_exec.streaming.http.upgrade_client.UpgradeRefused` or an
         :class:`~twisted_exec.api.status.APIError`.
     """
 
-    _log = Logger()
+    _splice: RejoinableSplice
+    _retries: Retries[Upgraded] | None = None
 
     def __init__(
         self,
         clock: IReactorTime,
         answer: Rejoinable,
-        reach: Callable[[str], Awaitable[Upgraded]],
+        reach: Callable[[str, int], Awaitable[Upgraded]],
         rejoined: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock, self._answer = clock, answer
         self._reach, self._rejoined = reach, rejoined
-        self._working: Deferred[None] | None = None
 
     def start(self, splice: RejoinableSplice) -> None:
-        working = Deferred.fromCoroutine(self._rejoin(splice))
-        if not working.called:
-            self._working = working
-        working.addErrback(self._failed, splice)
+        self._splice = splice
+        self._retries = Retries(
+            self._ask,
+            self._answered,
+            self._failed,
+            self._clock,
+            limit_seconds=self._answer.seconds,
+            retried=_RETRIED,
+        )
+        self._retries.start(at_once=True)
 
     def cancel(self) -> None:
-        working, self._working = self._working, None
-        if working is not None:
-            working.cancel()
+        retries, self._retries = self._retries, None
+        if retries is not None:
+            retries.stop()
 
-    def _failed(self, failure: Failure, splice: RejoinableSplice) -> None:
-        if not failure.check(CancelledError):
-            self._log.failure("cannot rejoin a stream", failure)
-            splice.give_up(_lost())
+    def _failed(self, error: APIError) -> None:
+        self._retries = None
+        self._splice.give_up(_lost(f": {one_line(error.message)}"))
 
-    async def _rejoin(self, splice: RejoinableSplice) -> None:
-        until = self._clock.seconds() + self._answer.seconds
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                upgraded = await self._reach(self._request(splice))
-            except (UpgradeRefused, APIError) as refusal:
-                error = refusal.as_api_error() if isinstance(refusal, UpgradeRefused) else refusal
-                if error.code in _FINAL or self._clock.seconds() + pause >= until:
-                    splice.give_up(_lost(f": {one_line(error.message)}"))
-                    return
-                await deferLater(self._clock, pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            else:
-                self._go_on(splice, upgraded)
-                return
+    @as_deferred
+    async def _ask(self) -> Upgraded:
+        assert self._retries is not None
+        request = Rejoin(self._answer.key, self._splice.machine.received)
+        try:
+            return await self._reach(request.text(), self._retries.patience)
+        except UpgradeRefused as refusal:
+            raise refusal.as_api_error() from None
 
-    def _request(self, splice: RejoinableSplice) -> str:
-        return Rejoin(self._answer.key, splice.machine.received).text()
-
-    def _go_on(self, splice: RejoinableSplice, upgraded: Upgraded) -> None:
-        self._working = None
+    def _answered(self, upgraded: Upgraded) -> None:
+        self._retries = None
         text = last_value(upgraded.headers, REJOIN).decode("ascii", "replace")
         try:
             received = parse_received(text)
         except RemoteProtocolError:
             received = -1
-        if received >= 0 and splice.can_rejoin(received):
-            upgraded.hand_over(splice.rejoined(received))
+        if received >= 0 and self._splice.can_rejoin(received):
+            upgraded.hand_over(self._splice.rejoined(received))
             self._rejoined()
         else:
             upgraded.abort()
-            splice.give_up(_lost())
+            self._splice.give_up(_lost())

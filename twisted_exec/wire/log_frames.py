@@ -9,13 +9,14 @@ frame is a head of 24 bytes, big-endian, and text::
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.keys import ALONE, EPOCH, NUMBER, decode_fields, encode_fields
 
 HEADER = b"Console-Log"
 
@@ -26,9 +27,7 @@ RETURNED = 2
 
 _HEAD = struct.Struct(">IIQQ")
 _MAX_TEXT_BYTES = 1 << 20
-_DESCRIPTION = re.compile(
-    rb"frames; epoch=([0-9a-f]{16}); start=([0-9]{1,19})(?:; end=([0-9]{1,19}))?"
-)
+_FORMS = {"frames": ALONE, "epoch": EPOCH, "start": NUMBER}
 
 
 @dataclass(frozen=True)
@@ -47,15 +46,22 @@ class Framing:
     def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> Framing | None:
         """Read a response's headers; ``None`` if its body is plain text."""
         for name, value in headers:
-            if name.lower() == HEADER.lower() and (match := _DESCRIPTION.fullmatch(value.strip())):
-                epoch, start, end = match.groups()
-                return cls(epoch.decode("ascii"), int(start), None if end is None else int(end))
+            if name.lower() == HEADER.lower():
+                with suppress(RemoteProtocolError):
+                    return cls._parse(value.decode("ascii", "replace"))
         return None
 
+    @classmethod
+    def _parse(cls, value: str) -> Framing:
+        fields = decode_fields("Console-Log", value, _FORMS)
+        end = fields.get("end", "0")
+        if NUMBER.match(end) is None:
+            raise RemoteProtocolError("header Console-Log has no valid field end")
+        return cls(fields["epoch"], int(fields["start"]), int(end) if "end" in fields else None)
+
     def header(self) -> tuple[bytes, bytes]:
-        text = f"frames; epoch={self.epoch}; start={self.start}"
-        if self.end is not None:
-            text += f"; end={self.end}"
+        end = {} if self.end is None else {"end": self.end}
+        text = encode_fields(frames="", epoch=self.epoch, start=self.start, **end)
         return HEADER, text.encode("ascii")
 
 

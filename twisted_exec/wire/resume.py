@@ -14,10 +14,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeVar
+from typing import ClassVar, Self
 
 from twisted_exec.wire.control_messages import TerminalSize, encode_notice, printable_line
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
+from twisted_exec.wire.keys import EPOCH, KEY, NUMBER, SESSION, decode_fields, encode_fields
 from twisted_exec.wire.session_terms import RECORDED_INPUT
 
 RESUME_HEADER = "X-Twisted-Exec-Resume"
@@ -31,20 +32,9 @@ Time that a session waits whose client has sent nothing: the client may have gon
 key, and then nobody can resume the session.
 """
 
-# 43 characters hold 32 bytes in unpadded base64url.
-KEY = re.compile(r"[A-Za-z0-9_-]{43,128}\Z")
-"""Form of a key."""
-
-EPOCH = re.compile(r"[0-9a-f]{16}\Z")
-"""Form of the name of a journal."""
-
 LEAST_CREDIT_BYTES = 64 << 10
 MOST_CREDIT_BYTES = 16 << 20
 
-_LONGEST = 512
-_SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
-_NUMBER = re.compile(r"[0-9]{1,19}\Z")
-_MOST_SECONDS = 86400
 _MOST_HOPS = 8
 _MOST_MICROSECONDS = 999_999_999
 _ROUND_TRIP = "[a-z]{1,16}/[0-9]{1,9}"
@@ -79,7 +69,9 @@ class Resume:
 
     def text(self) -> str:
         at = self.position
-        return f"key={self.key}; session={self.session}; epoch={at.epoch}; from={at.offset}"
+        return encode_fields(
+            key=self.key, session=self.session, epoch=at.epoch, **{"from": at.offset}
+        )
 
 
 @dataclass(frozen=True)
@@ -91,12 +83,29 @@ class IssuedKey:
     :param seconds: how long the machine's end waits after a loss.
     """
 
+    header: ClassVar[str]
+    most_seconds: ClassVar[int]
+    """A longer wait counts as this limit."""
+
     key: str = field(repr=False)
     seconds: int
 
     def text(self) -> str:
         """Return the value of the header."""
-        return f"key={self.key}; seconds={self.seconds}"
+        return encode_fields(key=self.key, seconds=self.seconds)
+
+    @classmethod
+    def parse(cls, value: str) -> Self:
+        """
+        Read the value of the header.
+
+        :raises RemoteProtocolError: it is not valid.
+        """
+        return cls._of(decode_fields(cls.header, value, {"key": KEY, "seconds": NUMBER}))
+
+    @classmethod
+    def _of(cls, fields: Mapping[str, str]) -> Self:
+        return cls(fields["key"], min(int(fields["seconds"]), cls.most_seconds))
 
 
 @dataclass(frozen=True)
@@ -115,10 +124,17 @@ class RoundTrip:
 class Resumable(IssuedKey):
     """The answer to a client that can resume; the key names its connection."""
 
+    header = RESUME_HEADER
+    most_seconds = 86400
+
     round_trips: tuple[RoundTrip, ...] = ()
 
     def text(self) -> str:
         return f"{super().text()}; hops={self.hops}" if self.round_trips else super().text()
+
+    @classmethod
+    def _of(cls, fields: Mapping[str, str]) -> Self:
+        return replace(super()._of(fields), round_trips=_round_trips(fields.get("hops", "")))
 
     @property
     def hops(self) -> str:
@@ -136,9 +152,6 @@ class Resumable(IssuedKey):
         return replace(self, round_trips=(own, *self.round_trips))
 
 
-_Issued = TypeVar("_Issued", bound=IssuedKey)
-
-
 def parse_request(value: str) -> Resume | None:
     """
     Read the header of a request.
@@ -146,12 +159,11 @@ def parse_request(value: str) -> Resume | None:
     :return: ``None`` for the first request of a session.
     :raises RemoteProtocolError: the value is not valid.
     """
-    names = header_fields(RESUME_HEADER, value, {})
+    names = decode_fields(RESUME_HEADER, value)
     if names.get(MARKS) == "" and "key" not in names:
         return None
-    fields = header_fields(
-        RESUME_HEADER, value, {"key": KEY, "session": _SESSION, "epoch": EPOCH, "from": _NUMBER}
-    )
+    forms = {"key": KEY, "session": SESSION, "epoch": EPOCH, "from": NUMBER}
+    fields = decode_fields(RESUME_HEADER, value, forms)
     position = Position(fields["epoch"], int(fields["from"]))
     return Resume(fields["key"], fields["session"], position)
 
@@ -163,10 +175,10 @@ def parse_credit(value: str) -> int:
 
     :raises RemoteProtocolError: the value is not valid.
     """
-    text = header_fields(RESUME_HEADER, value, {}).get("credit")
+    text = decode_fields(RESUME_HEADER, value).get("credit")
     if text is None:
         return 0
-    credit = int(text) if _NUMBER.match(text) else 0
+    credit = int(text) if NUMBER.match(text) else 0
     if not LEAST_CREDIT_BYTES <= credit <= MOST_CREDIT_BYTES:
         raise RemoteProtocolError(
             f"the field credit of {RESUME_HEADER} is not a number from {LEAST_CREDIT_BYTES} to"
@@ -175,55 +187,11 @@ def parse_credit(value: str) -> int:
     return credit
 
 
-def parse_answer(value: str) -> Resumable:
-    """
-    Read the header of a 101.
-
-    :raises RemoteProtocolError: the value is not valid.
-    """
-    resumable = parse_issued_key(Resumable, RESUME_HEADER, value, _MOST_SECONDS)
-    return replace(resumable, round_trips=_round_trips(value))
-
-
-def _round_trips(value: str) -> tuple[RoundTrip, ...]:
-    _, _, rest = value.partition("; hops=")
-    hops = rest.partition(";")[0].strip()
+def _round_trips(hops: str) -> tuple[RoundTrip, ...]:
     if _HOPS.match(hops) is None:
         return ()
     pairs = (each.split("/") for each in hops.split(","))
     return tuple(RoundTrip(hop, int(microseconds)) for hop, microseconds in pairs)
-
-
-def parse_issued_key(kind: type[_Issued], header: str, value: str, most_seconds: int) -> _Issued:
-    """
-    Read an issued key.
-
-    :param most_seconds: a longer wait counts as this limit.
-    :raises RemoteProtocolError: the value is not valid.
-    """
-    fields = header_fields(header, value, {"key": KEY, "seconds": _NUMBER})
-    return kind(fields["key"], min(int(fields["seconds"]), most_seconds))
-
-
-def header_fields(header: str, value: str, forms: dict[str, re.Pattern[str]]) -> dict[str, str]:
-    """
-    Read fields of the form ``NAME=TEXT; NAME=TEXT``.
-
-    :param forms: the required fields, with the forms of their texts.
-    :raises RemoteProtocolError: the value is not valid.
-    """
-    if len(value) > _LONGEST:
-        raise RemoteProtocolError(f"header {header} is longer than {_LONGEST} characters")
-    fields: dict[str, str] = {}
-    for part in value.split(";"):
-        name, _, text = part.strip().partition("=")
-        if name in fields:
-            raise RemoteProtocolError(f"header {header} has the same field twice")
-        fields[name] = text
-    for name, form in forms.items():
-        if form.match(fields.get(name, "")) is None:
-            raise RemoteProtocolError(f"header {header} has no valid field {name}")
-    return fields
 
 
 LONGEST_MARK_BYTES = 8 << 10
@@ -629,9 +597,6 @@ REJOIN_HEADER = "X-Twisted-Exec-Rejoin"
 OFFER = "offer"
 """Value of the header in the request that opens a stream."""
 
-_REJOIN_NUMBER = re.compile(r"[0-9]{1,18}\Z")
-_REJOIN_MOST_SECONDS = 3600
-
 
 @dataclass(frozen=True)
 class Rejoin:
@@ -646,11 +611,14 @@ class Rejoin:
     received: int
 
     def text(self) -> str:
-        return f"key={self.key}; received={self.received}"
+        return encode_fields(key=self.key, received=self.received)
 
 
 class Rejoinable(IssuedKey):
     """The answer to an offer; the key names the stream."""
+
+    header = REJOIN_HEADER
+    most_seconds = 3600
 
 
 def parse_rejoin(value: str) -> Rejoin | None:
@@ -662,22 +630,13 @@ def parse_rejoin(value: str) -> Rejoin | None:
     """
     if value.strip() == OFFER:
         return None
-    fields = header_fields(REJOIN_HEADER, value, {"key": KEY, "received": _REJOIN_NUMBER})
+    fields = decode_fields(REJOIN_HEADER, value, {"key": KEY, "received": NUMBER})
     return Rejoin(fields["key"], int(fields["received"]))
-
-
-def parse_offer_answer(value: str) -> Rejoinable:
-    """
-    Read the header of the 101 to an offer.
-
-    :raises RemoteProtocolError: the value is not valid.
-    """
-    return parse_issued_key(Rejoinable, REJOIN_HEADER, value, _REJOIN_MOST_SECONDS)
 
 
 def received_text(received: int) -> str:
     """Return the value of the header of the 101 to a request that rejoins a stream."""
-    return f"received={received}"
+    return encode_fields(received=received)
 
 
 def parse_received(value: str) -> int:
@@ -686,4 +645,4 @@ def parse_received(value: str) -> int:
 
     :raises RemoteProtocolError: the value is not valid.
     """
-    return int(header_fields(REJOIN_HEADER, value, {"received": _REJOIN_NUMBER})["received"])
+    return int(decode_fields(REJOIN_HEADER, value, {"received": NUMBER})["received"])

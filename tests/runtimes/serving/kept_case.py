@@ -31,7 +31,6 @@ from twisted_exec.wire.resume import (
     Resumable,
     Resume,
     encode_mark,
-    parse_answer,
 )
 
 EPOCH = ResumableAttachment.epoch
@@ -54,7 +53,7 @@ class Client(Peer):
         for line in self.head.split(b"\r\n"):
             name, _, value = line.partition(b": ")
             if name.lower() == b"x-twisted-exec-resume":
-                self.answer = parse_answer(value.decode())
+                self.answer = Resumable.parse(value.decode())
         self._marks = MarkDecoder()
         self.pings = 0
         self.is_closed = False

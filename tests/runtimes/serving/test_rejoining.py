@@ -13,7 +13,7 @@ from tests.streaming.frames import masked
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamServer
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
-from twisted_exec.wire.resume import Rejoin, parse_offer_answer, parse_received
+from twisted_exec.wire.resume import Rejoin, Rejoinable, parse_received
 
 
 class Hop:
@@ -65,7 +65,7 @@ class RejoinCase(StreamCase):
     async def opened(self) -> tuple[Hop, str]:
         hop = await self.hop("offer")
         self.assertIn("101", hop.head[0])
-        return hop, parse_offer_answer(hop.header("X-Twisted-Exec-Rejoin")).key
+        return hop, Rejoinable.parse(hop.header("X-Twisted-Exec-Rejoin")).key
 
     def code(self, hop: Hop) -> int:
         return int(hop.head[0].split()[1])

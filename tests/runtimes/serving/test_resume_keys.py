@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.runtimes.serving.resume_keys import Holder, ResumeKeys, digest, read_secret
-from twisted_exec.wire.resume import Position, Resumable, Resume, parse_answer, parse_request
+from twisted_exec.runtimes.serving.resume_keys import Holder, ResumeKeys, read_secret
+from twisted_exec.wire.keys import digest
+from twisted_exec.wire.resume import Position, Resumable, Resume, parse_request
 
 HOLDER = Holder("ann", "uid-x", "s1")
 OLDEST = Position("0123456789abcdef", 1 << 40)
@@ -58,7 +59,7 @@ class ResumeKeyTests(SynchronousTestCase):
 
     def test_form(self) -> None:
         """A key fits into the headers, and no two are alike."""
-        self.assertEqual(parse_answer(Resumable(self.key, 60).text()).key, self.key)
+        self.assertEqual(Resumable.parse(Resumable(self.key, 60).text()).key, self.key)
         request = Resume(self.key, "s" * 64, Position("f" * 16, (1 << 63) - 1))
         self.assertEqual(parse_request(request.text()), request)
         self.assertNotEqual(self.before.issue(HOLDER, OLDEST), self.key)

@@ -25,7 +25,7 @@ from twisted_exec.streaming.proxied import STOP_SECONDS
 from twisted_exec.streaming.sessions.registry import Life
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryClient, MemoryServer
-from twisted_exec.wire.resume import RoundTrip, parse_answer
+from twisted_exec.wire.resume import Resumable, RoundTrip
 from twisted_exec.wire.upgrade import RESUME_SUBPROTOCOL
 
 
@@ -92,7 +92,7 @@ class ResumeTests(ProxyTestCase):
             client = self.answered(b"marks", self.answer + b"; hops=poollet/7")
         line = re.compile(rb"\r\nX-Twisted-Exec-Resume: (.*)\r\n")
         (answer,) = line.findall(client.received())
-        first, second = parse_answer(answer.decode()).round_trips
+        first, second = Resumable.parse(answer.decode()).round_trips
         self.assertEqual((first.hop, second), ("poollet", RoundTrip("poollet", 7)))
         self.assertGreater(first.microseconds, 0)
 

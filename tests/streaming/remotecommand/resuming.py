@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from tests.clocks import pass_seconds
+from tests.control.support import WithoutJitter
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.first_user import FirstUser
@@ -111,7 +112,7 @@ class Client:
         self.opening = self.connect(MARKS, first, protocol)
         self.pump()
         self.client: Any = first.stream
-        self.client._reconnecting._jitter = lambda: 0.0
+        self.client._retries._backoff._random = WithoutJitter()
 
     def connect(self, resume: str, user: MarkUser, protocol: str) -> Deferred[ConsoleClient]:
         return connect(

@@ -34,7 +34,6 @@ from twisted_exec.wire.resume import (
     Notice,
     Position,
     Resumable,
-    parse_answer,
 )
 from twisted_exec.wire.session_terms import Right, Terms
 
@@ -152,7 +151,7 @@ class BeginningTests(ResumableCase):
             for line in peer.head.split(b"\r\n")
             if line.startswith(b"X-Twisted-Exec-Resume:")
         ]
-        self.assertEqual(parse_answer(value), Resumable(KEY, 60))
+        self.assertEqual(Resumable.parse(value), Resumable(KEY, 60))
         ack, ping, *rest = self.heard(peer)
         self.assertEqual((ack, rest), (Ack(0), [At(Position(EPOCH, 0)), b"login: "]))
         self.assertIsInstance(ping, Ping)

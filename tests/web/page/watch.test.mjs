@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { FakeSocket, fakeApi } from "./fakes.mjs";
 
 const MACHINES = "/apis/compute.ironcore.dev/v1alpha1/machines";
+Math.random = () => 1; // no pause is shortened
 const object = (name, version) => ({ metadata: { name, resourceVersion: version } });
 
 /** Start a watch; `next()` resolves with the next event, problem or pause. */
@@ -28,7 +29,7 @@ function watching(answers) {
     query: { labelSelector: "a=b" },
     signal: controller.signal,
     onProblem: (error) => error && put({ problem: error.message }),
-    pause: async (seconds) => put({ pause: Math.floor(seconds) }),
+    pause: async (seconds) => put({ pause: seconds }),
   });
   return { next, client, calls, ended, stop: () => controller.abort() };
 }

@@ -13,21 +13,19 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.api.status import APIError
 from twisted_exec.cli.fleet.output import Lane, Positions
 from twisted_exec.cli.fleet.targets import FleetTarget
 from twisted_exec.cli.messages import explain
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.logs import MachineLog
-from twisted_exec.streaming.text.resumption import FINAL, ResumedLog
+from twisted_exec.streaming.text.resumption import RETRIED, ResumedLog
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire.resume import Position
 
 FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 30.0
-
-_FINAL = (*FINAL, NotFound.code)
 
 
 Lost = Callable[[str | None], None]
@@ -97,7 +95,7 @@ class Follower:
                 log = self._open_log(self.target, self._outage)
                 await log.read(self._options(), self._received, self._opened)
             except (APIError, KubeConfigError, TLSConfigError) as error:
-                if isinstance(error, APIError) and error.code in _FINAL:
+                if isinstance(error, APIError) and error.code not in RETRIED:
                     self._become(FollowerState.REFUSED, self._explain(error))
                     return
                 if self._was_open:

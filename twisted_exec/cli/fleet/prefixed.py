@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError
 from twisted_exec.cli.fleet.task import FAILED, Task, complain
 from twisted_exec.kube.console import TIMEOUT_SECONDS
 from twisted_exec.kube.logs import MachineLog
+from twisted_exec.wire.keys import EPOCH
 from twisted_exec.wire.resume import Position
 
 CONCURRENT_OPENINGS = 16
@@ -237,7 +237,6 @@ def _within(result: Deferred[Any], clock: Any) -> Deferred[Any]:
 
 VERSION = 1
 _MOST_BYTES = 16 << 20
-_EPOCH = re.compile(r"[0-9a-f]{16}\Z")
 
 
 class PositionsError(Exception):
@@ -336,7 +335,7 @@ def _machines(document: Mapping[str, Any]) -> dict[str, SavedPosition]:
     machines = {}
     for uid, each in document["machines"].items():
         epoch, offset = each["epoch"], each["offset"]
-        if not _EPOCH.match(epoch) or type(offset) is not int or not 0 <= offset < 1 << 63:
+        if not EPOCH.match(epoch) or type(offset) is not int or not 0 <= offset < 1 << 63:
             raise ValueError("not a position")
         position = Position(epoch, offset)
         machines[uid] = SavedPosition(str(each["name"]), position, each.get("insideLine") is True)

@@ -19,7 +19,6 @@ from twisted_exec.api.status import APIError, NotFound, TooManyRequests
 from twisted_exec.iri.request_cache import Grant, LiveStream, RequestCache, grant_from
 from twisted_exec.program.window_limit import WindowLimit
 from twisted_exec.runtimes.serving.resume_keys import Holder, ResumeKeys
-from twisted_exec.runtimes.serving.resume_keys import digest as digest_of
 from twisted_exec.streaming.interfaces import (
     RESUMED,
     USER_LEFT,
@@ -39,6 +38,7 @@ from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.time_limits import LastInput
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.keys import digest as digest_of
 from twisted_exec.wire.resume import UNCONFIRMED_SECONDS, Resumable, Resume
 from twisted_exec.wire.session_terms import Terms, parse_terms
 

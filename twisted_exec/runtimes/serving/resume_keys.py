@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import json
 import os
@@ -105,12 +104,6 @@ class ResumeKeys:
 
     def _seal(self, head: bytes, holder: Holder) -> bytes:
         return hmac.digest(self._secret, head + holder.encode(), "sha256")
-
-
-def digest(key: str) -> bytes:
-    """Return the digest of a key, which servers store instead of the key."""
-    # The time to look up a digest reveals nothing about the key.
-    return hashlib.sha256(key.encode("ascii", "replace")).digest()
 
 
 def read_secret(path: str) -> bytes:

@@ -52,10 +52,9 @@ from twisted_exec.wire.resume import (
     Mark,
     MarkDecoder,
     Resumable,
-    parse_answer,
 )
 from twisted_exec.wire.session_terms import RECORDED_HEADER, RECORDED_INPUT
-from twisted_exec.wire.upgrade import Headers, last_value, values
+from twisted_exec.wire.upgrade import Headers, last_value
 
 Reopen = Callable[[str, MarkUser, str], "Deferred[ConsoleClient]"]
 """
@@ -322,11 +321,11 @@ def _recorded(headers: Headers) -> str:
 
 
 def _answer(upgraded: Upgraded) -> Resumable | None:
-    answers = values(upgraded.headers, RESUME_HEADER.encode("ascii"))
-    if not answers:
+    answer = last_value(upgraded.headers, RESUME_HEADER.encode("ascii"))
+    if not answer:
         return None
     try:
-        return parse_answer(b"; ".join(answers).decode("ascii", "replace"))
+        return Resumable.parse(answer.decode("ascii", "replace"))
     except RemoteProtocolError as problem:
         upgraded.abort()
         raise BadGateway(f"the server's answer is not valid: {problem}") from None

@@ -1,7 +1,7 @@
 """
 The user's end of a session that outlives its connections.
 
-After a loss this end opens the next connection (:mod:`.reconnecting`), names the position of the
+After a loss this end opens the next connection (:class:`.Retries`), names the position of the
 next byte of output that its user lacks, and sends again the input that is not settled
 (:mod:`.input_log`).  The user learns of lost output, and of input that may or may not have reached
 the machine.
@@ -10,7 +10,7 @@ the machine.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Protocol
@@ -19,13 +19,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, BadGateway, NotFound
+from twisted_exec.api.status import APIError, BadGateway, NotFound, NotImplementedByBackend
+from twisted_exec.control.retries import Retries
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.interfaces import RESUMED, Break, Ending, Role, TerminalSize
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient, Reopen
 from twisted_exec.streaming.remotecommand.input_log import InputLog
-from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import Message, dropped_keys
@@ -44,6 +44,9 @@ from twisted_exec.wire.resume import (
 )
 
 CANNOT_RESUME = "the server cannot resume this session"
+
+ATTEMPT_SECONDS = 10.0
+"""Time limit of an attempt to resume."""
 
 PROBE_SECONDS = 3.0
 """Time limit for a sign of life after the network has changed."""
@@ -109,11 +112,17 @@ class ResumingClient(ConsoleStream, Living[Life]):
         clock: IReactorTime,
         *,
         limit_seconds: float | None = None,
-        jitter: Callable[[], float] = random.random,
+        rng: random.Random | None = None,
     ) -> None:
         self._user, self._reopen, self._clock = user, reopen, clock
-        self._reconnecting = Reconnecting(
-            self._resume, self._refused, clock, limit_seconds=limit_seconds, jitter=jitter
+        self._retries = Retries(
+            self._resume,
+            lambda _: None,
+            self._refused,
+            clock,
+            limit_seconds=limit_seconds,
+            attempt_seconds=ATTEMPT_SECONDS,
+            rng=rng,
         )
         self.life = Life.OPENING
         self._connection = SessionConnection(self)
@@ -150,8 +159,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
         self.session, self.protocol, self.can_half_close = session, V5, True
         self._wait()
         self._user.attached(self)
-        self._reconnecting.start()
-        self._reconnecting.network_changed()
+        self._retries.start(at_once=True)
 
     # ConsoleStream
 
@@ -267,7 +275,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
     def network_changed(self) -> None:
         """Try whether the server is in reach after a change of the network."""
         if self.life is Life.WAITING:
-            self._reconnecting.network_changed()
+            self._retries.hurry()
         elif self.life in _UP:
             self._stream.probe(PROBE_SECONDS)
 
@@ -327,7 +335,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
             return
         self._become(Life.ENDED)
         if before is Life.WAITING:
-            self._reconnecting.succeeded()
+            self._retries.succeeded()
             connection.synced.callback(None)
         self._user.ended(ending)
 
@@ -336,7 +344,8 @@ class ResumingClient(ConsoleStream, Living[Life]):
         if self.life in (Life.ENDED, Life.LEAVING):
             self._finish(reason)
         elif self.life is Life.WAITING:
-            connection.fail(Refused(reason) if is_broken else BadGateway(reason))
+            kind = NotImplementedByBackend if is_broken else BadGateway
+            connection.fail(kind(reason))
         elif is_broken:
             self._finish(reason)
         else:
@@ -352,7 +361,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
 
     def _reconnect(self) -> None:
         if self.life is Life.WAITING:  # the user may have left
-            self._reconnecting.start()
+            self._retries.start()
 
     # Input
 
@@ -444,7 +453,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
         try:
             stream = await self._reopened(connection)
             if stream.resumable is None:
-                raise Refused(CANNOT_RESUME)
+                raise NotImplementedByBackend(CANNOT_RESUME)
             await connection.synced
         except BaseException:
             connection.abandon()
@@ -472,7 +481,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
         else:
             self._input.send_again(count)
         self._become(Life.RETURNING)
-        self._reconnecting.succeeded()
+        self._retries.succeeded()
         connection.synced.callback(None)
         stream = self._stream
         stream.registerProducer(self, True)
@@ -502,17 +511,18 @@ class ResumingClient(ConsoleStream, Living[Life]):
         self._send()
         self._pace()
 
-    def _refused(self, why: str) -> None:
+    def _refused(self, error: APIError) -> None:
         sent, unsent = self._input.drop()
         keys = f"; {dropped_keys(sent + unsent, unsent)}" if sent or unsent else ""
-        self._finish(f"the session could not be resumed: {why}; open the console again{keys}")
+        why = f"the session could not be resumed: {error.message}"
+        self._finish(f"{why}; open the console again{keys}")
 
     # The end
 
     def _broken(self, connection: SessionConnection, why: str) -> None:
         reason = f"the server broke the protocol: {why}"
         if self.life is Life.WAITING:
-            connection.fail(Refused(reason))
+            connection.fail(NotImplementedByBackend(reason))
         else:
             self._finish(reason)
 
@@ -531,7 +541,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
         if self.life is Life.OVER:
             return
         self._become(Life.OVER)
-        self._reconnecting.stop()
+        self._retries.stop()
         timer, self._leave_timer = self._leave_timer, None
         if timer is not None and timer.active():
             timer.cancel()

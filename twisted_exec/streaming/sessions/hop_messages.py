@@ -8,7 +8,6 @@ neither logged nor recorded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,9 +18,9 @@ from twisted.web.iweb import IRequest
 
 from twisted_exec.api.status import BadGateway, BadRequest
 from twisted_exec.streaming.interfaces import INTERNAL, UID_HEADER, USER_LEFT, Ending
-from twisted_exec.wire import resume as rejoin
 from twisted_exec.wire.control_messages import HOP_REASONS
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.keys import SESSION
 from twisted_exec.wire.resume import (
     REJOIN_HEADER,
     RESUME_HEADER,
@@ -29,15 +28,14 @@ from twisted_exec.wire.resume import (
     Rejoinable,
     Resumable,
     Resume,
-    parse_answer,
     parse_credit,
+    parse_rejoin,
     parse_request,
 )
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms, parse_terms, stricter
 from twisted_exec.wire.upgrade import Headers, last_value
 
 _REASONS = HOP_REASONS | {USER_LEFT}
-_SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MAX_MESSAGE = 512
 _ENDINGS = 256
 """Number of endings whose encoded form is cached."""
@@ -70,7 +68,7 @@ def _session_id(value: bytes) -> str | None:
 
 def is_session_id(text: str) -> bool:
     """Return whether a text can be the id of a session."""
-    return _SESSION_ID.match(text) is not None
+    return SESSION.match(text) is not None
 
 
 def ending_query(session: str, ending: Ending) -> bytes:
@@ -214,7 +212,7 @@ def requested_resumption(values: Sequence[bytes]) -> RequestedResumption | None:
 
 def confirmed_resumption(headers: Headers) -> Resumable | None:
     """
-    Read the next hop's answer to a client that can resume sessions, or return ``None``.
+    Read the server's answer to a client that can resume sessions; ``None`` without one.
 
     :raises BadGateway: the header is not valid.
     """
@@ -222,9 +220,9 @@ def confirmed_resumption(headers: Headers) -> Resumable | None:
     if not value:
         return None
     try:
-        return parse_answer(value.decode("ascii", "replace"))
+        return Resumable.parse(value.decode("ascii", "replace"))
     except RemoteProtocolError as problem:
-        raise BadGateway(f"the next hop's answer is not valid: {problem}") from None
+        raise BadGateway(f"the server's answer is not valid: {problem}") from None
 
 
 def rejoin_headers(request: IRequest) -> Sequence[bytes]:
@@ -241,14 +239,14 @@ def requested_rejoin(values: Sequence[bytes]) -> tuple[bool, Rejoin | None]:
     """
     if not values:
         return False, None
-    rejoins = _only(REJOIN_HEADER, values, rejoin.parse_rejoin)
+    rejoins = _only(REJOIN_HEADER, values, parse_rejoin)
     return rejoins is None, rejoins
 
 
 def accepted_offer(value: bytes) -> Rejoinable | None:
     """Return the answer of the machine's end to an offer; ``None`` without a valid answer."""
     try:
-        return rejoin.parse_offer_answer(value.decode("ascii", "replace"))
+        return Rejoinable.parse(value.decode("ascii", "replace"))
     except RemoteProtocolError:
         return None
 

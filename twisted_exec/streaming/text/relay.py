@@ -24,6 +24,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     Unauthorized,
 )
+from twisted_exec.program.tasks import settled
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.routes import UNKNOWN_PATH, WrongMethod
@@ -40,7 +41,7 @@ from twisted_exec.streaming.negotiation import confirm
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.text.download import DOWNLOADS, Download
-from twisted_exec.streaming.text.resumption import FramedText, ResumedLog
+from twisted_exec.streaming.text.resumption import RETRIED, FramedText, ResumedLog
 from twisted_exec.streaming.text.stream import (
     TextAnswer,
     TextConnection,
@@ -50,6 +51,9 @@ from twisted_exec.streaming.text.stream import (
 )
 from twisted_exec.wire.log_frames import Framing
 from twisted_exec.wire.upgrade import WEBSOCKET
+
+_RETRIED = RETRIED | {NotFound.code}
+"""A runtime that was replaced knows no token of its predecessor (404)."""
 
 
 class Relay:
@@ -178,6 +182,7 @@ class _RelayedText(SessionStream):
             partial(self._again, self._context.subject.uid),
             self._relay.clock,
             has_frames=options.frames,
+            retried=_RETRIED,
             lost=self._note_outage,
         )
 
@@ -186,7 +191,7 @@ class _RelayedText(SessionStream):
             self._relay.sessions.metrics.log_outage(continued=True)
 
     async def _again(self, uid: str, options: LogOptions) -> FramedText:
-        location = await self._relay.locator.locate(self._context)
+        location = await settled(self._relay.locator.locate(self._context))
         subject = self._context.subject
         if subject.uid != uid:  # the end of the session is under way
             raise ServiceUnavailable(f'{subject.noun} "{subject.machine}" was deleted')

@@ -5,6 +5,8 @@
  * A browser does not say why it could not open a WebSocket; so the list is read again: its answer says it.
  */
 
+import { Backoff } from "./backoff.js";
+
 const SUBPROTOCOL = "watch.console.twisted-exec";
 const FIRST_SECONDS = 1;
 const LONGEST_SECONDS = 30;
@@ -21,7 +23,7 @@ const SHORT_MILLISECONDS = 5000; // a watch that ends sooner did not work
  */
 export async function watch(api, path, onEvent, options = {}) {
   const { query = {}, signal, onProblem = () => {}, pause = sleep } = options;
-  let seconds = FIRST_SECONDS;
+  const backoff = new Backoff(FIRST_SECONDS, LONGEST_SECONDS);
   while (!signal?.aborted) {
     const attempt = attemptUntil(signal, api);
     try {
@@ -35,7 +37,7 @@ export async function watch(api, path, onEvent, options = {}) {
       for (;;) {
         const mayContinue = await watchOnce(api, path, { ...query, resourceVersion: version }, signal, (event) => {
           version = event.object.metadata?.resourceVersion ?? version;
-          seconds = FIRST_SECONDS;
+          backoff.reset();
           if (event.type !== "BOOKMARK") onEvent(event);
         });
         if (signal?.aborted) return;
@@ -48,8 +50,7 @@ export async function watch(api, path, onEvent, options = {}) {
     } finally {
       attempt.end();
     }
-    await rest(seconds * (1 + Math.random() / 5), signal, api, pause);
-    seconds = Math.min(seconds * 2, LONGEST_SECONDS);
+    await rest(backoff.pause(), signal, api, pause);
   }
 }
 

@@ -38,7 +38,7 @@ class Page {
       clock: page.clock,
       WebSocket: FakeWebSocket,
       events: page.events,
-      random: () => 0,
+      random: () => 1,
       locks: null,
       ...options,
       on: {

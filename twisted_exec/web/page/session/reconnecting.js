@@ -1,15 +1,16 @@
 /**
  * The waits between attempts to connect.
  *
- * The waits double from 0.1 s to 1 s, and after two minutes to 10 s; a random part of up to a fifth is
- * added, so that the clients of a server that was restarted do not return at once.
+ * The waits double from 0.1 s to 1 s, and after two minutes to 10 s; each is shortened at random by up to half, so that the
+ * clients of a server that was restarted do not return at once.  twisted_exec/control/retries.py has the same rules.
  */
+
+import { Backoff } from "../backoff.js";
 
 const FIRST_WAIT = 100;
 const EAGER_WAIT = 1_000;
 const EAGER = 120_000;
 const LATE_WAIT = 10_000;
-const JITTER = 0.2;
 const LONGEST_RETRY_AFTER = 30_000;
 const ATTEMPT = 10_000;
 /** Time limit of an attempt after one that was too slow: a server may have many clients to serve. */
@@ -22,16 +23,15 @@ const RETRIED = new Set([408, 429, 500, 502, 503, 504]);
 /** All times are in milliseconds. */
 export class Reconnecting {
   #clock;
+  #backoff;
   #attempt;
   #timedOut;
-  #random;
   #timer = null;
   #isTrying = false;
   #isAway = false; // it waits because the server was not reached, and has not said for how long to wait
   #startedAt = 0;
   #triedAt = -Infinity;
-  #unreachedAt = -Infinity;
-  #wait = FIRST_WAIT;
+  #passingAt = -Infinity;
   #limit = ATTEMPT;
 
   /**
@@ -42,14 +42,14 @@ export class Reconnecting {
     this.#clock = clock;
     this.#attempt = attempt;
     this.#timedOut = timedOut;
-    this.#random = random;
+    this.#backoff = new Backoff(FIRST_WAIT, LATE_WAIT, random);
   }
 
   /** Begin: the first attempt of a page at once, the others after a short wait. */
   start() {
     const isFirst = !this.hasBegun;
-    this.#startedAt = this.#unreachedAt = this.#clock.now();
-    this.#wait = FIRST_WAIT;
+    this.#startedAt = this.#passingAt = this.#clock.now();
+    this.#backoff.reset();
     this.#limit = ATTEMPT;
     if (isFirst) this.#try();
     else this.wait(0);
@@ -74,7 +74,7 @@ export class Reconnecting {
 
   /** Make an attempt at once, unless one has just begun; the waits are short again. */
   now() {
-    this.#wait = FIRST_WAIT;
+    this.#backoff.reset();
     this.#limit = ATTEMPT;
     if (!this.#isTrying || this.#clock.now() - this.#triedAt >= YOUNG) this.#try();
   }
@@ -82,16 +82,14 @@ export class Reconnecting {
   /** Wait for the next attempt, as long as the server asks for. */
   wait(retryAfterSeconds) {
     const isEager = this.#clock.now() - this.#startedAt < EAGER;
-    const longest = isEager ? EAGER_WAIT : LATE_WAIT;
-    const wait = Math.min(this.#wait, longest);
-    this.#wait = Math.min(wait * 2, longest);
+    const wait = this.#backoff.pause(isEager ? EAGER_WAIT : LATE_WAIT);
     const obeyed = Math.min(retryAfterSeconds * 1000, LONGEST_RETRY_AFTER);
-    this.#arm(Math.max(wait * (1 + JITTER * this.#random()), obeyed), () => this.#try());
+    this.#arm(Math.max(wait, obeyed), () => this.#try());
   }
 
   /** The server was not reached: wait for the next attempt. */
   unreached() {
-    this.#unreachedAt = this.#clock.now();
+    this.#passingAt = this.#clock.now();
     this.wait(0);
     this.#isAway = true;
   }
@@ -103,7 +101,8 @@ export class Reconnecting {
 
   /** Return whether another attempt may succeed behind a refusal with these causes. */
   retries(code, causes) {
-    const isRecent = this.#clock.now() - this.#unreachedAt < STARTING;
+    if (RETRIED.has(code)) this.#passingAt = this.#clock.now();
+    const isRecent = this.#clock.now() - this.#passingAt < STARTING;
     return RETRIED.has(code) || (code === 403 && isRecent && causes.length === 0);
   }
 

@@ -11,6 +11,7 @@
  * Any state but Closed becomes Opening when the console is opened again.
  */
 
+import { Backoff } from "../backoff.js";
 import { keysIn } from "../session/input.js";
 import { sleep } from "../watch.js";
 import { REVOKED, demands, isServerStopped } from "./texts.js";
@@ -200,7 +201,8 @@ export class Lifecycle {
 
   /** Ask what the user may do, again and again while the server does not answer or the user has to log in. */
   async #rights(opening) {
-    for (let wait = WAITS.first; ; wait = Math.min(2 * wait, WAITS.longest)) {
+    const backoff = new Backoff(WAITS.first, WAITS.longest);
+    for (;;) {
       try {
         return await this.#on.ask();
       } catch (problem) {
@@ -208,7 +210,7 @@ export class Lifecycle {
         if (!problem.isPassing) throw problem;
         this.#on.state("connecting", { message: problem.message, code: problem.code });
       }
-      await Promise.race([this.#pause(wait), new Promise((resolve) => (opening.reconnectNow = resolve))]);
+      await Promise.race([this.#pause(backoff.pause()), new Promise((resolve) => (opening.reconnectNow = resolve))]);
       if (this.#state !== opening) return {};
     }
   }

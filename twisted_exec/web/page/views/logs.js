@@ -1,5 +1,6 @@
 /** The log of a machine's console: by time, by boot and by offset, back and forth, with search and new output. */
 
+import { Backoff } from "../backoff.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { sentence } from "../terminal/texts.js";
 import { dateTime, parseTime, size, TIME_FORMS, zonedTime } from "../times.js";
@@ -167,7 +168,8 @@ class LogView {
   async #openWhenServed(boot, signal) {
     const since = Date.now();
     let said = "";
-    for (let seconds = 1; ; seconds = Math.min(2 * seconds, LONGEST_WAIT_SECONDS)) {
+    const backoff = new Backoff(1, LONGEST_WAIT_SECONDS);
+    for (;;) {
       try {
         return await this.#open(boot, signal);
       } catch (error) {
@@ -175,7 +177,7 @@ class LogView {
         // A button that is drawn again loses the focus.
         if (said !== error.message) fill(this.problem, outageNotice(this.context.api, "No log", error.message, { since }));
         said = error.message;
-        await rest(seconds, signal, this.context.api);
+        await rest(backoff.pause(), signal, this.context.api);
       }
     }
   }

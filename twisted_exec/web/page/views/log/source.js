@@ -2,6 +2,7 @@
  * Reads a machine's log in pieces, and follows it.
  */
 
+import { Backoff } from "../../backoff.js";
 import { itemPath, listPath } from "../../objects.js";
 import { rest, sleep } from "../../watch.js";
 import { FrameDecoder, parseFraming } from "./frames.js";
@@ -16,6 +17,7 @@ const STAMP_BYTES = 40; // a timestamp and one byte
 const MOST_BOOTS = 12;
 const TAIL_LINES = 1000;
 const TAIL_BYTES = 1 << 20;
+const LONGEST_WAIT_SECONDS = 15; // between two attempts to follow
 const ANY = { Accept: "*/*" };
 /** Answers that another attempt does not change; with 401 the page asks its user to log in. */
 const FINAL = new Set([400, 403, 404, 410, 422, 501]);
@@ -244,13 +246,13 @@ export class LogSource {
    */
   async follow(offset, on, signal) {
     let at = offset;
-    let wait = 0.5;
+    const backoff = new Backoff(0.5, LONGEST_WAIT_SECONDS);
     while (!signal.aborted) {
       const reader = new LineReader(at);
       const decoder = new FrameDecoder();
       let isReplaced = false;
       const received = (data) => {
-        wait = 0.5;
+        backoff.reset();
         for (const { text, offset: behind } of decoder.feed(data)) {
           if (behind < at) isReplaced = true;
           if (isReplaced) return false;
@@ -268,8 +270,7 @@ export class LogSource {
         return;
       }
       on.state("lost");
-      await rest(wait, signal, this.api, this.pause);
-      wait = Math.min(wait * 2, 15);
+      await rest(backoff.pause(), signal, this.api, this.pause);
       const refusal = await this.#refusal(signal);
       if (refusal && !signal.aborted) {
         on.state("ended", refusal);

@@ -1,23 +1,28 @@
-"""Tests for :mod:`twisted_exec.streaming.remotecommand.reconnecting`."""
+"""Tests for :mod:`twisted_exec.control.retries`."""
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.clocks import pass_seconds
-from twisted_exec.api.status import APIError, BadGateway, Forbidden, from_status
-from twisted_exec.streaming.remotecommand.reconnecting import (
-    STARTING_SECONDS,
-    Reconnecting,
-    Refused,
+from tests.control.support import WithoutJitter
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    Forbidden,
+    ServiceUnavailable,
+    from_status,
 )
+from twisted_exec.control.retries import STARTING_SECONDS, Retries
 
 
-class ReconnectingTests(SynchronousTestCase):
+class RetriesTests(SynchronousTestCase):
     """When attempts are made, and when no more."""
 
     def setUp(self) -> None:
@@ -27,15 +32,18 @@ class ReconnectingTests(SynchronousTestCase):
         self.reasons: list[str] = []
         self.answer: Exception | None = BadGateway("connection refused")
         self.cancelled = 0
-        self.reconnecting = self.make()
+        self.retries = self.make()
 
-    def make(self, limit_seconds: float | None = None, jitter: float = 0.0) -> Reconnecting:
-        return Reconnecting(
+    def make(self, limit_seconds: float | None = None, **more: Any) -> Retries[None]:
+        """Return retries with the longest pauses."""
+        return Retries(
             self.attempt,
-            self.reasons.append,
+            lambda _: None,
+            lambda error: self.reasons.append(error.message),
             self.clock,
             limit_seconds=limit_seconds,
-            jitter=lambda: jitter,
+            attempt_seconds=10.0,
+            **{"rng": WithoutJitter(), **more},
         )
 
     def attempt(self) -> Deferred[None]:
@@ -57,40 +65,46 @@ class ReconnectingTests(SynchronousTestCase):
 
     def test_waits(self) -> None:
         """Waits double up to a second, and after two minutes up to ten seconds."""
-        self.reconnecting.start()
+        self.retries.start()
         times = self.run_for(600)
         waits = [round(late - soon, 1) for soon, late in pairwise(times)]
         self.assertEqual([times[0], *waits[:5]], [0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
         eager = [wait for time, wait in zip(times, waits, strict=False) if time < 119]
         self.assertEqual(max(eager), 1.0)
         self.assertEqual(waits[-3:], [10.0, 10.0, 10.0])
-        self.reconnecting.stop()
+        self.retries.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_jitter(self) -> None:
-        """Waits are longer by up to a fifth."""
-        self.reconnecting = self.make(jitter=1.0)
-        self.reconnecting.start()
+    def test_random(self) -> None:
+        """Pauses are shortened by up to half."""
+        self.retries = self.make(rng=random.Random(7))
+        self.retries.start()
         (call,) = self.clock.getDelayedCalls()
-        self.assertAlmostEqual(call.getTime(), 0.12)
+        self.assertTrue(0.05 <= call.getTime() <= 0.1)
+
+    def test_at_once(self) -> None:
+        """The first attempt may come without a pause."""
+        self.retries.start(at_once=True)
+        self.assertEqual(self.run_for(0.35), [0.1, 0.3])
+        self.assertEqual(len(self.attempts), 3)
 
     def test_success(self) -> None:
         """After a success there are no attempts; the next outage begins with a short wait."""
-        self.reconnecting.start()
+        self.retries.start()
         self.run_for(10)
         self.answer = None
         self.run_for(1)
         self.attempts[-1].callback(None)
         self.assertEqual((self.run_for(60), self.clock.getDelayedCalls()), ([], []))
-        self.reconnecting.start()
+        self.retries.start()
         self.assertEqual(len(self.run_for(0.15)), 1)
 
     def test_error_behind_success(self) -> None:
         """A fault in an attempt that has succeeded is logged, and nothing is tried again."""
         self.answer = None
-        self.reconnecting.start()
+        self.retries.start()
         self.run_for(1)
-        self.reconnecting.succeeded()
+        self.retries.succeeded()
         self.attempts[-1].errback(ValueError())
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
         self.assertEqual(
@@ -100,7 +114,7 @@ class ReconnectingTests(SynchronousTestCase):
     def test_slow_attempt(self) -> None:
         """An attempt without an answer is given up after ten seconds."""
         self.answer = None
-        self.reconnecting.start()
+        self.retries.start()
         self.assertEqual(self.run_for(10), [0.1])
         self.assertEqual(self.run_for(0.4), [10.3])
         self.assertEqual((self.cancelled, self.reasons), (1, []))
@@ -111,32 +125,41 @@ class ReconnectingTests(SynchronousTestCase):
         return at once might finish none of them.
         """
         self.answer = None
-        self.reconnecting.start()
+        self.retries.start()
         self.assertEqual(self.run_for(100), [0.1, 10.3, 30.7, 51.5, 72.5, 93.5])
-        self.reconnecting.network_changed()
+        self.retries.hurry()
         self.assertEqual(self.run_for(11), [110.1])
-        self.reconnecting.stop()
+        self.retries.stop()
 
     def test_refused(self) -> None:
         """A refusal that another attempt does not change ends the attempts with its reason."""
         for error, reason in (
             (APIError("m", code=404, reason="NotFound"), "m"),
             (APIError("from beyond the end", code=400, reason="BadRequest"), "from beyond the end"),
-            (Refused("no"), "no"),
         ):
             self.setUp()
             self.answer = error
-            self.reconnecting.start()
+            self.retries.start()
             self.run_for(60)
             self.assertEqual((len(self.attempts), self.reasons), (1, [reason]))
 
     def test_program_error(self) -> None:
         """An error of this program ends the attempts and is logged."""
         self.answer = ZeroDivisionError("oops")
-        self.reconnecting.start()
+        self.retries.start()
         self.run_for(1)
-        self.assertEqual(self.reasons, ["oops"])
+        self.assertEqual(self.reasons, ["internal error"])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_error_of_owner(self) -> None:
+        """An error of the part that gets the result ends the outage as well."""
+        self.answer = None
+        self.retries._reached = lambda _: 1 / 0
+        self.retries.start(at_once=True)
+        self.attempts[0].callback(None)
+        self.assertEqual(self.reasons, ["internal error"])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_starting_server(self) -> None:
         """
@@ -146,9 +169,14 @@ class ReconnectingTests(SynchronousTestCase):
         answer before the first attempt, or during the outage.
         """
         forbidden = APIError("forbidden", code=403, reason="Forbidden")
-        for down_seconds in (0, 5):
+        for down_seconds, answer in (
+            (0, BadGateway("refused")),
+            (5, BadGateway("refused")),
+            (30, ServiceUnavailable("no server is ready")),
+        ):
             self.setUp()
-            self.reconnecting.start()
+            self.answer = answer
+            self.retries.start()
             self.run_for(down_seconds)
             self.answer = forbidden
             self.run_for(STARTING_SECONDS - 2)
@@ -160,7 +188,7 @@ class ReconnectingTests(SynchronousTestCase):
         """A 403 of our own servers, which do not serve before they know the rights, is final."""
         for refusal in (Forbidden("no"), from_status(Forbidden("no").to_status())):
             self.setUp()
-            self.reconnecting.start()
+            self.retries.start()
             self.run_for(5)
             attempts = len(self.attempts)
             self.answer = refusal
@@ -172,7 +200,7 @@ class ReconnectingTests(SynchronousTestCase):
         for code in (429, 500, 502, 503, 504):
             self.setUp()
             self.answer = APIError("busy", code=code, reason="")
-            self.reconnecting.start()
+            self.retries.start()
             self.run_for(1)
             self.assertEqual((len(self.attempts), self.reasons), (3, []))
 
@@ -181,41 +209,61 @@ class ReconnectingTests(SynchronousTestCase):
         for asked, obeyed in ((7, 7.1), (3600, 30.1)):
             self.setUp()
             self.answer = APIError("m", code=429, reason="", retry_after_seconds=asked)
-            self.reconnecting.start()
+            self.retries.start()
             self.assertEqual(self.run_for(obeyed + 0.1), [0.1, obeyed])
 
-    def test_network_changed(self) -> None:
+    def test_hurry(self) -> None:
         """An attempt follows at once instead of a wait, or of an attempt that has begun before."""
-        self.reconnecting.start()
+        self.retries.start()
         self.run_for(30)
         self.times.clear()
-        self.reconnecting.network_changed()
+        self.retries.hurry()
         self.assertEqual(self.times, [30])
         self.assertEqual(len(self.run_for(0.4)), 2)  # short waits again
         self.answer = None
         self.run_for(2)
         before = len(self.attempts)
-        self.reconnecting.network_changed()
+        self.retries.hurry()
         self.assertEqual((len(self.attempts), self.cancelled), (before + 1, 1))
-        self.reconnecting.network_changed()  # too soon after that
+        self.retries.hurry()  # too soon after that
         self.assertEqual((len(self.attempts), self.cancelled), (before + 1, 1))
-        self.reconnecting.stop()
-        self.reconnecting.network_changed()
+        self.retries.stop()
+        self.retries.hurry()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_limit(self) -> None:
         """With a limit the attempts end, and the reason has the last error."""
-        self.reconnecting = self.make(limit_seconds=5)
-        self.reconnecting.start()
+        self.retries = self.make(limit_seconds=5)
+        self.retries.start()
         self.run_for(60)
-        self.assertEqual(self.reasons, ["not within 5 s: connection refused"])
+        self.assertEqual(self.reasons, ["no connection within 5 s: connection refused"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_limit_before_retry_after(self) -> None:
+        """The last attempt is at the limit, also if the server asks for a longer wait."""
+        self.retries = self.make(limit_seconds=5)
+        self.answer = ServiceUnavailable("busy", retry_after_seconds=20)
+        self.retries.start()
+        self.assertEqual(self.run_for(60), [0.1, 5])
+        self.assertEqual(self.reasons, ["no connection within 5 s: busy"])
+
+    def test_lost_again(self) -> None:
+        """A success that is lost again at once does not begin another outage."""
+        self.retries = self.make(limit_seconds=5)
+        self.answer = None
+        self.retries.start()
+        while not self.reasons:
+            self.run_for(1)
+            self.attempts[-1].callback(None)
+            self.retries.refused(BadGateway("lost"))
+        self.assertEqual(self.reasons, ["no connection within 5 s: lost"])
+        self.assertLess(self.clock.seconds(), 7)
 
     def test_stop(self) -> None:
         """Stopping cancels the attempt."""
         self.answer = None
-        self.reconnecting.start()
+        self.retries.start()
         self.run_for(1)
-        self.reconnecting.stop()
+        self.retries.stop()
         self.assertEqual((self.cancelled, self.reasons), (1, []))
         self.assertEqual(self.clock.getDelayedCalls(), [])

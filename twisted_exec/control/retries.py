@@ -1,0 +1,193 @@
+"""
+Attempts to reach a lost server again.
+
+The pauses between them double up to a second, and after two minutes up to ten seconds, with a random
+part: clients of a server that was restarted must not return together.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+from functools import partial
+from math import inf
+from typing import Any, Generic, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError, Forbidden, GatewayTimeout, InternalError
+from twisted_exec.control.backoff import Backoff
+
+FIRST_PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = 1.0
+"""The longest pause in the first :data:`EAGER_SECONDS`."""
+EAGER_SECONDS = 120.0
+LATE_PAUSE_SECONDS = 10.0
+"""The longest pause after the first :data:`EAGER_SECONDS`."""
+RETRY_AFTER_SECONDS = 30.0
+"""The longest ``Retry-After`` that is obeyed."""
+
+STARTING_SECONDS = 10.0
+"""
+How long after a loss, or after another refusal that may pass, a 403 is not final: a kube-apiserver
+that is starting does not know the roles yet (:attr:`.APIError.is_decided`).
+"""
+
+RETRIED = frozenset({408, 429, 500, 502, 503, 504})
+"""Codes of refusals after which another attempt may succeed."""
+
+_YOUNG_SECONDS = 1.0
+
+T = TypeVar("T")
+
+
+class Retries(Generic[T]):
+    """
+    Makes one attempt after another during an outage.
+
+    :param attempt: fires when it has succeeded; cancelling ends it.
+    :param reached: called with the result of the attempt that has succeeded, unless
+        :meth:`succeeded` was called before.
+    :param failed: called with the reason after the last attempt, or if ``reached`` fails.
+    :param limit_seconds: the longest outage; ``None`` for no limit.
+    :param attempt_seconds: time limit of an attempt, multiplied by :attr:`patience`; ``None`` if
+        attempts have their own.
+    :param retried: codes of refusals after which another attempt may succeed.
+    :ivar patience: 2 after an attempt that was too slow, else 1: a server to which many clients
+        return at once might otherwise finish none.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        attempt: Callable[[], Deferred[T]],
+        reached: Callable[[T], None],
+        failed: Callable[[APIError], None],
+        clock: IReactorTime,
+        *,
+        limit_seconds: float | None = None,
+        attempt_seconds: float | None = None,
+        retried: Collection[int] = RETRIED,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._attempt, self._reached, self._failed = attempt, reached, failed
+        self._clock = clock
+        self._limit_seconds = inf if limit_seconds is None else limit_seconds
+        self._attempt_seconds = attempt_seconds
+        self._retried = retried
+        self._backoff = Backoff(FIRST_PAUSE_SECONDS, LATE_PAUSE_SECONDS, rng)
+        self.patience = 1
+        self._began_at = self._attempted_at = self._passing_at = 0.0
+        self._running: Deferred[T] | None = None
+        self._timer: IDelayedCall | None = None
+
+    def start(self, *, at_once: bool = False) -> None:
+        """
+        Begin an outage.
+
+        :param at_once: make the first attempt without a pause.
+        """
+        self._began_at = self._passing_at = self._clock.seconds()
+        self._reset()
+        if at_once:
+            self._try()
+        else:
+            self._pause()
+
+    def stop(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+
+    def succeeded(self) -> None:
+        """Let go of the present attempt, which has succeeded before it ends."""
+        self._running = None
+
+    def refused(self, error: APIError) -> None:
+        """
+        Make another attempt in this outage, after a pause, if it may succeed.
+
+        Call it for a success that was lost again at once; attempts that fail do the same.
+        """
+        now = self._clock.seconds()
+        if error.code == GatewayTimeout.code:
+            self.patience = 2
+        if error.code in self._retried:
+            self._passing_at = now
+        elif error.code != Forbidden.code or not self._may_be_starting(error):
+            self._failed(error)
+            return
+        if now - self._began_at >= self._limit_seconds:
+            message = f"no connection within {self._limit_seconds:g} s: {error.message}"
+            self._failed(GatewayTimeout(message))
+        else:
+            self._pause(error.retry_after_seconds or 0.0)
+
+    def hurry(self) -> None:
+        """Make an attempt now, unless one has just begun; pauses are short again."""
+        self._reset()
+        is_young = self._clock.seconds() - self._attempted_at < _YOUNG_SECONDS
+        if self._timer is None and (self._running is None or is_young):
+            return
+        self.stop()
+        self._try()
+
+    def _reset(self) -> None:
+        self._backoff.reset()
+        self.patience = 1
+
+    def _pause(self, at_least_seconds: float = 0.0) -> None:
+        passed = self._clock.seconds() - self._began_at
+        seconds = self._backoff.pause(PAUSE_SECONDS if passed < EAGER_SECONDS else inf)
+        seconds = max(seconds, min(at_least_seconds, RETRY_AFTER_SECONDS))
+        # The last attempt is at the limit.
+        seconds = min(seconds, max(0.0, self._limit_seconds - passed))
+        self._timer = self._clock.callLater(seconds, self._try)
+
+    def _try(self) -> None:
+        self._timer = None
+        self._attempted_at = self._clock.seconds()
+        self._running = running = self._attempt()
+        if self._attempt_seconds is not None:
+            running.addTimeout(self._attempt_seconds * self.patience, self._clock)
+        running.addCallbacks(partial(self._over, running), partial(self._broke, running))
+        running.addErrback(lambda failure: self._log.failure("after an attempt", failure))
+
+    def _over(self, running: Deferred[T], result: T) -> None:
+        if self._running is running:
+            self._running = None
+            try:
+                self._reached(result)
+            except Exception:
+                self._crashed(Failure())
+
+    def _broke(self, running: Deferred[T], failure: Failure) -> None:
+        error: Any = failure.value
+        is_bug = not failure.check(APIError, TimeoutError, CancelledError)
+        if self._running is not running:  # stopped, or it has succeeded
+            if is_bug:
+                self._log.failure("an attempt failed after its success or stop", failure)
+            return
+        self._running = None
+        if is_bug:
+            self._crashed(failure)
+            return
+        if not isinstance(error, APIError):
+            seconds = self._clock.seconds() - self._attempted_at
+            error = GatewayTimeout(f"no answer within {seconds:g} s")
+        self.refused(error)
+
+    def _crashed(self, failure: Failure) -> None:
+        self._log.failure("an attempt failed", failure)
+        self._failed(InternalError("internal error"))
+
+    def _may_be_starting(self, refusal: APIError) -> bool:
+        is_recent = self._clock.seconds() - self._passing_at < STARTING_SECONDS
+        return is_recent and not refusal.is_decided
