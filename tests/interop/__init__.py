@@ -69,7 +69,7 @@ API server
     * ``oidc``, ``impersonation``, ``admission`` (kube-apiserver): our API server and a real one get the
       same tokens, impersonation headers, webhooks and policies, and give the same answers.
     * ``newer_etcd`` (etcd-3.5): the contract of stores, and faults, on a later etcd than Debian's.
-    * ``replicas`` (4 min): ``kill -9`` of one of two API servers on one etcd, fifty times or
+    * ``replicas`` (18 min): ``kill -9`` of the leader of two API servers on one etcd, fifty times or
       ``REPLICAS_KILLED`` times.
     * ``rights`` (kubectl.1.20, kubectl.newest, kube-apiserver, kube-controller-manager; 8 min): the
       rights of each role at a console with every kubectl, also behind a kube-apiserver

@@ -162,6 +162,15 @@ class ReadyTests(StandaloneCase):
         self.assertRegex(program.output, rb"machines of class pty are shells of .*uid \d+")
         self.assertEqual(b"#warn] started as root: " in program.output, os.geteuid() == 0)
 
+    async def test_root_directory(self) -> None:
+        """The log of a program that is started in ``/``, as a service is, names files by absolute paths."""
+        options = ("--port", "0", "--state-dir", self.state)
+        program = programs.twistd("exec-standalone", *options, cwd="/")
+        self.addCleanup(program.stop)
+        kubeconfig = re.escape(self.kubeconfig).encode()
+        await program.until(rb"the administrator's kubeconfig is \S+\n")
+        self.assertRegex(program.output, rb"kubeconfig is " + kubeconfig + rb"\n")
+
     async def test_terminal(self) -> None:
         """A terminal shows what a user needs, and the file has the log; ``--verbose`` shows the log."""
         for verbose in ([], ["--verbose"]):

@@ -614,7 +614,8 @@ def _user() -> str:
 
 def _short_path(path: str) -> str:
     relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
+    # The log of a service, which runs in /, is read elsewhere.
+    return path if relative.startswith("..") or os.getcwd() == os.sep else relative
 
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from twisted.internet.error import ReactorNotRunning
 from twisted.internet.interfaces import IReactorTime, IReadDescriptor
 from twisted.logger import (
     ILogObserver,
@@ -175,5 +176,5 @@ class _Input:
             self._reactor.callLater(0, self._stop)
 
     def _stop(self) -> None:
-        if self._reactor.running:
+        with contextlib.suppress(ReactorNotRunning):  # it is stopping already, as after SIGTERM
             self._reactor.stop()

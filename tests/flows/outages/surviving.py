@@ -158,12 +158,23 @@ class Survival:
             await pause()
         try:
             for number in range(rounds):
-                await self._round(number, REPLICAS[number % 2], writes)
+                await self._round(number, await self.victim(number), writes)
                 self.figures.rounds += 1
             await self._check_followers()
         finally:
             for each in self.followers:
                 await each.stop()
+
+    async def victim(self, number: int) -> str:
+        """Return the server that a round kills: each in turn."""
+        return REPLICAS[number % 2]
+
+    async def leader(self) -> str:
+        """Return the server that leads, as soon as one does."""
+        replicas = self.replicas.replicas
+        while not any(leads(each) for each in replicas.values()):
+            await pause()
+        return next(name for name in REPLICAS if leads(replicas[name]))
 
     async def takeover(self) -> float:
         """
@@ -171,11 +182,8 @@ class Survival:
 
         :return: seconds until the other server has placed a machine without a pool.
         """
-        replicas = self.replicas.replicas
-        while not any(leads(each) for each in replicas.values()):
-            await pause()
-        leader = next(name for name in REPLICAS if leads(replicas[name]))
-        heir = replicas[other(leader)]
+        leader = await self.leader()
+        heir = self.replicas.replicas[other(leader)]
         await self.replicas.kill(leader)
         began = time.monotonic()
         body = machine("homeless", "shell")

@@ -169,7 +169,7 @@ BINDING: Object = {
 
 
 class KilledTests(ReplicasTestCase):
-    """Each server is killed once; :mod:`tests.interop.replicas` repeats this fifty times."""
+    """Each server is killed once; :mod:`tests.interop.replicas` kills fifty leaders."""
 
     async def test_kill_9(self) -> None:
         """Acknowledged writes survive, no watch has a gap, and the other server keeps serving."""
