@@ -4,8 +4,6 @@ The streams of a proxy, and its requests to the next hop about their end and the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
@@ -37,6 +35,11 @@ STOP_SECONDS = 2.0
 GONE_SECONDS = 10.0
 """
 The same if the machine or its pool ends: on busy hosts the reason takes long to pass all hops.
+"""
+
+TERMS_SECONDS = 10.0
+"""
+From a change of a session's terms until the session ends if the next hop does not confirm them.
 """
 
 _MORE_SECONDS = {
@@ -103,11 +106,8 @@ class TranslatedStream(ProxiedStream):
         assert self._next_hop is not None
         if not isinstance(self.connections, Translation):
             return False
-        self._next_hop.hold_to(self.connections, terms, self._not_confirmed)
+        self._next_hop.hold_to(self.connections, terms)
         return True
-
-    def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
-        _not_confirmed(self._hop, self._session, terms, failure)
 
 
 class SplicedStream(ProxiedStream):
@@ -187,24 +187,8 @@ class SplicedStream(ProxiedStream):
 
     def hold_to(self, terms: Terms) -> bool:
         assert self._next_hop is not None
-        self._next_hop.hold_to(self.connections, terms, self._not_confirmed)
+        self._next_hop.hold_to(self.connections, terms)
         return True
-
-    def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
-        ending = _not_confirmed(self._hop, self._session, terms, failure)
-        if failure.check(Silent) and self._severs_later():
-            self._sever_later(0, ending.reason)
-
-
-def _not_confirmed(hop: Hop, session: Session, terms: Terms, failure: Failure) -> Ending:
-    hop.log_cut(session, failure)
-    message = (
-        f"your rights at this console changed ({describe_terms(terms)}), and the next hop did not"
-        " confirm the change in time: open the console again"
-    )
-    ending = Ending(REVOKED, message)
-    session.end(ending)
-    return ending
 
 
 def describe_terms(terms: Terms) -> str:
@@ -243,38 +227,29 @@ class NextHop:
         self._end = Deferred.fromCoroutine(self._send(b"DELETE", query, seconds, awaits_silence))
         return self._end
 
-    def hold_to(
-        self,
-        connections: Splice | Translation,
-        terms: Terms,
-        on_refusal: Callable[[Terms, Failure], None],
-    ) -> None:
+    def hold_to(self, connections: Splice | Translation, terms: Terms) -> None:
         """
         Pass nothing from the user on until the next hop has confirmed the terms.
 
-        :param on_refusal: called if the next hop does not confirm them, unless the session is
-            ending.
+        If it does not, the session ends.
         """
         connections.pause_user()
         if self._change is None:  # otherwise behind the answer: requests may overtake each other
-            self._send_terms(connections, terms, on_refusal)
+            self._send_terms(connections, terms)
 
-    def _send_terms(
-        self,
-        connections: Splice | Translation,
-        terms: Terms,
-        on_refusal: Callable[[Terms, Failure], None],
-    ) -> None:
-        query, seconds = terms_query(self._session_id, terms), self._hop.settings.end_seconds
-        request = Deferred.fromCoroutine(self._send(b"PATCH", query, seconds, awaits_silence=False))
-        change = self._change = request.addTimeout(seconds, self._hop.clock)
+    def _send_terms(self, connections: Splice | Translation, terms: Terms) -> None:
+        query = terms_query(self._session_id, terms)
+        # Not the limits of an ending: nothing of the user passes meanwhile, and the program of a
+        # busy host may get no CPU time for a second.
+        request = Deferred.fromCoroutine(self._send(b"PATCH", query, TERMS_SECONDS))
+        change = self._change = request.addTimeout(TERMS_SECONDS, self._hop.clock)
 
         def confirmed(_: object) -> None:
             self._change = None
             if self._session.ending is not None:
                 return
             if self._session.terms != terms:  # changed again
-                self._send_terms(connections, self._session.terms, on_refusal)
+                self._send_terms(connections, self._session.terms)
             else:
                 connections.resume_user()
 
@@ -283,9 +258,17 @@ class NextHop:
                 return
             self._change = None
             if self._session.ending is None:
-                on_refusal(terms, failure)
+                self._not_confirmed(terms, failure)
 
         change.addCallbacks(confirmed, refused)
+
+    def _not_confirmed(self, terms: Terms, failure: Failure) -> None:
+        self._hop.log_cut(self._session, failure)
+        message = (
+            f"your rights at this console changed ({describe_terms(terms)}), and the next hop did"
+            " not confirm the change in time: open the console again"
+        )
+        self._session.end(Ending(REVOKED, message))
 
     def cancel(self) -> None:
         change, self._change = self._change, None

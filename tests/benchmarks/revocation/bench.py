@@ -5,7 +5,7 @@ From the withdrawal of a right to the last byte of its sessions: p50, p99, the s
 (``SESSIONS`` may name another number) of ten machines through API server and poollet, for each
 cause anew, and withdraws the right.  The time of a session counts from the moment before the
 withdrawal is sent, or from the end of the certificate or token, until its client has the status or
-has lost the connection.
+has lost the connection; a row says how many have lost it without a status.
 
 The arrangements are ``standalone`` (the default), ``etcd`` (two API servers on one etcd: each has
 half of the sessions, and one gets the withdrawal) and ``kubernetes`` (an API server behind a
@@ -20,6 +20,7 @@ import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
@@ -34,48 +35,65 @@ _LONGEST_SECONDS = 20.0
 _EARLY_SECONDS = 0.1
 
 
-def watch(withdrawal: Withdrawal, ends: dict[int, float], ready: Callable[[], None]) -> None:
+@dataclass(frozen=True)
+class End:
+    """
+    The end of a session.
+
+    :ivar at: in seconds since 1970.
+    :ivar is_told: the client has read the status or the notice.
+    """
+
+    at: float
+    is_told: bool
+
+
+def watch(withdrawal: Withdrawal, ends: list[End], ready: Callable[[], None]) -> None:
     """Note when each session has ended: its status or notice has come, or the connection is lost."""
     opened = withdrawal.opened
     selector = selectors.DefaultSelector()
-    for number, each in enumerate(opened):
-        selector.register(each.descriptor, selectors.EVENT_READ, (number, each))
+    for each in opened:
+        selector.register(each.descriptor, selectors.EVENT_READ, each)
     ready()
     deadline = time.time() + _LONGEST_SECONDS + SESSIONS // 10
     first = 0.0
     while len(ends) < len(opened) and time.time() < deadline:
         for key, _ in selector.select(0.2):
-            number, each = key.data
-            if has_ended(each, withdrawal.signs):
-                ends[number] = time.time()
-                first = first or ends[number]
+            is_told = read(key.data, withdrawal.signs)
+            if is_told is not None:
+                ends.append(End(time.time(), is_told))
+                first = first or ends[0].at
                 selector.unregister(key.fd)
                 if not withdrawal.goes_on:
-                    each.close()
+                    key.data.close()
         if first and time.time() > first + _LONGEST_SECONDS:
             break
     selector.close()
 
 
-def has_ended(session: Opening, signs: Sequence[bytes]) -> bool:
-    """Read what there is; true if one of the signs or the end of the connection is in it."""
+def read(session: Opening, signs: Sequence[bytes]) -> bool | None:
+    """
+    Read what there is.
+
+    :return: ``None`` while the session goes on; else whether the client has read one of the signs.
+    """
     assert session.line is not None
     try:
         while data := session.line.recv(65536):
             if any(sign in data for sign in signs):
                 return True
     except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-        return False
+        return None
     except OSError:
         pass
-    return True
+    return False
 
 
 def measure(chain: Chain, cause: str, withdrawal: Withdrawal) -> None:
     """Withdraw the right of open sessions, and print the times."""
     opened = withdrawal.opened
     time.sleep(2)  # lets the reviews of new sessions settle
-    ends: dict[int, float] = {}
+    ends: list[End] = []
     ready = Event()
     watching = Thread(target=watch, args=(withdrawal, ends, ready.set))
     watching.start()
@@ -86,18 +104,22 @@ def measure(chain: Chain, cause: str, withdrawal: Withdrawal) -> None:
     withdrawal.send()
     watching.join()
     spent = {hop: seconds - cpu[hop] for hop, seconds in chain.cpu().items()}
-    if withdrawal.goes_on and (cut := sum(has_ended(each, ()) for each in opened)):
+    if withdrawal.goes_on and (cut := sum(read(each, ()) is False for each in opened)):
         print(f"{cause:15} {cut} sessions have ended instead of going on")
     for each in opened:
         each.close()
-    report(cause, sorted(end - began for end in ends.values()), len(opened), spent)
+    untold = sum(not end.is_told for end in ends)
+    report(cause, sorted(end.at - began for end in ends), len(opened), untold, spent)
 
 
-def report(cause: str, times: Sequence[float], sessions: int, cpu: dict[str, float]) -> None:
+def report(
+    cause: str, times: Sequence[float], sessions: int, untold: int, cpu: dict[str, float]
+) -> None:
     """
     Print a row.
 
     :param times: of the sessions that have ended, in ascending order.
+    :param untold: number of them whose clients have read no status.
     """
     if not times:
         print(f"{cause:15} no session has ended", flush=True)
@@ -106,7 +128,7 @@ def report(cause: str, times: Sequence[float], sessions: int, cpu: dict[str, flo
     missing = f"; {sessions - len(times)} have not ended" if len(times) < sessions else ""
     print(
         f"{cause:15} {len(times)} sessions: p50 {p50:.2f} s, p99 {p99:.2f} s, "
-        f"p100 {times[-1]:.2f} s{missing}; CPU "
+        f"p100 {times[-1]:.2f} s{missing}; {untold} without the reason; CPU "
         + ", ".join(f"{hop} {seconds:.2f} s" for hop, seconds in cpu.items())
     )
     counts = [0] * (len(BUCKETS) + 1)

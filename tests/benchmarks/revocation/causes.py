@@ -18,6 +18,7 @@ from tests import procfs
 from tests.benchmarks.scale import Opening, open_all
 from tests.flows.deployment import POOL, machine
 from twisted_exec.tls.pki import CLIENT, Authority, write_private
+from twisted_exec.wire.resume import MARKS, RESUME_HEADER
 
 from .arrangements import GROUP, MACHINES, READ_SECONDS, Arrangement, Behind, Request
 
@@ -85,6 +86,8 @@ class Chain:
             "role": self.role,
             "binding": self.binding,
             "stopped": self.stopped,
+            "resumable": self.resumable,
+            "resumable-stopped": self.resumable_stopped,
             **(of_own_users if not isinstance(self._to, Behind) else {}),
             "token": self.token,
             "certificate": self.certificate,
@@ -106,20 +109,23 @@ class Chain:
         tokens: Sequence[str] = (),
         ports: Sequence[int] = (),
         query: str = "",
+        *,
+        resumes: bool = False,
     ) -> list[Opening]:
         """
         Open all consoles.
 
         :param ports: if they are not those that users connect to.
         :param query: of each request; without one the sessions take no input.
+        :param resumes: the clients can resume their sessions, as ours can.
         """
         ports = ports or self._to.ports
 
         def opening(number: int) -> Opening:
             path = f"{_MACHINES}/m{number % MACHINES}/exec{query}"
-            headers = ""
+            headers = f"{RESUME_HEADER}: {MARKS}\r\n" if resumes else ""
             if tokens:
-                headers = f"Authorization: Bearer {tokens[number % len(tokens)]}\r\n"
+                headers += f"Authorization: Bearer {tokens[number % len(tokens)]}\r\n"
             tls, port = contexts[number % len(contexts)], ports[number // USERS % len(ports)]
             return Opening(port, tls, path, number, headers=headers, greeting=b"\x82")
 
@@ -190,11 +196,21 @@ class Chain:
             yield Withdrawal(opened, lambda: self._to.requests(deletion))
 
     @contextmanager
-    def binding(self) -> Iterator[Withdrawal]:
+    def binding(self, *, resumes: bool = False) -> Iterator[Withdrawal]:
         """A RoleBinding is deleted."""
         with self._bound() as deletion:
-            opened = self._open(self._certified())
+            opened = self._open(self._certified(), resumes=resumes)
             yield Withdrawal(opened, lambda: self._to.requests(deletion))
+
+    def resumable(self) -> AbstractContextManager[Withdrawal]:
+        """A RoleBinding of users is deleted whose clients can resume their sessions."""
+        return self.binding(resumes=True)
+
+    @contextmanager
+    def resumable_stopped(self) -> Iterator[Withdrawal]:
+        """The same while the poollet is stopped."""
+        with self.resumable() as withdrawal, self._stopping(withdrawal):
+            yield withdrawal
 
     @contextmanager
     def stopped(self) -> Iterator[Withdrawal]:
