@@ -9,8 +9,7 @@ the machine.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Protocol
@@ -27,7 +26,6 @@ from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleCl
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.reconnecting import Reconnecting, Refused
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
-from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import Message, dropped_keys
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.resume import (
@@ -69,7 +67,7 @@ class Life(Enum):
 
 
 TRANSITIONS: Mapping[Life, frozenset[Life]] = {
-    Life.OPENING: frozenset({Life.CARRIED, Life.WAITING}),
+    Life.OPENING: frozenset({Life.CARRIED}),
     Life.CARRIED: frozenset({Life.WAITING, Life.LEAVING, Life.ENDED, Life.OVER}),
     Life.WAITING: frozenset({Life.RETURNING, Life.ENDED, Life.OVER}),
     Life.RETURNING: frozenset({Life.CARRIED, Life.WAITING, Life.LEAVING, Life.ENDED, Life.OVER}),
@@ -109,11 +107,10 @@ class ResumingClient(ConsoleStream, Living[Life]):
         clock: IReactorTime,
         *,
         limit_seconds: float | None = None,
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._user, self._reopen, self._clock = user, reopen, clock
         self._reconnecting = Reconnecting(
-            self._resume, self._refused, clock, limit_seconds=limit_seconds, jitter=jitter
+            self._resume, self._refused, clock, limit_seconds=limit_seconds
         )
         self.life = Life.OPENING
         self._connection = SessionConnection(self)
@@ -143,15 +140,6 @@ class ResumingClient(ConsoleStream, Living[Life]):
         self._connection.attached(stream)
         stream.registerProducer(self, True)
         self._user.attached(self)
-
-    def resume(self, key: Resumable, session: str, position: Position) -> None:
-        """Begin with a session that exists already, and attach the user."""
-        self._keys, self._position = [(key, session)], position
-        self.session, self.protocol, self.can_half_close = session, V5, True
-        self._wait()
-        self._user.attached(self)
-        self._reconnecting.start()
-        self._reconnecting.network_changed()
 
     # ConsoleStream
 
@@ -341,14 +329,11 @@ class ResumingClient(ConsoleStream, Living[Life]):
             self._finish(reason)
         else:
             connection.client = None
-            self._wait()
+            self._become(Life.WAITING)
+            self._lost_at = self._clock.seconds()
             self._blocked, self._echo_seconds = False, None
             self._user.outage(reason)
             self._reconnect()
-
-    def _wait(self) -> None:
-        self._become(Life.WAITING)
-        self._lost_at = self._clock.seconds()
 
     def _reconnect(self) -> None:
         if self.life is Life.WAITING:  # the user may have left
