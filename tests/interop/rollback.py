@@ -29,6 +29,7 @@ MACHINES, SECRETS = kinds.MACHINES.resource, kinds.SECRETS.resource
 PROGRAMS = {"exec-apiserver": "api", "exec-runtime": "runtime", "exec-poollet": "poollet"}
 """Attributes of a deployment by the plugin."""
 ROOT = Path(twisted_exec.__file__).parents[1]
+_REMEDIES = rb"restart instead|restart the program instead|stop this program to go back"
 _REASONS = rb"is shutting\s+down|open\s+the\s+console\s+again"
 
 
@@ -53,10 +54,14 @@ class _Deployment(Deployment):
         os.symlink(target, path)
         return path
 
-    async def hand_over(self, plugin: str) -> None:
-        """Replace a program in place by that of the release that is to run now."""
+    async def hand_over(self, plugin: str, *, succeeds: bool) -> None:
+        """Replace a program in place by that of the release that is to run now; or it is refused."""
         self.link(plugin)
-        await getattr(self, PROGRAMS[plugin]).hand_over()
+        program = getattr(self, PROGRAMS[plugin])
+        start = len(program.output)
+        await program.hand_over(succeeds=succeeds)
+        if not succeeds:
+            await program.until(_REMEDIES, start=start)
 
 
 class _MachineTestCase(TestCase):
@@ -281,14 +286,20 @@ class OpenConsoleTests(_MachineTestCase):
         self.assertEqual((await self.machine("vm"))["status"]["machineID"], machine)
 
     async def test_in_place(self) -> None:
-        """Every console goes on while a program of the other release takes the place of each."""
+        """
+        Every console goes on while a program of the other release takes the place of the poollet, or is
+        refused by the others, which say what to do.
+        """
         machine = await self.opened()
         for plugin in self.changes():
             starts = {name: len(console.output) for name, console in self.consoles.items()}
-            await self.place.hand_over(plugin)
+            is_poollet = plugin == "exec-poollet"
+            await self.place.hand_over(plugin, succeeds=is_poollet)
             await self.check_console("vm")
             for name, console in self.consoles.items():
                 await console.until(rb"\r\n%b\r\n" % self.marks[-1], start=starts[name])
+            if not is_poollet:
+                await self.restart(plugin, [])
         self.assertEqual((await self.machine("vm"))["status"]["machineID"], machine)
 
     async def restart(self, plugin: str, goes_on: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -23,18 +24,24 @@ from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.journal.journal import Journal
 from twisted_exec.program.audit import JSONLinesAudit
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.runtimes.handover import BridgeRoutes, SessionsHandOver
+from twisted_exec.runtimes.handover import SessionsHandOver
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
 from twisted_exec.runtimes.viewer_export import export_viewer
-from twisted_exec.streaming.http.site import Site
-from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
+from twisted_exec.streaming.http.responses import Dispatcher
+from twisted_exec.streaming.http.site import Request, Site
+from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, upgrade
+from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
 from twisted_exec.streaming.interfaces import Ending, IAttachment
+from twisted_exec.streaming.rejoining import RejoinableSplice, Rejoiner
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
+from twisted_exec.streaming.sessions.hop_messages import REJOIN, accepted_offer
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import RecordingUser
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
+from twisted_exec.wire.frame_boundaries import frame_boundaries
+from twisted_exec.wire.upgrade import last_value, switching_protocols
 
 
 class Process:
@@ -68,29 +75,13 @@ class Process:
             resume_seconds=runtime.resume_seconds,
         )
         self.server.kept_sessions.start(SECRET)
-        self.sessions = SessionsHandOver(
-            self.server,
-            self.cache,
-            self,
-            clock,
-            lambda path: runtime.network.endpoint(runtime.sockets.get(path, runtime.hidden)),
-            self.listen,
-        )
+        self.sessions = SessionsHandOver(self.server, self.cache, self, clock)
         routes = StreamRoutes(self.server, self.cache, self.attach, self.server.kept_sessions)
         self.site = Site(routes, clock)
-        self.bridges = Site(BridgeRoutes(self.server), clock)
         self.retiring: Deferred[None] | None = None
 
     def attach(self, grant: Grant) -> tuple[Subject, IAttachment]:
         return Subject("", namespace="lab", machine="x", uid="uid-x"), self.shared.viewer()
-
-    def listen(self, path: str, site: Site) -> Any:
-        self.runtime.sockets[path] = site
-
-        async def stop() -> None:
-            del self.runtime.sockets[path]
-
-        return stop
 
     def viewers(self) -> list[tuple[str, Any, dict[str, Any]]]:
         """As of :class:`.MachinesHandOver`."""
@@ -107,6 +98,8 @@ class Process:
         return json.loads(json.dumps(self.sessions.export()))
 
     def thaw(self) -> None:
+        succeeded = Deferred.fromCoroutine(self.sessions.thaw())
+        assert succeeded.called
         line, self.line = self.line, _Line()
         self.line.items, self.line.sizes = line.items, line.sizes
         if self.runtime.is_on:
@@ -123,11 +116,11 @@ class Process:
 class _Listener:
     """The factory of whatever process listens at present."""
 
-    def __init__(self, runtime: Runtime, name: str) -> None:
-        self._runtime, self._name = runtime, name
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
     def buildProtocol(self, address: Any) -> Protocol | None:
-        return getattr(self._runtime.process, self._name).buildProtocol(address)  # type: ignore[no-any-return]
+        return self._runtime.process.site.buildProtocol(address)
 
 
 class Runtime:
@@ -150,12 +143,11 @@ class Runtime:
         self.journal = Journal()
         self.network = MemoryNetwork()
         self.networks = [self.network]
-        self.sockets: dict[str, Any] = {}
         self.printed = bytearray()
         self.requests = 0
         self.query = b""
         self.retired: list[Process] = []
-        self.public, self.hidden = _Listener(self, "site"), _Listener(self, "bridges")
+        self.public = _Listener(self)
         self.process = Process(self)
         self.process.shared.open()
         self.journal.booted("Started")
@@ -207,13 +199,17 @@ class Runtime:
     def head(self, user: str = "ann") -> UpgradeRequest:
         """Return a request with a token."""
         self.requests += 1
-        self.token = self.process.cache.insert(Grant("m", "uid-x", user, f"s{self.requests}"))
+        self.token = self.token_of(user, f"s{self.requests}")
         headers = [
             (b"X-Twisted-Exec-User", user.encode()),
             (b"X-Twisted-Exec-Machine-Uid", b"uid-x"),
         ]
         path = f"/exec/{self.token}?".encode() + self.query
         return UpgradeRequest(b"GET", path, b"localhost", headers)
+
+    def token_of(self, user: str, session: str) -> str:
+        """Return a new token for a session."""
+        return self.process.cache.insert(Grant("m", "uid-x", user, session))
 
     def ours(self, user: str = "ann", end: Any = None) -> Client:
         """
@@ -227,7 +223,7 @@ class Runtime:
         """Open or rejoin a stream, as the hop before a runtime does."""
         head = self.head(user)
         if session:
-            self.token = self.process.cache.insert(Grant("m", "uid-x", user, session))
+            self.token = self.token_of(user, session)
         raw = Raw()
         self.network.endpoint(self.public).connect(Factory.forProtocol(lambda: raw))  # type: ignore[arg-type]
         headers = b"".join(b"%b: %b\r\n" % each for each in head.headers)
@@ -241,11 +237,18 @@ class Runtime:
         self.pump()
         return raw
 
-    def stock(self, user: str = "ann", protocol: str = V5) -> RecordingUser:
-        """Open a session of a client that cannot resume."""
+    def stock(
+        self, user: str = "ann", protocol: str = V5, *, is_foreign: bool = False
+    ) -> RecordingUser:
+        """
+        Open a session of a client that cannot resume, through a hop that rejoins its stream.
+
+        :param is_foreign: there is no such hop.
+        """
         recording = RecordingUser()
+        hop: Any = self.public if is_foreign else Site(_Hop(self, user), self.clock)
         opening: Deferred[ConsoleClient] = connect(
-            self.network.endpoint(self.public),  # type: ignore[arg-type]
+            self.network.endpoint(hop),
             self.head(user),
             recording,
             clock=self.clock,
@@ -271,6 +274,54 @@ class Runtime:
     def pass_seconds(self, seconds: float) -> None:
         """Let time pass, and the network work."""
         pass_seconds(self.clock, seconds, self.pump)
+
+
+class _Hop(Dispatcher):
+    """The hop before the runtime, as far as it rejoins the stream of one client."""
+
+    def __init__(self, runtime: Runtime, user: str) -> None:
+        super().__init__()
+        self._runtime, self._user = runtime, user
+
+    async def dispatch(self, request: Request) -> None:
+        session = f"s{self._runtime.requests}"
+        headers = [
+            (name, value)
+            for name, values in request.requestHeaders.getAllRawHeaders()
+            for value in values
+            if name.lower() != b"host"
+        ]
+        head = UpgradeRequest(request.method, request.uri, b"localhost", headers)
+        offer = replace(head, headers=[*headers, (REJOIN, b"offer")])
+        upgraded = await self._ask(offer)
+        answer = accepted_offer(last_value(upgraded.headers, REJOIN))
+        assert answer is not None
+        upgrade_to, clock = is_upgrade(request), self._runtime.clock
+        version = last_value(upgraded.headers, b"X-Stream-Protocol-Version")
+        protocol = (version or last_value(upgraded.headers, b"Sec-WebSocket-Protocol")).decode()
+
+        def rejoin(text: str) -> Deferred[Upgraded]:
+            token = self._runtime.token_of(self._user, session)
+            path = f"/exec/{token}?".encode() + self._runtime.query
+            again = replace(head, path=path, headers=[*headers, (REJOIN, text.encode())])
+            return self._ask(again)
+
+        rejoiner = Rejoiner(clock, answer, rejoin)
+        splice = RejoinableSplice(
+            clock,
+            lambda _: None,
+            lambda: rejoiner.start(splice),
+            lambda: splice.left(),
+            frame_boundaries(upgrade_to, protocol, commands=True),
+        )
+        ours = {b"connection", b"upgrade", REJOIN.lower()}
+        passed = [each for each in upgraded.headers if each[0].lower() not in ours]
+        take_over(request, splice.user, switching_protocols(upgrade_to, passed))
+        upgraded.hand_over(splice.machine)
+
+    def _ask(self, head: UpgradeRequest) -> Deferred[Upgraded]:
+        endpoint: Any = self._runtime.network.endpoint(self._runtime.public)  # type: ignore[arg-type]
+        return upgrade(endpoint, head, clock=self._runtime.clock, timeout_seconds=60)
 
 
 class _Client(Client):

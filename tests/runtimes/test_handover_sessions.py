@@ -23,8 +23,9 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
+from twisted_exec.wire import spdy
 from twisted_exec.wire.channel import V4, V5
-from twisted_exec.wire.control_messages import Message
+from twisted_exec.wire.control_messages import Break, Message
 from twisted_exec.wire.session_terms import Right, Terms
 
 
@@ -159,7 +160,7 @@ class OurClientTests(SessionsCase):
 
 
 class StockClientTests(SessionsCase):
-    """Streams that stay in the old process."""
+    """Streams that the hop before rejoins in the next process."""
 
     def test_exact(self) -> None:
         """Output and input go on exactly over several upgrades, with each protocol."""
@@ -181,6 +182,124 @@ class StockClientTests(SessionsCase):
             self.assertEqual(runtime.typed, b"".join(b"a%db%dc%d" % (n, n, n) for n in range(4)))
             self.assertEqual((stock.endings, stock.detached_with), ([], []))
 
+    def test_at_any_byte(self) -> None:
+        """It goes on exactly if it is replaced in the middle of messages, and what is on the way stays."""
+        for protocol, turns in product((V5, V4, OVER_SPDY), range(0, 72, 3)):
+            runtime = self.runtime = Runtime(self.clock)
+            stock = runtime.stock(protocol=protocol)
+            for number in range(2):
+                runtime.print(b"some output %d, " % number)
+                stock.stream.write(b"some input %d, " % number)
+                stock.stream.resize(TerminalSize(100 + number, 30))
+                for _ in range(turns):
+                    runtime.step(1)
+                values = runtime.process.freeze()
+                stock.stream.write(b"more input %d, " % number)
+                for _ in range(turns % 7):
+                    runtime.step(1)
+                runtime.upgrade(values)
+            runtime.print(b"last")
+            runtime.pass_seconds(3)
+            where = f"{protocol}, {turns} turns"
+            self.assertEqual((stock.endings, stock.received), ([], bytes(runtime.printed)), where)
+            typed = [b"some input %d, more input %d, " % (number, number) for number in range(2)]
+            self.assertEqual(runtime.typed, b"".join(typed), where)
+            self.assertEqual(runtime.process.shared.size, TerminalSize(101, 30), where)
+
+    def test_fragments(self) -> None:
+        """A message of which only some fragments have come arrives whole."""
+        message = masked(b"\x00ab", fin=False) + masked(b"cd", 0, fin=False) + masked(b"ef", 0)
+        for size in range(len(message)):
+            runtime = self.runtime = Runtime(self.clock)
+            hop = runtime.hop("offer")
+            key = re.search(rb"key=([^;\r]+)", hop.got)[1].decode()  # type: ignore[index]
+            hop.transport.write(message[:size])
+            runtime.pump()
+            runtime.upgrade()
+            hop = runtime.hop(f"key={key}; received=0", session="s1")
+            received = int(re.search(rb"received=(\d+)", hop.got)[1])  # type: ignore[index]
+            hop.transport.write(message[received:])
+            runtime.pump()
+            self.assertEqual(runtime.typed, b"abcdef", size)
+
+    def test_waiting_input(self) -> None:
+        """Input that the machine does not take yet waits in the next process."""
+        stock = self.runtime.stock()
+        self.runtime.process.shared.viewers[0].pause_input()
+        stock.stream.write(b"a")
+        stock.stream.wish(Break(300))
+        stock.stream.wish(Role.OBSERVER)
+        stock.stream.end_input()
+        self.runtime.pump()
+        self.assertEqual(self.runtime.typed, b"")
+        self.runtime.upgrade()
+        self.runtime.pass_seconds(1)
+        self.assertEqual(self.runtime.process.line.items, [b"a", Break(300)])
+        self.runtime.pass_seconds(5)
+        self.assertEqual([each.reason for each in stock.endings], [COMPLETED])
+
+    def test_acknowledged(self) -> None:
+        """Answers to pings of the former process count; what they acknowledge is no longer kept."""
+        for protocol in (V5, OVER_SPDY):
+            runtime = self.runtime = Runtime(self.clock)
+            runtime.stock(protocol=protocol)
+            runtime.print(bytes(60 << 10))
+            runtime.pass_seconds(1)
+            runtime.print(bytes(10 << 10))
+            values = runtime.process.freeze()
+            _, first, _, pings = values["sessions"][0]["stream"]["state"]["transport"]
+            self.assertEqual((first, len(pings)), (0, 1), protocol)
+            runtime.upgrade(values)
+            runtime.pass_seconds(1)
+            (session,) = runtime.process.freeze()["sessions"]
+            _, first, _, pings = session["stream"]["state"]["transport"]
+            self.assertGreater(first, 70 << 10, protocol)
+            self.assertEqual(pings, [], protocol)
+
+    def test_long_freeze(self) -> None:
+        """Pings that are due while the process is frozen do not count, unless it goes on."""
+        for is_replaced, protocol in product((True, False), (V5, OVER_SPDY)):
+            runtime = self.runtime = Runtime(self.clock)
+            stock = runtime.stock(protocol=protocol)
+            values = runtime.process.freeze()
+            stock.stream.write(b"ls")
+            runtime.pass_seconds(45)
+            self.assertEqual(runtime.typed, b"")
+            if is_replaced:
+                runtime.upgrade(values)
+            else:
+                runtime.process.thaw()
+            runtime.print(b"files")
+            runtime.pass_seconds(100)
+            self.assertEqual((stock.received, stock.endings), (b"files", []))
+            self.assertEqual(runtime.typed, b"ls")
+
+    def test_question(self) -> None:
+        """A ping of a client that reads nothing is answered by the next process."""
+        hop = self.runtime.hop("offer")
+        key = re.search(rb"key=([^;\r]+)", hop.got)[1].decode()  # type: ignore[index]
+        received = len(hop.got.partition(b"\r\n\r\n")[2])
+        server_end = self.runtime.network.transports[1]
+        self.runtime.frozen.add(server_end)
+        for _ in range(8):
+            self.runtime.print(bytes(32 << 10))
+        hop.transport.write(masked(b"are you there?", 9))
+        self.runtime.pass_seconds(1)
+        self.runtime.upgrade()
+        hop = self.runtime.hop(f"key={key}; received={received}", session="s1")
+        self.runtime.pass_seconds(1)
+        self.assertEqual(hop.got.count(b"\x8a\x0eare you there?"), 1)
+
+    def test_large_headers(self) -> None:
+        """Over SPDY, headers that are too large to be kept end the session with the reason."""
+        self.patch(spdy, "_MAX_REPLAY_BYTES", 20)
+        stock, other = self.runtime.stock(protocol=OVER_SPDY), self.runtime.stock("bob")
+        self.runtime.upgrade()
+        self.runtime.print(b"last")
+        self.runtime.pass_seconds(1)
+        self.assertEqual([each.reason for each in stock.endings], [SHUTTING_DOWN])
+        self.assertEqual((other.received[-4:], other.endings), (b"last", []))
+
     def test_replaced_again_at_once(self) -> None:
         """A successor that is replaced before the stream has resumed there loses nothing."""
         for turns, frozen_turns in product(range(8), range(4)):
@@ -200,7 +319,7 @@ class StockClientTests(SessionsCase):
             self.assertEqual(runtime.typed, b"ls")
 
     def test_messages(self) -> None:
-        """Messages between users are not in a stock client's output, although its stream here has marks."""
+        """Messages between users are not in a stock client's output."""
         stock, ours = self.runtime.stock("bob"), self.runtime.ours()
         for number in range(3):
             ours.client.say(Message(f"hello {number}"))
@@ -311,34 +430,57 @@ class StockClientTests(SessionsCase):
         self.runtime.pass_seconds(1)
         self.assertIn(b"you may type at this console again", stock.received)
 
-    def test_lingers_for_a_limited_time(self) -> None:
-        """After the time of --linger the user gets the reason."""
-        stock = self.runtime.stock()
-        self.runtime.upgrade()
-        self.runtime.pass_seconds(3590)
-        self.assertEqual(stock.endings, [])
-        self.runtime.pass_seconds(20)
-        (ending,) = stock.endings
-        self.assertEqual(ending.reason, SHUTTING_DOWN)
-        self.assertIn("replaced", ending.message)
-        self.assertEqual(self.runtime.process.shared.viewers, ())
-
     def test_lost_successor(self) -> None:
         """If no process has the session any more, the user gets the reason."""
         stock = self.runtime.stock()
         self.runtime.upgrade()
+        self.runtime.process = Runtime(self.clock).process
         self.runtime.pass_seconds(1)
-        fresh = Runtime(self.clock)
-        self.runtime.process = fresh.process
-        for transport in self.runtime.network.transports[2:]:
-            transport.abortConnection()
-        self.runtime.pass_seconds(40)
         (ending,) = stock.endings
+        self.assertIn("its session is over", ending.message)
+
+    def test_hop_not_back(self) -> None:
+        """A stream whose hop does not come leaves the console after the time of a lost hop."""
+        hop = self.runtime.hop("offer")
+        hop.transport.loseConnection()
+        self.runtime.upgrade()
+        self.runtime.pass_seconds(29)
+        self.assertEqual(len(self.runtime.process.shared.viewers), 1)
+        self.runtime.pass_seconds(2)
+        self.assertEqual(self.runtime.process.shared.viewers, ())
+        self.assertEqual((self.live(), self.runtime.process.server.ordinary), ([], {}))
+
+    def test_foreign_hop(self) -> None:
+        """Without a hop that rejoins the stream the session ends with the reason, and no other does."""
+        stock = self.runtime.stock()
+        foreign = self.runtime.stock("bob", is_foreign=True)
+        self.runtime.upgrade()
+        self.runtime.print(b"last")
+        self.runtime.pass_seconds(1)
+        (ending,) = foreign.endings
         self.assertEqual(ending.reason, SHUTTING_DOWN)
-        self.assertIn("the session is over", ending.message)
+        self.assertIn("could not go on: open the console again", ending.message)
+        self.assertEqual((stock.received, stock.endings), (b"last", []))
+        self.assertTrue(self.runtime.retired[0].retiring.called)  # type: ignore[union-attr]
+
+    def test_state_of_0_2_0(self) -> None:
+        """Streams that release 0.2.0 goes on to serve are refused in one line, which says what to do."""
+        self.runtime.stock()
+        values = self.runtime.process.freeze()
+        values["sessions"][0]["stream"] = {
+            "subject": {},
+            "tokens": [],
+            "terms": "",
+            "rejoin": "",
+            "socket": "/run/streams-1.sock",
+        }
+        successor = Runtime(self.clock).process
+        with self.assertRaisesRegex(ValueError, r"of stock clients \(1\) .*: restart the program"):
+            successor.sessions.restore(values)
+        self.assertEqual(successor.shared.viewers, ())
 
     def test_rejoined(self) -> None:
-        """A hop that is replaced rejoins the stream, which another process serves, again and again."""
+        """A hop that is replaced, too, rejoins the stream, again and again."""
         hop = self.runtime.hop("offer")
         key = re.search(rb"key=([^;\r]+)", hop.got)[1].decode()  # type: ignore[index]
         self.runtime.print(b"one")
@@ -365,7 +507,7 @@ class StockClientTests(SessionsCase):
         self.assertIn(b"MachineDeleted", hop.got)
 
     def test_rejoined_by_another_user(self) -> None:
-        """The key of a stream in another process is worth nothing for another user or session."""
+        """The key of a stream that has moved is worth nothing for another user or session."""
         hop = self.runtime.hop("offer")
         key = re.search(rb"key=([^;\r]+)", hop.got)[1].decode()  # type: ignore[index]
         self.runtime.upgrade()
@@ -404,7 +546,6 @@ class StockClientTests(SessionsCase):
                 runtime.pass_seconds(0.1)
             for number in range(3):
                 runtime.upgrade()
-                self.assertNoResult(runtime.retired[0].retiring)  # it serves both streams
                 runtime.print(b"%d" % number)
                 healthy.stream.write(b"k%d" % number)
                 runtime.pass_seconds(2)
@@ -435,16 +576,16 @@ class StockClientTests(SessionsCase):
         self.assertEqual(healthy.endings, [])
 
     def test_killed_hop(self) -> None:
-        """A stream whose hop has just been killed waits in the old process; the others go on."""
+        """A stream whose hop has just been killed waits in the next process; the others go on."""
         hop, healthy = self.runtime.hop("offer"), self.runtime.stock("bob")
         key = re.search(rb"key=([^;\r]+)", hop.got)[1].decode()  # type: ignore[index]
         hop.transport.abortConnection()
         self.runtime.print(b"1")
         self.runtime.pass_seconds(1)
         self.runtime.upgrade()
-        self.assertNoResult(self.runtime.retired[-1].retiring)
         self.runtime.print(b"2")
         self.runtime.pass_seconds(1)
+        self.assertTrue(self.runtime.retired[-1].retiring.called)  # type: ignore[union-attr]
         hop = self.runtime.hop(f"key={key}; received=0", session="s1")
         self.runtime.print(b"3")
         self.runtime.pass_seconds(1)
@@ -454,19 +595,11 @@ class StockClientTests(SessionsCase):
         self.assertEqual(healthy.endings, [])
 
     def test_one_fails(self) -> None:
-        """A stream that cannot be left to the successor ends with the reason, and no other one does."""
+        """A stream that the successor cannot continue ends with the reason, and no other one does."""
         users = [self.runtime.stock(user) for user in ("ann", "bob", "cy")]
         values = self.runtime.process.freeze()
-        (stream,) = [
-            each
-            for each in self.runtime.process.server.ordinary.values()
-            if each.live.subject.user == "bob"
-        ]
-
-        def fail() -> None:
-            raise RuntimeError("a bug")
-
-        self.patch(stream.attachment.inner, "take_stream", fail)
+        (state,) = [each for each in values["sessions"] if each["viewer"]["user"] == "bob"]
+        del state["stream"]["state"]["transport"]
         self.runtime.upgrade(values)
         self.runtime.pass_seconds(1)
         self.runtime.print(b"last")
@@ -476,9 +609,9 @@ class StockClientTests(SessionsCase):
             self.assertTrue(each.received.endswith(b"last"))
             self.assertEqual(each.endings, [])
         (ending,) = bob.endings
-        self.assertEqual(ending.reason, SHUTTING_DOWN)
-        self.assertIn("could not go on", ending.message)
-        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.assertIn("there is no stream to rejoin", ending.message)
+        self.assertEqual({each.subject.user for each in self.live()}, {"ann", "cy"})
+        self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
 
     def test_one_is_not_exported(self) -> None:
         """A session whose state cannot be had ends with the reason, and the hand-over goes on."""

@@ -56,8 +56,16 @@ def data(stream_id: int, payload: bytes, fin: bool = False) -> bytes:
 def happened(streams: Any, received: bytes = b"") -> list[Any]:
     """Feed bytes and return the events, with adjacent data joined."""
     streams.feed(received)
-    found: list[Any] = []
+    found = []
     while (event := streams.next_event()) is not None:
+        found.append(event)
+    return joined(found)
+
+
+def joined(events: list[Any]) -> list[Any]:
+    """Join adjacent data."""
+    found: list[Any] = []
+    for event in events:
         last = found[-1] if found else None
         if (
             isinstance(event, StreamData)
@@ -584,3 +592,53 @@ class WholeTests(SynchronousTestCase):
         self.assertEqual(to_client.get(ERROR, b""), SUCCESS if protocol == V4 else b"")
         self.assertEqual((told_client[0], told_client[-1]), (Ready(), PeerDone()))
         self.assertIn(StreamClosed(ERROR), told_client)
+
+
+class AnotherProcessTests(ServerTestCase):
+    """Another process goes on."""
+
+    def test_at_any_byte(self) -> None:
+        """It reports the rest of the events, and its answers fit."""
+        headers = [(b"streamType", b"resize")]
+        client = self.client
+        conversation = b"".join(
+            client.syn_stream(2 * number + 1, [(b"streamType", name)])
+            for number, name in enumerate((b"error", b"stdin", b"stdout"))
+        )
+        begun = len(conversation)
+        conversation += data(3, b"keys") + spdy.ping(1) + client.syn_stream(7, headers)
+        conversation += data(7, b"{}") + data(3, b"", fin=True)
+        self.assertEqual(len(happened(self.server, conversation)), 5)
+        for cut in range(begun, len(conversation)):
+            self.setUp()
+            found = happened(self.server, conversation[:cut])
+            self.server.ping()
+            self.server.send(STDOUT, b"one")
+            self.assertEqual(len([each for each in self.sent() if isinstance(each, Ping)]), 1)
+            state = json.loads(json.dumps(self.server.export()))
+            unread = self.server.unread
+            self.server = ServerStreams(V4)
+            self.server.restore(state)
+            found += happened(self.server, conversation[cut - unread :])
+            expected = [Ready(), StreamData(STDIN, b"keys"), PingReceived(1)]
+            expected += [StreamData(RESIZE, b"{}"), StreamClosed(STDIN)]
+            self.assertEqual(joined(found), expected, cut)
+            self.server.ping()
+            self.server.send(STDOUT, b"two")
+            self.assertEqual(self.sent()[-2:], [Ping(4), Data(5, b"two")])
+
+    def test_cannot(self) -> None:
+        """Not before the start, behind the end, and without the headers so far."""
+        self.assertIsNone(self.server.export())
+        self.open("error", "stdout")
+        self.assertIsNotNone(self.server.export())
+        self.server.finish(SUCCESS)
+        self.assertIsNone(self.server.export())
+        for received in (
+            spdy.go_away(0),
+            self.client.syn_stream(9, [(b"streamType", b"x" * 4096)]),
+        ):
+            self.setUp()
+            self.open("error", "stdout")
+            happened(self.server, received)
+            self.assertIsNone(self.server.export())

@@ -39,12 +39,14 @@ class OutputState:
 
     :param oldest: the offset of the oldest output that the user may have.
     :param bytes_to_user: output that was written, without notices.
+    :param live_from: output before this offset is history for the stream.
     """
 
     offset: int
     oldest: int
     notices: Mapping[Notice, int]
     bytes_to_user: int
+    live_from: int = 0
 
 
 class HarmlessOutput:
@@ -206,11 +208,12 @@ class ViewerOutput:
         not know yet.
         """
         offset = self.offset - self.skipped
-        return OutputState(offset, self.oldest, dict(self._notices), self.bytes_to_user)
+        notices = dict(self._notices)
+        return OutputState(offset, self.oldest, notices, self.bytes_to_user, self._live_from)
 
     def restore(self, state: OutputState) -> None:
         self.offset, self.oldest = state.offset, state.oldest
-        self.bytes_to_user = state.bytes_to_user
+        self.bytes_to_user, self._live_from = state.bytes_to_user, state.live_from
         self._notices.update(state.notices)
         self._catching_up = True
 

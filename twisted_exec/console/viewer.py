@@ -91,8 +91,7 @@ class Viewer:
 
     :ivar is_away: the stream is lost, and the user may come back.
     :ivar joined_as: the session's id in the journal: that of its first stream.
-    :ivar has_plain_client: the client reads no marks.  The stream from an earlier process that
-        serves such a client reads them itself.
+    :ivar has_plain_client: the client reads no marks.
     """
 
     def __init__(
@@ -148,6 +147,16 @@ class Viewer:
     def banner(self) -> Sequence[str]:
         """Lines to read at the beginning; none for a client that asked for no terminal."""
         return self._banner if self._options is not None and self._options.tty else ()
+
+    @property
+    def options(self) -> StreamOptions:
+        """The options of the stream; the default before there is one."""
+        return self._options or StreamOptions()
+
+    @property
+    def transport(self) -> IAttachmentTransport | None:
+        """The stream; ``None`` while there is none."""
+        return self._transport
 
     @property
     def bytes_to_machine(self) -> int:
@@ -271,8 +280,7 @@ class Viewer:
             return
         if self._transport is not None:  # the user has noticed a loss before this process
             self._leave_stream()
-        if self._return is not None and self._return.active():
-            self._return.cancel()
+        self._cancel_return()
         could_write = self.may_write
         self._use(transport)
         self.terms, self.is_away = transport.terms, False
@@ -337,11 +345,15 @@ class Viewer:
             self.ask()  # an answer that came meanwhile does not count
         self.input.resume_waiting()
 
-    def take_stream(self) -> IAttachmentTransport | None:
-        """Leave the console, which is suspended, and hand its stream to the caller."""
-        transport, self._transport = self._transport, None
-        self._leave()
-        return transport
+    def continued(self, transport: IAttachmentTransport) -> None:
+        """
+        Use the stream of an earlier process, which has got everything before the present place in
+        the output; called after :meth:`expect`.
+        """
+        self._cancel_return()
+        self._use(transport)
+        self.has_plain_client = True
+        self._viewers.came_back(self)
 
     @property
     def state(self) -> ViewerState | None:
@@ -379,6 +391,10 @@ class Viewer:
         if not self.is_away:
             # Other users notice nothing of the change of the process if this user is back soon.
             self._return = self._console.clock.callLater(_RETURN_SECONDS, self._not_back)
+
+    def _cancel_return(self) -> None:
+        if self._return is not None and self._return.active():
+            self._return.cancel()
 
     def _not_back(self) -> None:
         self.is_away = True

@@ -161,6 +161,7 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
     """
 
     label = "machine runtime"
+    state_version = 2  # 1 (0.2.0): the old process goes on to serve the streams of stock clients
     streams: StreamServer
 
     def __init__(
@@ -268,7 +269,6 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
         if self._handover.is_frozen:
             await self._handover.thaw()  # the machines that end with this process must end
         await self._stop_iri()
-        await self._handover.stop_listening()
         await self.streams.stopService()
         if self.shipping is not None and self.shipping.running:
             await self.shipping.stopService()  # before the journals close
@@ -353,13 +353,6 @@ class RuntimeHandOver:
                 await settled.addTimeout(_SETTLE_SECONDS, self._reactor)
             except TimeoutError:
                 pass  # a machine that does not answer is started again later
-        await self._listen()
-
-    async def _listen(self) -> None:
-        self._sessions.listen(self._host.runtime.directory)
-
-    async def stop_listening(self) -> None:
-        await self._sessions.stop_listening()
 
     # The old process.
 
@@ -377,11 +370,10 @@ class RuntimeHandOver:
         if host.shipping is not None:
             self._undo.append(self._ship_again)
             await host.shipping.stopService()  # before the journals close
-        self._undo.append(self._listen)
-        await self._sessions.stop_listening()
         self._machines.check()
         self._undo.append(self._machines.unsuspend)
         machines = await self._machines.suspend()
+        self._undo.append(self._sessions.thaw)
         return ServiceState({"machines": machines, "sessions": self._sessions.export()})
 
     async def thaw(self) -> None:

@@ -50,6 +50,7 @@ def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
         "bytesToMachine": input.bytes_to_machine,
         "restartedAt": input.restarted_at,
         "bytesToUser": output.bytes_to_user,
+        "liveFrom": output.live_from,
     }
 
 
@@ -85,7 +86,13 @@ def _parse(values: Mapping[str, Any]) -> ViewerState:
         is_away=values["isAway"],
         size=None if size is None else TerminalSize(*size),
         epoch=values["epoch"],
-        output=OutputState(values["offset"], values["oldest"], notices, values["bytesToUser"]),
+        output=OutputState(
+            values["offset"],
+            values["oldest"],
+            notices,
+            values["bytesToUser"],
+            values.get("liveFrom", 0),  # absent in the state of release 0.2.0
+        ),
         input=InputState(
             discarded=None if discarded is None else Ending(*discarded),
             is_told=values["isTold"],

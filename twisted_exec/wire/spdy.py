@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 
@@ -130,6 +132,10 @@ class HeaderWriter:
     def __init__(self) -> None:
         self._next = _BEGINNING  # the zlib header, with the id of the dictionary
 
+    def go_on(self) -> None:
+        """Go on behind the first block, which another process has written."""
+        self._next = b""
+
     def write(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """
         Encode the next block.
@@ -172,6 +178,21 @@ class HeaderReader:
         self._replayed_plain = 0
         self._excess = 0  # inflated bytes beyond the ratio
         self._zlib: zlib._Decompress | None = None
+
+    def export(self) -> list[Any] | None:
+        """
+        Return the state for another process, as JSON values.
+
+        :return: ``None`` if there were so many blocks that they are not kept.
+        """
+        if self._replayed is None:
+            return None
+        replayed = b64encode(self._replayed).decode("ascii")
+        return [replayed, self._replayed_plain, self._excess]
+
+    def restore(self, values: list[Any]) -> None:
+        replayed, self._replayed_plain, self._excess = values
+        self._replayed = b64decode(replayed, validate=True)
 
     def read(self, block: bytes) -> Headers:
         """
@@ -378,6 +399,27 @@ class FrameReader:
         """The number of bytes that complete the current data frame; 0 between frames."""
         return self._left
 
+    @property
+    def unread(self) -> int:
+        """The number of bytes that are fed, and belong to no frame or piece yet."""
+        return len(self._buffer) - self._start
+
+    def export(self) -> dict[str, Any] | None:
+        """
+        Return the state before :attr:`unread` as JSON values.
+
+        :return: ``None`` if another process could not read further headers.
+        """
+        headers = self._headers.export()
+        if headers is None:
+            return None
+        return {"headers": headers, "data": [self._stream_id, self._left, self._fin]}
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Continue the reader of another process."""
+        self._headers.restore(values["headers"])
+        self._stream_id, self._left, self._fin = values["data"]
+
     def feed(self, data: bytes) -> None:
         self._buffer += data
 
@@ -511,6 +553,10 @@ class FrameWriter:
 
     def __init__(self) -> None:
         self._headers = HeaderWriter()
+
+    def go_on(self) -> None:
+        """Go on behind the frames of another process."""
+        self._headers.go_on()
 
     def syn_stream(
         self, stream_id: int, headers: Iterable[tuple[bytes, bytes]], fin: bool = False

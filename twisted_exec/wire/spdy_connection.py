@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from twisted_exec.wire import spdy
 from twisted_exec.wire.channel import TERMINAL, V1, V3, V4, Channel, StreamClosed, StreamData
@@ -153,6 +154,36 @@ class SPDYConnection:
         self._out: list[bytes | memoryview] = []
         self._deaf = False  # reading has ended
         self._gone = False  # sending has ended
+
+    # For another process.
+
+    @property
+    def unread(self) -> int:
+        return self._reader.unread
+
+    def export(self) -> dict[str, Any] | None:
+        """
+        Return the state before :attr:`unread` as JSON values; call it when :meth:`next_event` has
+        returned ``None``.
+
+        :return: ``None`` if another process cannot go on.
+        """
+        reader = self._reader.export()
+        if reader is None or self._deaf or self._gone:
+            return None
+        return {
+            "reader": reader,
+            "streams": [[id, *astuple(each)] for id, each in self._streams.items()],
+            "lastId": self._last_id,
+            "nextPing": self._next_ping,
+        }
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Continue the end of another process."""
+        self._reader.restore(values["reader"])
+        self._writer.go_on()
+        self._streams = {id: _Stream(*each) for id, *each in values["streams"]}
+        self._last_id, self._next_ping = values["lastId"], values["nextPing"]
 
     # Receiving.
 
@@ -472,6 +503,30 @@ class ServerStreams(_Streams):
 
     def start(self) -> None:
         """Start; the client opens the streams."""
+
+    @property
+    def unread(self) -> int:
+        """The number of bytes that are fed, and belong to no event yet."""
+        return self._connection.unread
+
+    def export(self) -> dict[str, Any] | None:
+        """
+        Return the state before :attr:`unread` of a console that has begun, as JSON values.
+
+        :return: ``None`` if another process cannot go on.
+        """
+        connection = self._connection.export()
+        if connection is None or not self.ready or self._status is not None:
+            return None
+        channels = {channel.name: id for channel, id in self._ids.items()}
+        return {"connection": connection, "channels": channels}
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Continue the console of another process."""
+        self._connection.restore(values["connection"])
+        self._ids = {Channel[name]: id for name, id in values["channels"].items()}
+        self._channels = {id: channel for channel, id in self._ids.items()}
+        self.ready = True
 
     def settle(self) -> bool:
         """

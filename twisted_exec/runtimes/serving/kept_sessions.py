@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import chain, islice
 from typing import Any, Protocol
 
@@ -16,12 +15,11 @@ from twisted.logger import Logger
 from zope.interface import directlyProvides, providedBy
 
 from twisted_exec.api.status import APIError, NotFound, TooManyRequests
-from twisted_exec.iri.request_cache import Grant, LiveStream, RequestCache, grant_from
+from twisted_exec.iri.request_cache import LiveStream
 from twisted_exec.program.window_limit import WindowLimit
 from twisted_exec.runtimes.serving.resume_keys import Holder, ResumeKeys
 from twisted_exec.streaming.interfaces import (
     RESUMED,
-    USER_LEFT,
     Break,
     Ending,
     IAttachment,
@@ -32,15 +30,12 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.rejoinable_transport import StreamOwner
 from twisted_exec.streaming.remotecommand.resumable import Resumption
-from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.time_limits import LastInput
 from twisted_exec.streaming.subject import Subject
-from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.keys import digest as digest_of
 from twisted_exec.wire.resume import UNCONFIRMED_SECONDS, Resumable, Resume
-from twisted_exec.wire.session_terms import Terms, parse_terms
+from twisted_exec.wire.session_terms import Terms
 
 MOVING_SECONDS = 60
 """Least time that a session waits while it moves from a predecessor."""
@@ -56,7 +51,6 @@ class KeptSession:
     One session of a user at a machine.
 
     :ivar connection: the present stream; ``None`` before the first one, and while the user is away.
-    :ivar bridged: the stream that a predecessor of this process serves, if there is one.
     """
 
     def __init__(
@@ -70,7 +64,6 @@ class KeptSession:
     ) -> None:
         self.user, self.machine, self.subject = user, machine, subject
         self.attachment = attachment
-        self.bridged: Bridged | None = None
         self.connection: KeptStream | None = None
         self._sessions, self._earlier = sessions, earlier
         self._last_input = LastInput(sessions.clock.seconds())
@@ -130,8 +123,6 @@ class KeptSession:
         """End the session; called once."""
         self.connection = None
         self.use_keys({})
-        if self.bridged is not None:
-            self.bridged.over()
         self.attachment.detached(reason)
 
     # Called by connections.
@@ -162,8 +153,7 @@ class KeptSession:
         self._wait(is_moving=False)
 
     def _wait(self, *, is_moving: bool) -> None:
-        # The limits of users do not concern the streams that a predecessor serves.
-        if is_moving or self.bridged is not None:
+        if is_moving:
             self._sessions.moving.add(self)
         elif self._is_confirmed:
             self._sessions.absences.add(self)
@@ -348,11 +338,6 @@ class NotifyingAttachment:
     @property
     def inner(self) -> Any:
         return self._inner
-
-    def continue_with(self, inner: IAttachment) -> None:
-        """Pass everything on to another attachment from now on."""
-        self._inner = inner
-        directlyProvides(self, *providedBy(inner))
 
     def attached(self, transport: IAttachmentTransport) -> None:
         self._inner.attached(transport)
@@ -624,105 +609,3 @@ class Absences:
         if self._until:
             seconds = next(iter(self._until.values())) - now
             self._timer = self._clock.callLater(max(0.0, seconds), self._expire)
-
-
-class Bridged:
-    """
-    A stream that another process of this runtime serves, for the hops that end or limit it.
-
-    :param rejoin: the digest of the key that rejoins the stream, in hexadecimal digits; empty if
-        the stream cannot be rejoined.
-    :param socket: path of the socket at which that process accepts requests to rejoin; empty
-        without one.
-    """
-
-    def __init__(
-        self,
-        cache: RequestCache,
-        subject: Subject,
-        tokens: Sequence[tuple[bytes, Grant]],
-        terms: Terms,
-        rejoin: str = "",
-        socket: str = "",
-    ) -> None:
-        self.subject, self.rejoin, self.socket = subject, rejoin, socket
-        self._cache, self._tokens, self._terms = cache, list(tokens), terms
-        self.is_over = False
-        self._live: Session | None = None
-        self._ending: Ending | None = None
-        for digest, grant in tokens:
-            cache.expect(digest, grant, self)
-
-    @classmethod
-    def restore(cls, cache: RequestCache, values: Mapping[str, Any]) -> Bridged:
-        """Continue the stream of a predecessor."""
-        tokens = [(bytes.fromhex(each), grant_from(grant)) for each, grant in values["tokens"]]
-        try:
-            terms = parse_terms(values["terms"])
-            subject = Subject(**values["subject"])
-        except (RemoteProtocolError, TypeError) as problem:
-            raise ValueError(str(problem)) from None
-        return cls(cache, subject, tokens, terms, values["rejoin"], values["socket"])
-
-    def export(self) -> dict[str, Any]:
-        return values_of(self.subject, self._tokens, self.terms, self.rejoin, self.socket)
-
-    @property
-    def terms(self) -> Terms:
-        return self._terms if self._live is None else self._live.terms
-
-    def opened(self, live: Session) -> None:
-        self._live = live
-        if self._ending is not None:
-            live.end(self._ending)
-
-    def closed(self, live: Session) -> None:
-        if live is self._live:
-            self._terms, self._live = live.terms, None
-
-    def add_token(self, digest: bytes, grant: Grant) -> None:
-        """Take note of one more token, with which the stream was rejoined."""
-        self._tokens.append((digest, grant))
-        self._cache.expect(digest, grant, self)
-
-    @property
-    def owner(self) -> StreamOwner:
-        return StreamOwner(self.subject.session, self.subject.user, self.subject.uid)
-
-    def over(self) -> None:
-        self.is_over = True
-        for digest, _ in self._tokens:
-            self._cache.forget(digest)
-
-    # LiveStream
-
-    def end(self, ending: Ending) -> None:
-        """End the session with a reason, now or when the other process is connected."""
-        self._ending = ending
-        if self._live is not None:
-            self._live.end(ending)
-
-    def cut(self, why: str = "") -> None:
-        self.end(Ending(USER_LEFT, "the user has left"))
-
-    def limit_to(self, ceiling: Terms) -> None:
-        self._terms = ceiling
-        if self._live is not None:
-            self._live.limit_to(ceiling)
-
-
-def values_of(
-    subject: Subject,
-    tokens: Sequence[tuple[bytes, Grant]],
-    terms: Terms,
-    rejoin: str,
-    socket: str,
-) -> dict[str, Any]:
-    """Return the parameters of :class:`Bridged` as JSON values."""
-    return {
-        "subject": asdict(subject),
-        "tokens": [[digest.hex(), asdict(grant)] for digest, grant in tokens],
-        "terms": terms.text(),
-        "rejoin": rejoin,
-        "socket": socket,
-    }

@@ -45,7 +45,7 @@ class Rejoining:
         stream = self._streams.find(owner, rejoin)
         live = self._live(subject)
         live.limit_to(terms)
-        response = response_head(request, subject.session, stream.received, live.terms)
+        response = _response_head(request, subject.session, stream.received, live.terms)
         take_over(request, stream.rejoin(rejoin.received), response)
         reservation.commit(live)
         live.on_over.append(reservation.ended)
@@ -57,7 +57,7 @@ class Rejoining:
         raise NotFound("exec", "", message="there is no stream to rejoin: its session is over")
 
 
-def response_head(request: Request, session: str, received: int, terms: Terms) -> bytes:
+def _response_head(request: Request, session: str, received: int, terms: Terms) -> bytes:
     upgrade, protocol = is_upgrade(request), choose_protocol(request).encode("ascii")
     headers = [
         (b"Audit-Id", session.encode("ascii")),

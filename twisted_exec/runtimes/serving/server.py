@@ -7,7 +7,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote
@@ -25,9 +25,6 @@ from twisted_exec.api.status import (
     Forbidden,
     NotFound,
     ServiceUnavailable,
-)
-from twisted_exec.iri.request_cache import (
-    TokenReservation,
 )
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import TargetError, parse_target
@@ -55,13 +52,10 @@ from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
-from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
 from twisted_exec.tls.fast.transport import accept_unbuffered
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.unix import checked_socket_path, peer_uid
-from twisted_exec.wire.resume import Rejoin
-from twisted_exec.wire.session_terms import Terms
 
 STREAM_SOCKET = "stream.sock"
 
@@ -132,24 +126,8 @@ class Listening:
     allowed_origins: Collection[bytes] = field(default=(), metadata={OPTION: ALLOWED_ORIGIN})
 
 
-@dataclass(frozen=True)
-class OrdinaryStream:
-    """An open stream whose session cannot be resumed."""
-
-    attachment: NotifyingAttachment
-    live: LiveSession
-    offer: Offer | None
-
-
-RejoinElsewhere = Callable[[Request, Subject, Rejoin, TokenReservation, Terms], Awaitable[bool]]
-"""Rejoins a stream that another process of the runtime serves; returns false if there is none."""
-
-
 class SocketRoutes(Dispatcher):
     """The routes of a socket, for users who may use it."""
-
-    serves_while_frozen = False
-    """Answer requests even while another process takes the place of this process."""
 
     def __init__(self, server: TokenServer, allowed_uids: Collection[int] = ()) -> None:
         super().__init__()
@@ -158,7 +136,7 @@ class SocketRoutes(Dispatcher):
         self._routes = Routes()
 
     async def dispatch(self, request: Request) -> None:
-        if self._server.is_frozen and not self.serves_while_frozen:
+        if self._server.is_frozen:
             raise ServiceUnavailable("this runtime is being replaced", retry_after_seconds=1)
         self._check_peer(request)
         await self._routes.dispatch(request)
@@ -244,11 +222,11 @@ class TokenServer(Service):
     :param rejoin_seconds: how long the stream of a client that cannot resume its session waits when
         its connection is lost; 0 to end it.
     :ivar health: the probes of ``/readyz``; the owner adds them.
+    :ivar ordinary: the attachments of the sessions that cannot be resumed.
     :ivar is_frozen: most requests are refused.
     """
 
     is_frozen = False
-    elsewhere: RejoinElsewhere | None = None
 
     def __init__(
         self,
@@ -264,7 +242,7 @@ class TokenServer(Service):
         self.listening = listening
         self.streams = RejoinableTransports(reactor, rejoin_seconds)
         self.health = Health(reactor)
-        self.ordinary: dict[TokenReservation, OrdinaryStream] = {}
+        self.ordinary: dict[LiveSession, NotifyingAttachment] = {}
         self.registry = new_registry(reactor)
         self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry), limits)
         RoundTripMetrics(self.registry, self.sessions)

@@ -50,7 +50,6 @@ from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,
     RESUME_SECONDS,
     Listening,
-    OrdinaryStream,
     ServerRoutes,
     TokenServer,
     header_text,
@@ -149,7 +148,7 @@ class StreamRoutes(ServerRoutes):
             # must not use the token up.
             reservation = self._reserve(request, names["token"], EXEC)
         if rejoin is not None:
-            await self._rejoin(request, reservation, rejoin, terms)
+            self._rejoin(request, reservation, rejoin, terms)
         else:
             await self._wait(request, reservation)
             self._open(request, reservation, terms, resumption, is_offered)
@@ -164,16 +163,12 @@ class StreamRoutes(ServerRoutes):
             raise
         clock.callLater(0, self._turns.end, "", user)
 
-    async def _rejoin(
+    def _rejoin(
         self, request: Request, reservation: TokenReservation, rejoin: Rejoin, terms: Terms
     ) -> None:
         subject = request.subject
-        elsewhere = self._server.elsewhere
         try:
-            if elsewhere is None or not await elsewhere(
-                request, subject, rejoin, reservation, terms
-            ):
-                self._rejoining.run(request, subject, rejoin, reservation, terms)
+            self._rejoining.run(request, subject, rejoin, reservation, terms)
         except APIError as error:
             reservation.release()
             self._sessions.refused(subject, error.code, error.message)
@@ -339,10 +334,15 @@ class StreamRoutes(ServerRoutes):
             self._serve_for(reservation, request, connection, live, beginning)
             return
         ordinary = self._server.ordinary
-        notifying: Any = NotifyingAttachment(attachment, partial(_over, ordinary, reservation))
+
+        def over() -> None:
+            ordinary.pop(live, None)
+            reservation.ended()
+
+        notifying: Any = NotifyingAttachment(attachment, over)
         owner = StreamOwner(subject.session, subject.user, subject.uid)
         offer = self._server.streams.offered(owner) if is_offered and subject.user else None
-        ordinary[reservation] = OrdinaryStream(notifying, live, offer)
+        ordinary[live] = notifying
         self._serve_for(reservation, request, notifying, live, offer=offer)
 
     def _serve_for(
@@ -388,11 +388,6 @@ class StreamRoutes(ServerRoutes):
             user=header_text(request, USER_HEADER),
             machine_uid=header_text(request, UID_HEADER),
         )
-
-
-def _over(ordinary: dict[TokenReservation, OrdinaryStream], reservation: TokenReservation) -> None:
-    ordinary.pop(reservation, None)
-    reservation.ended()
 
 
 def _token_of(request: Request | FurtherRequest) -> str:

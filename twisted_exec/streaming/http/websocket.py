@@ -5,6 +5,8 @@ autobahn's WebSocket, adapted to both ends of a console.
 from __future__ import annotations
 
 import struct
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 from typing import Protocol as Typing
@@ -221,6 +223,41 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
 
     def onConnect(self, request: object) -> tuple[str | None, dict[str, str]]:
         return self._subprotocol or None, self._headers
+
+    # For another process
+
+    @property
+    def unread(self) -> int:
+        """The number of received bytes of a frame that is not complete."""
+        frame: Any = self.current_frame
+        unread = len(self.data)
+        if frame is not None:
+            unread += len(_frame_head(0, frame.length)) + self.current_frame_masker.pointer()
+        return unread
+
+    def export(self) -> dict[str, Any]:
+        """Return the state before :attr:`unread` as JSON values."""
+        message, fragments, question = None, 0, self._question
+        if self.inside_message and self.fragments:  # not only a part of its first frame
+            message, fragments = b64encode(self.message_data).decode("ascii"), self.fragments
+        return {
+            "message": message,
+            "fragments": fragments,
+            "question": None if question is None else b64encode(question).decode("ascii"),
+        }
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Continue the socket of another process; called when it is open."""
+        if values["message"] is not None:
+            self.inside_message = True
+            self.onMessageBegin(True)
+            self.message_data += b64decode(values["message"], validate=True)
+            self.message_data_total_length = len(self.message_data)
+            self.fragments = int(values["fragments"])
+            self._isMessageCompressed: bool = False
+            self.utf8validateIncomingCurrentMessage = False
+        if values["question"] is not None:
+            self._question = b64decode(values["question"], validate=True)
 
 
 class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc]

@@ -4,7 +4,7 @@ Carriers: a console's channels over WebSocket messages or SPDY streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from typing import Protocol as Typing
 
@@ -88,6 +88,20 @@ class ServerCarrier(Carrier, Typing):
 
         :param document: as encoded for :attr:`protocol`; may be empty.
         """
+
+    @property
+    def unread(self) -> int:
+        """The number of received bytes that belong to no message yet."""
+
+    def export(self) -> dict[str, Any] | None:
+        """
+        Return the state before :attr:`unread` for another process, as JSON values.
+
+        :return: ``None`` if another process cannot go on.
+        """
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Continue the carrier of another process; called before there is a connection."""
 
 
 class ClientCarrier(Carrier, Typing):

@@ -4,7 +4,7 @@ Carriers over WebSocket messages and SPDY: negotiation and creation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -50,8 +50,9 @@ from twisted_exec.wire.upgrade import (
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.http.site import Request
-    from twisted_exec.streaming.http.websocket import MessageSocket
+    from twisted_exec.streaming.http.websocket import MessageSocket, ServerSocket
     from twisted_exec.streaming.rejoinable_transport import Offer
+    from twisted_exec.streaming.remotecommand.spdy_carrier import ServerSPDY
 
 
 # WebSockets and SPDY are imported where they are used.  Clients import autobahn while the server opens the
@@ -152,6 +153,33 @@ def _accept_websocket(
     take_over(request, connection)
 
 
+def continue_carrier(
+    protocol: str,
+    values: Mapping[str, Any],
+    options: StreamOptions,
+    user: ServerUser,
+    *,
+    clock: IReactorTime,
+    limits: StreamLimits = DEFAULT_LIMITS,
+) -> tuple[ServerCarrier, IProtocol]:
+    """
+    Create the carrier that continues one of another process, and the protocol for its transport.
+
+    :param values: what :meth:`.ServerCarrier.export` returned.
+    """
+    if "streams" in values:
+        spdy = _spdy(protocol, options, user, clock, limits)
+        spdy.restore(values)
+        return spdy, spdy
+    from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
+
+    socket = ServerSocket(new_key().decode("ascii"), protocol, {})
+    carrier = ServerMessages(socket, protocol, user, clock)
+    carrier.restore(values)
+    factory = server_factory(clock, limits.message_bytes)
+    return carrier, start(socket, factory, carrier, clock, limits.close_seconds)
+
+
 def _may_be_deaf(request: Request) -> bool:
     agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
     return b" kubernetes/" in agent  # client-go's User-Agent, whatever the program
@@ -167,9 +195,24 @@ def _accept_spdy(
     limits: StreamLimits,
     offer: Offer | None,
 ) -> None:
+    carrier = _spdy(protocol, options, user, clock, limits)
+    user.use(carrier)
+    ours = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+    head = [(STREAM_PROTOCOL, protocol.encode("ascii")), *ours]
+    connection = carrier if offer is None else offer.connection(carrier, has_head=False)
+    take_over(request, connection, switching_protocols(SPDY, head))
+
+
+def _spdy(
+    protocol: str,
+    options: StreamOptions,
+    user: ServerUser,
+    clock: IReactorTime,
+    limits: StreamLimits,
+) -> ServerSPDY:
     from twisted_exec.streaming.remotecommand.spdy_carrier import ServerSPDY
 
-    carrier = ServerSPDY(
+    return ServerSPDY(
         protocol,
         options.channels,
         user=user,
@@ -177,11 +220,6 @@ def _accept_spdy(
         open_seconds=limits.open_seconds,
         linger_seconds=limits.close_seconds,
     )
-    user.use(carrier)
-    ours = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
-    head = [(STREAM_PROTOCOL, protocol.encode("ascii")), *ours]
-    connection = carrier if offer is None else offer.connection(carrier, has_head=False)
-    take_over(request, connection, switching_protocols(SPDY, head))
 
 
 def prepare(way: str, clock: IReactorTime) -> None:
@@ -464,9 +502,11 @@ class ServerMessages(MessageCarrier):
     something, the session ends, or a moment has passed.
     """
 
+    socket: ServerSocket
+
     def __init__(
         self,
-        socket: MessageSocket,
+        socket: ServerSocket,
         protocol: str,
         user: CarrierUser,
         clock: IReactorTime,
@@ -475,6 +515,7 @@ class ServerMessages(MessageCarrier):
         super().__init__(socket, protocol, user)
         self._clock, self._hold_seconds = clock, hold_seconds
         self._hold: IDelayedCall | None = None
+        self._earlier: Mapping[str, Any] | None = None  # the state of another process
         self._changed: Callable[[bool], None] | None = None
 
     @property
@@ -502,8 +543,24 @@ class ServerMessages(MessageCarrier):
         self._let_go()  # nothing may follow the status
         self.send(Channel.ERROR, document)
 
+    @property
+    def unread(self) -> int:
+        return self.socket.unread
+
+    def export(self) -> dict[str, Any] | None:
+        if not self.socket.can_send:
+            return None
+        self._let_go()
+        return self.socket.export()
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        self._earlier = values
+
     def opened(self) -> None:
-        if self._hold_seconds:
+        earlier, self._earlier = self._earlier, None
+        if earlier is not None:
+            self.socket.restore(earlier)
+        elif self._hold_seconds:
             self._hold = self._clock.callLater(self._hold_seconds, self._let_go)
         else:
             self._begin()

@@ -27,7 +27,6 @@ from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient, Reopen
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
-from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import Message, dropped_keys
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.resume import (
@@ -72,7 +71,7 @@ class Life(Enum):
 
 
 TRANSITIONS: Mapping[Life, frozenset[Life]] = {
-    Life.OPENING: frozenset({Life.CARRIED, Life.WAITING}),
+    Life.OPENING: frozenset({Life.CARRIED}),
     Life.CARRIED: frozenset({Life.WAITING, Life.LEAVING, Life.ENDED, Life.OVER}),
     Life.WAITING: frozenset({Life.RETURNING, Life.ENDED, Life.OVER}),
     Life.RETURNING: frozenset({Life.CARRIED, Life.WAITING, Life.LEAVING, Life.ENDED, Life.OVER}),
@@ -152,14 +151,6 @@ class ResumingClient(ConsoleStream, Living[Life]):
         self._connection.attached(stream)
         stream.registerProducer(self, True)
         self._user.attached(self)
-
-    def resume(self, key: Resumable, session: str, position: Position) -> None:
-        """Begin with a session that exists already, and attach the user."""
-        self._keys, self._position = [(key, session)], position
-        self.session, self.protocol, self.can_half_close = session, V5, True
-        self._wait()
-        self._user.attached(self)
-        self._retries.start(at_once=True)
 
     # ConsoleStream
 
@@ -350,14 +341,11 @@ class ResumingClient(ConsoleStream, Living[Life]):
             self._finish(reason)
         else:
             connection.client = None
-            self._wait()
+            self._become(Life.WAITING)
+            self._lost_at = self._clock.seconds()
             self._blocked, self._echo_seconds = False, None
             self._user.outage(reason)
             self._reconnect()
-
-    def _wait(self) -> None:
-        self._become(Life.WAITING)
-        self._lost_at = self._clock.seconds()
 
     def _reconnect(self) -> None:
         if self.life is Life.WAITING:  # the user may have left

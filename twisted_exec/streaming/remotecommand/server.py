@@ -8,8 +8,10 @@ read: sizes, pings and the client's leaving then wait, too.
 from __future__ import annotations
 
 import time
+from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from enum import Enum
 from typing import Any
 
@@ -228,6 +230,36 @@ class ConsoleServer(Living[Life]):
         self._finish(ending)
         self._carrier.close()
 
+    # For another process
+
+    def suspend(self) -> tuple[dict[str, Any], bytes] | None:
+        """
+        Let nothing pass until :meth:`unsuspend`, and return the state for another process, as JSON
+        values, and the digest of the key that rejoins the stream; see :class:`ContinuedServer`.
+
+        :return: ``None`` if another process cannot go on; then everything passes as before.
+        """
+        transport, carrier = self._rejoinable, self._carrier
+        if transport is None or self.life is not Life.ATTACHED:
+            return None
+        exported = carrier.export()
+        if exported is None:
+            return None
+        values = {
+            "protocol": self.protocol,
+            "carrier": exported,
+            "input": self._input.export(),
+            "bytesToUser": self.bytes_to_user,
+        }
+        state = transport.suspend(carrier.unread)
+        kept = b64encode(state.kept).decode("ascii")
+        values["transport"] = [state.received, state.first, kept, state.pings]
+        return values, transport.digest
+
+    def unsuspend(self) -> None:
+        if self._rejoinable is not None:
+            self._rejoinable.unsuspend()
+
     def pause_input(self) -> None:
         self._input.pause()
 
@@ -438,6 +470,32 @@ class ConsoleServer(Living[Life]):
             timer.cancel()
 
 
+class ContinuedServer(ConsoleServer):
+    """
+    A stream of another process, which the previous hop rejoins here.
+
+    :param earlier: what :meth:`ConsoleServer.suspend` returned there.
+    :param attach: attaches the attachment, which knows the session already.
+    """
+
+    def __init__(
+        self,
+        earlier: Mapping[str, Any],
+        attach: Callable[[ConsoleServer], None],
+        attachment: IAttachment,
+        **more: Any,
+    ) -> None:
+        super().__init__(attachment, **more)
+        self._earlier, self._attach_again = earlier, attach
+
+    def _attach(self) -> None:
+        self.bytes_to_user = self._earlier["bytesToUser"]
+        self._input.restore(self._earlier["input"])
+        self._earlier = {}
+        self._attach_again(self)
+        self._attach_again = _discard
+
+
 class UserInput:
     """
     The input of one session, counted in pieces (:mod:`twisted_exec.wire.resume`).
@@ -512,6 +570,33 @@ class UserInput:
         if not self._is_over:
             self._is_over = True
             self._put(None)
+
+    # For another process.
+
+    def export(self) -> dict[str, Any]:
+        """Return the state for another process, as JSON values."""
+        size, last = self._size, self._last_size
+        return {
+            "waiting": [_exported(each) for each in self._queue.items],
+            "sizes": self._sizes.export(),
+            "size": None if size is None else astuple(size),
+            "lastSize": None if last is None else astuple(last),
+            "isOver": self._is_over,
+            "bytesToMachine": self.bytes_to_machine,
+        }
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Continue the input of another process, which waits for :meth:`resume`."""
+        size, last = values["size"], values["lastSize"]
+        self.bytes_to_machine = values["bytesToMachine"]
+        self._sizes.restore(values["sizes"])
+        self._is_over = values["isOver"]
+        self._last_size = None if last is None else TerminalSize(*last)
+        self._size = None if size is None else TerminalSize(*size)
+        self.pause()
+        for each in values["waiting"]:
+            self._queue.put(_restored(each))
+        self._resize()
 
     # From the owner.
 
@@ -634,6 +719,11 @@ class InputQueue:
     def __len__(self) -> int:
         return len(self._items)
 
+    @property
+    def items(self) -> Sequence[Item]:
+        """What waits, oldest first."""
+        return tuple(self._items)
+
     def put(self, item: Item) -> None:
         """Deliver an item after those that wait; ignored after :meth:`close`."""
         if self._is_closed:
@@ -678,6 +768,25 @@ class InputQueue:
         if is_full is not self._is_full:
             self._is_full = is_full
             self._set_full(is_full)
+
+
+def _exported(item: Item) -> list[Any]:
+    if item is None:
+        return []
+    if isinstance(item, bytes):
+        return ["keys", b64encode(item).decode("ascii")]
+    if isinstance(item, Role):
+        return ["role", item.name]
+    return ["break", item.milliseconds]
+
+
+def _restored(values: list[Any]) -> Item:
+    if not values:
+        return None
+    kind, value = values
+    if kind == "keys":
+        return b64decode(value, validate=True)
+    return Role[value] if kind == "role" else BreakMessage(value)
 
 
 def pieces(item: Item) -> int:
