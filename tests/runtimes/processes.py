@@ -300,7 +300,7 @@ class _Hop(Dispatcher):
         version = last_value(upgraded.headers, b"X-Stream-Protocol-Version")
         protocol = (version or last_value(upgraded.headers, b"Sec-WebSocket-Protocol")).decode()
 
-        def rejoin(text: str) -> Deferred[Upgraded]:
+        def rejoin(text: str, patience: float) -> Deferred[Upgraded]:
             token = self._runtime.token_of(self._user, session)
             path = f"/exec/{token}?".encode() + self._runtime.query
             again = replace(head, path=path, headers=[*headers, (REJOIN, text.encode())])

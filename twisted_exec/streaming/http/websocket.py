@@ -249,13 +249,10 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
     def restore(self, values: Mapping[str, Any]) -> None:
         """Continue the socket of another process; called when it is open."""
         if values["message"] is not None:
-            self.inside_message = True
-            self.onMessageBegin(True)
-            self.message_data += b64decode(values["message"], validate=True)
-            self.message_data_total_length = len(self.message_data)
+            # As one frame, so that autobahn itself comes into the state within a message.
+            message = b64decode(values["message"], validate=True)
+            self.dataReceived(_frame_head(_BINARY, len(message), fin=0) + message)
             self.fragments = int(values["fragments"])
-            self._isMessageCompressed: bool = False
-            self.utf8validateIncomingCurrentMessage = False
         if values["question"] is not None:
             self._question = b64decode(values["question"], validate=True)
 
@@ -290,12 +287,12 @@ class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc
         return handled
 
 
-def _frame_head(opcode: int, length: int) -> bytes:
+def _frame_head(opcode: int, length: int, *, fin: int = 0x80) -> bytes:
     if length < 126:
-        return struct.pack("!BB4x", 0x80 | opcode, 0x80 | length)
+        return struct.pack("!BB4x", fin | opcode, 0x80 | length)
     if length <= 0xFFFF:
-        return struct.pack("!BBH4x", 0x80 | opcode, 0xFE, length)
-    return struct.pack("!BBQ4x", 0x80 | opcode, 0xFF, length)
+        return struct.pack("!BBH4x", fin | opcode, 0xFE, length)
+    return struct.pack("!BBQ4x", fin | opcode, 0xFF, length)
 
 
 @lru_cache(maxsize=8)
