@@ -214,6 +214,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             quiet=quiet,
             wrote=lambda: self._end_of_input.put_off(),
             last_line=self._last_line,
+            draws_rows=self._draws_rows,
             when_quiet=lambda call: self._timers.after("drawn", _DRAWN_SECONDS, call, steady=True),
         )
         self._stream: ConsoleStream | None = None
@@ -295,6 +296,9 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._scrollback is None or self._display.notices.is_off:
             return b""
         return self._scrollback.last_line()
+
+    def _draws_rows(self, rows: int) -> bool:
+        return self._scrollback is not None and self._scrollback.draws_rows(rows)
 
     @property
     def discarded_keys(self) -> int:
@@ -386,6 +390,10 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._display.output(data)
             self._compare_sizes()
 
+    @property
+    def _is_full_screen(self) -> bool:
+        return self._terminal.shows_more and self._terminal.full_screen()
+
     def _compare_sizes(self) -> None:
         """
         Tell an observer, once for each pair of sizes, if a full-screen program draws for a larger
@@ -393,7 +401,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """
         attendance = self._facts.attendance
         drawn = attendance.size if attendance is not None else None
-        if drawn is None or not (self.is_observer and self._display.covers):
+        if drawn is None or not (self.is_observer and self._is_full_screen):
             return
         own = self._terminal.size() or drawn
         if own.columns >= drawn.columns and own.rows >= drawn.rows:
@@ -613,7 +621,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def continued(self) -> None:
         if not self._interactive or not self._is_live:
             return
-        if self._terminal.full_screen():
+        if self._display.is_drawn:
             self._redraw()
         self._display.tell(f"The console of {self._terminal.place()} goes on.")
 
@@ -694,7 +702,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._silence is not None:
             self._silence.covered()
         conversation.close(tells=self._is_live)
-        if self._terminal.full_screen():
+        if self._display.is_drawn:
             self._redraw()
         if self._is_live and conversation.held:
             self.typed(conversation.held)
