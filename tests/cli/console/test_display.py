@@ -380,3 +380,17 @@ class HistoryTests(SynchronousTestCase):
         self.return_later(b"c")
         self.assertEqual(self.sink.written, b"\x1b[1;3ra\x1b7\x1b[r\x1b8\x1b[1;2rbc")
         self.assertEqual(modes.margins, b"1;2")
+
+    def test_margins_of_editor(self) -> None:
+        """Those that an editor leaves behind are for its user's terminal; that user keeps them."""
+        for role, reset in ((NoticeRole.OBSERVER, b"\x1b7\x1b[r\x1b8"), (NoticeRole.WRITER, b"")):
+            modes = Modes()
+            watched = {"watch": modes.feed, "margins": lambda modes=modes: modes.margins}
+            self.open(**watched, full_screen=lambda modes=modes: modes.full_screen)
+            self.connect()
+            self.session.notice(Notice("x", NoticeKind.ROLE, role, "ada"))
+            self.print(b"\x1b[?1049h\x1b[1;3r~")
+            self.sink.written = b""
+            self.print(b"\x1b[?1049l# ")
+            self.print(b"ls")
+            self.assertEqual(self.sink.written, b"\x1b[?1049l# " + reset + b"ls", role)

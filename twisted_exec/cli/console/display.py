@@ -48,6 +48,7 @@ class UserTerminal:
     :param margins: those of the scroll region, as :attr:`.Modes.margins`.
     :param suspend: stops this program, as job control does; returns whether it was stopped.
     :param redraw: has the screen drawn again, if the server can render it.
+    :param refresh: has the picture of a full-screen program drawn again, likewise.
     :param again: gets the server's reason for its stop; returns the session that follows, or
         ``None``.
     :param moves_cursor: messages go to a terminal that can move its cursor.
@@ -67,6 +68,7 @@ class UserTerminal:
     margins: Callable[[], bytes] = lambda: b""
     suspend: Callable[[], bool] = lambda: False
     redraw: Callable[[], None] = lambda: None
+    refresh: Callable[[], None] = lambda: None
     again: Callable[[str], NextSession | None] = lambda _: None
     moves_cursor: bool = False
     shows_more: bool = False
@@ -221,10 +223,13 @@ class Display:
                 else:
                     self._show_notice(understood(text), data)
                 return
+        was_full_screen = self._terminal.full_screen()
         self._terminal.watch(data)
         self._write(data)
-        if self._terminal.margins() and self._ends_history and not self._terminal.full_screen():
-            # They are for the size of an earlier terminal, such as that of an editor's user.
+        has_margins = self._terminal.margins() and not self._terminal.full_screen()
+        left = was_full_screen and self.notices.is_observer
+        if has_margins and (left or self._ends_history):
+            # They are for the size of another terminal, such as that of an editor's user.
             self._scroll_all()
         if self._covering:
             self._when_quiet(self._cover_again)
