@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.screens.rendering`: terminals that take over from a
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 
 from hypothesis import given
@@ -35,6 +36,20 @@ def state_of(output: bytes, columns: int = 20, rows: int = 4, **more: Any) -> di
 def shown(terminal: AvtScreen) -> Any:
     """Return all that a user sees, and the modes."""
     return terminal.screen(), terminal._modes.reports()
+
+
+def seen(output: str, size: tuple[int, int]) -> list[str]:
+    """Return the rows of a terminal that got this output."""
+    terminal = AvtScreen(*size)
+    terminal.feed(output)
+    return seen_of(terminal, size)
+
+
+def seen_of(terminal: AvtScreen, size: tuple[int, int]) -> list[str]:
+    """Return what a terminal of some size has room for."""
+    columns, rows = size
+    lines = [line_text(each)[:columns].rstrip() for each in terminal.screen().lines[:rows]]
+    return lines + [""] * (rows - len(lines))
 
 
 class StateTests(SynchronousTestCase):
@@ -93,6 +108,31 @@ class StateTests(SynchronousTestCase):
         )
         state = state_of(b"", shown_size=(9999, 9999))
         self.assertEqual((state["columns"], state["rows"]), (MAX_COLUMNS, MAX_ROWS))
+
+    def test_size_of_editor(self) -> None:
+        """
+        A full-screen program has drawn for its own size: a larger terminal shows that picture at the
+        top left, and scrolls as much of it; a smaller one shows the part that fits.
+        """
+        begin = "# vi\x1b[?1049h\x1b[2;3H\x1b7\x1b[H\x1b[2Ja long \x1b[31mline\x1b[m of 24 columns.\r\nend"
+        modes = (
+            "",
+            "\x1b[2;4r\x1b[3;2H",
+            "\x1b[33m\x1b[?7l\x1b[4h\x1b[2;4r\x1b[?6h",
+            "\x1b)0\x0e\x1b[?25l",
+        )
+        more = ("", "x\r\n\n\n\nlast\x1b8y", "\x1b[4;1Hbottom\nnext", "\x1b[?1049l$ ")
+        for first, then in product(modes, more):
+            whole = AvtScreen(20, 4)
+            whole.feed(begin + first)
+            for size in ((12, 4), (20, 3), (12, 3), (12, 10), (30, 3)):
+                state = state_of((begin + first).encode(), shown_size=size)
+                self.assertEqual((state["columns"], state["rows"]), size)
+                self.assertEqual(seen(state["output"], size), seen_of(whole, size), (first, size))
+            whole.feed(then)
+            for size in ((30, 4), (20, 10), (30, 10)):
+                output = state_of((begin + first).encode(), shown_size=size)["output"] + then
+                self.assertEqual(seen(output, size), seen_of(whole, size), (first, then, size))
 
     def test_size_of_key_frame(self) -> None:
         """The size of a terminal that shows a screen changes nothing for the next ones."""

@@ -12,6 +12,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import avt
@@ -27,6 +28,7 @@ from twisted_exec.screens.rendering import (
     Cursor,
     Screen,
     Style,
+    as_ansi,
     as_state,
 )
 from twisted_exec.wire.terminal_modes import Modes
@@ -63,7 +65,7 @@ def render(job: Job) -> Rendered:
     key_frame, (columns, rows) = screen.key_frame(), screen.size
     if job.shown_size is not None:
         # After the key frame, which has the size of the console's terminal.
-        screen.resize(*job.shown_size)
+        screen.show_at(*job.shown_size)
     return Rendered(_body(screen, job, len(pending)), key_frame, len(pending), columns, rows)
 
 
@@ -86,6 +88,12 @@ _CONTROLS = re.compile("[\x80-\x9f]")
 _STOP = re.compile("\x1b\\[([0-9]+)`")
 _TAB_STOPS = re.compile("\x1b\\[5W(?:\x1b\\[[0-9]+`\x1b\\[W)*")
 """The tab stops in a key frame."""
+_SWITCH = "\x1b[?1047h"
+"""What precedes the alternate screen in a key frame."""
+_ROWS = re.compile("\x1b\\[1;1H(?:[^\x1b]|\x1b\\[[0-9;:]*[mb])*")
+"""The rows of a screen in a key frame; cursor and modes follow."""
+_PLAIN_MODES = "\x1b[?6l\x1b[?7h\x1b[4l\x1b(B\x0f"
+"""DECOM, DECAWM, IRM and the character set, as :func:`.as_ansi` needs them."""
 _UNSHOWN = ("Cc", "Cs")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _PANIC = "PanicException"
@@ -132,6 +140,26 @@ class AvtScreen:
             self._terminal.resize(columns, rows)
         self._is_resized = True
 
+    def show_at(self, columns: int, rows: int) -> None:
+        """
+        Become a terminal of another size that shows this one.
+
+        Lines are wrapped anew.  A full-screen program has drawn for this size: its rows remain as
+        they are, at the top left, and no other rows scroll.
+        """
+        drawn, (_, rows_before) = self.screen(), self.size
+        _, switch, alternate = self.key_frame().rpartition(_SWITCH)
+        self.resize(columns, rows)
+        if not (switch and self._modes.full_screen):
+            return
+        rest = _ROWS.sub("", alternate, count=1)
+        columns, rows = self.size
+        lines = [_cropped(runs, columns) for runs in drawn.lines[:rows]]
+        margins = f"\x1b[1;{rows_before}r" if rows > rows_before else ""
+        picture = as_ansi(replace(drawn, lines=lines), {}).decode()
+        with self._replaced_after_panic():
+            self._terminal.feed_str(f"{_PLAIN_MODES}{picture}{margins}{rest}")
+
     @contextmanager
     def _replaced_after_panic(self) -> Iterator[None]:
         try:
@@ -176,6 +204,12 @@ class AvtScreen:
 
 def _within_limits(columns: int, rows: int) -> tuple[int, int]:
     return max(MIN_COLUMNS, min(columns, MAX_COLUMNS)), max(1, min(rows, MAX_ROWS))
+
+
+def _cropped(runs: Sequence[CellRun], columns: int) -> Sequence[CellRun]:
+    """Return the part of a row that a narrower terminal has room for."""
+    rooms = ((run, max(0, columns - run.column) // run.width) for run in runs)
+    return [replace(run, text=run.text[:room]) for run, room in rooms if room]
 
 
 def _without_usual_stops(stops: re.Match[str]) -> str:

@@ -210,7 +210,7 @@ class MessageTests(OutageCase):
 
     def test_drawn_line(self) -> None:
         """A line in which a program moves the cursor is left alone, and so is a very long one."""
-        for output in (b"\x1b[5;1Hmenu", b"$ abc\x1b[2D", b"$ l\b \b", b"x" * 600):
+        for output in (b"\x1b[1;5Hmenu", b"$ abc\x1b[2D", b"$ l\b \b", b"x" * 600):
             self.begin()
             self.session.data_received(output)
             self.assertEqual(self.tell(), b"", output)
@@ -268,13 +268,38 @@ class MessageTests(OutageCase):
         self.session.typed(b"k")
         self.assertEqual(redrawn, [True])
 
+    def test_drawn_rows(self) -> None:
+        """So it is over what a program has drawn on the screen of lines, until that program has left."""
+        redrawn: list[bool] = []
+        self.begin(redraw=lambda: redrawn.append(True))
+        picture = b"\x1b[H\x1b[2Jtop - 12:45\r\nTasks: 99\x1b[5;1H"
+        self.session.data_received(picture)
+        self.session.notice(Notice("ada is back"))
+        row = b"\x1b7\x1b(B\x1b[m\x1b[7m\x1b[6;1H[twisted-exec: ada is back]\x1b[K\x1b8"
+        self.assertEqual(self.sink.written, picture + row)
+        self.session.typed(b"j")
+        self.assertEqual(redrawn, [True])
+        self.session.typed(b"\r~s")
+        self.session.data_received(b"\x1b[6;1H\r\n# ")
+        self.clock.advance(1)
+        self.sink.written = b""
+        self.session.notice(Notice("eve is back"))
+        self.session.typed(b"k")
+        self.assertEqual(self.sink.written, b"\r  \r[twisted-exec: eve is back]\r\n# ")
+        self.assertEqual(redrawn, [True])
+
     def test_drawn_over(self) -> None:
         """A notice is drawn again when the program has drawn, unless the user has pressed a key or it has left."""
+
+        def leave() -> None:
+            self.is_full = False
+            self.session.data_received(b"\x1b[?1049l")
+
         row = b"\x1b7\x1b(B\x1b[m\x1b[7m\x1b[6;1H[twisted-exec: ada is back]\x1b[K\x1b8"
         for happens, again in (
             (lambda: None, row),
             (lambda: self.session.typed(b"j"), b""),
-            (lambda: setattr(self, "is_full", False), b""),
+            (leave, b"\x1b[?1049l"),
         ):
             self.is_full = True
             self.begin()
@@ -355,3 +380,17 @@ class HistoryTests(SynchronousTestCase):
         self.return_later(b"c")
         self.assertEqual(self.sink.written, b"\x1b[1;3ra\x1b7\x1b[r\x1b8\x1b[1;2rbc")
         self.assertEqual(modes.margins, b"1;2")
+
+    def test_margins_of_editor(self) -> None:
+        """Those that an editor leaves behind are for its user's terminal; that user keeps them."""
+        for role, reset in ((NoticeRole.OBSERVER, b"\x1b7\x1b[r\x1b8"), (NoticeRole.WRITER, b"")):
+            modes = Modes()
+            watched = {"watch": modes.feed, "margins": lambda modes=modes: modes.margins}
+            self.open(**watched, full_screen=lambda modes=modes: modes.full_screen)
+            self.connect()
+            self.session.notice(Notice("x", NoticeKind.ROLE, role, "ada"))
+            self.print(b"\x1b[?1049h\x1b[1;3r~")
+            self.sink.written = b""
+            self.print(b"\x1b[?1049l# ")
+            self.print(b"ls")
+            self.assertEqual(self.sink.written, b"\x1b[?1049l# " + reset + b"ls", role)

@@ -25,6 +25,7 @@ from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.control_messages import TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, OpenRecording
 
+PLAIN = b"\x1b[?6l\x1b[?7h\x1b[4l\x1b[r\x1b(B\x0f\x1b[m"
 CLEAR = b"\r\n" * 4 + b"\x1b[m\x1b[H\x1b[2J"
 
 
@@ -280,12 +281,42 @@ class FirstScreenTests(SynchronousTestCase):
         opened.print(b"abc")
         opened.answer(12, "again")
         erased = b"".join(b"\x1b[%d;1H\x1b[2K" % row for row in range(1, 5))
-        again = b"\x1b[?1049l\x1b[m%b\x1b[Hagain" % erased
+        again = b"\x1b[?1049l%b%b\x1b[Hagain" % (PLAIN, erased)
         self.assertEqual(opened.user.items, [CLEAR + b"the screen", again, b"c"])
         opened.screen.redraw()
         opened.print(b"def")
         opened.end.wait(WAIT_SECONDS)
         self.assertEqual(opened.user.items[-1], b"def")
+
+    def test_refresh(self) -> None:
+        """
+        The picture of a full-screen program can be shown again without the other screen, unless the
+        server cannot render it.
+        """
+        opened = Opened(b"0123456789")
+        opened.open()
+        opened.answer(10)
+        for prefix, picture in (
+            ("\x1b[?2004h\x1b=", "\x1b[?1049h\x1b[m\x1b[2Jvi\x1b[1;3H"),
+            ("", "\x1b[?1049h\x1b[m\x1b[2Jvi"),
+        ):
+            opened.screen.refresh()
+            opened.answer(10, f"{prefix}# vi\r\n\x1b[m{picture}")
+            self.assertEqual(opened.user.items[-1], PLAIN + (prefix + picture).encode())
+        opened.screen.refresh()
+        opened.answer(10, "# ")  # the program has left
+        self.assertTrue(opened.user.items[-1].startswith(b"\x1b[?1049l" + PLAIN))
+        opened.screen.refresh()
+        opened.end.wait(WAIT_SECONDS)
+        requests = len(opened.requests)
+        opened.screen.refresh()
+        self.assertEqual(len(opened.requests), requests)
+        opened.screen.redraw()
+        opened.answer(10)
+        opened.screen.refresh()
+        opened.requests[-1].errback(NotFound("machines", "vm"))
+        opened.screen.refresh()
+        self.assertEqual(len(opened.requests), requests + 2)
 
     def test_not_unicode(self) -> None:
         """A state that is no text does not hold the output back."""

@@ -24,6 +24,38 @@ class ScrollbackTests(SynchronousTestCase):
             ["ab", "é       ac", "# "],
         )
 
+    def test_draws_rows(self) -> None:
+        """A program draws on the screen of lines while it places the cursor in rows."""
+        top = b"\x1b[H\x1b[2Jtop - 12:45\x1b[K\r\nTasks: 99\x1b[K\r\n  1 root init\x1b[K\x1b[6;1H"
+        for output, expected in (
+            (b"# ", False),
+            (b"# clear\r\n\x1b[H\x1b[2J\x1b[3J# ", False),
+            (b"\x1b[1;1H\x1b[2J# ", False),
+            (top, True),
+            (top + b"\x1b[?25l\x1b[H", True),
+            (top + b"\x1b[25;1H\r\n\x1b[?25h\x1b[K# ", False),
+            (top + b"\x1b[Htop - 12:46\r\n\x1b[K\r\n", True),
+            (top + b"\x1b[Htop - 12:46\r\n\x1b[K\r\n\r\n  2 root", True),
+            (top + b"\x1b[Htop - 12:46\r\n\x1b[K\r\n\r\n  2 root\x1b[5;1H\r\n# ", False),
+            (b"\x1b[Hone\r\ntwo\r\nthree\r\nfour\r\n# ", False),
+            (b"\x1b[2J\x1b[H# ", False),
+            (b"\x1b[1;1H\x1b[m\x1b[J# ", False),
+            (b"\x1b[?25l\x1b[H\x1b[2Jtop - 12:45\r\nTasks: 99", True),
+            (b"\x1b[?25l\x1b[H\x1b[2Jtop\r\n\x1b[5;1H\r\n\x1b[?25h# \x1b[H\x1b[2J# ", False),
+            (b"\x1b[5;1Hmenu\x1b[H\x1b[J# ", False),
+            (b"\x1b[05;80H", True),
+            (b"\x1b[12dSetup", True),
+            (b"\x1b7\x1b[r\x1b[999;999H\x1b[6n\x1b8# ", False),
+            (b"line\r\n\x1b[s\x1b[24;0fProgress: [ 10%]\x1b[u", False),
+            (b"\x1b[2;1Hmenu\x1b7\x1b[24;1H12:45\x1b8", True),
+            (b"\x1b[?1049h\x1b[2;1H~\x1b[24;1H\x1b[K\x1b[?1049l# ", False),
+            (b"\x1b[3;1Hmenu\x1bc# ", False),
+            (b"\x1b[3;1H" + b"x" * (32 << 10), False),
+        ):
+            scrollback = Scrollback()
+            scrollback.add(output)
+            self.assertEqual(scrollback.draws_rows(4), expected, output[:80])
+
     def test_bounded(self) -> None:
         """The oldest output is dropped; the newest stays."""
         scrollback = Scrollback()

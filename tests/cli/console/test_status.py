@@ -230,6 +230,7 @@ class StatusTests(OutageCase):
     def begin_observing(self, **settings: Any) -> Any:
         """Begin a session of an observer, whose window and screen the test changes."""
         self.size, self.is_full, self.redrawn = TerminalSize(200, 24), False, 0
+        self.refreshed: list[float] = []
 
         def redraw() -> None:
             self.redrawn += 1
@@ -239,6 +240,7 @@ class StatusTests(OutageCase):
             "size": lambda: self.size,
             "full_screen": lambda: self.is_full,
             "redraw": redraw,
+            "refresh": lambda: self.refreshed.append(self.clock.seconds()),
             "shows_more": True,
         }
         self.begin(**{**shown, **settings})
@@ -262,7 +264,7 @@ class StatusTests(OutageCase):
     def test_smaller_window(self) -> None:
         """
         An observer whose window is smaller than the writer's reads it once a program draws the whole
-        screen, and again for other sizes; a window that has become large enough is drawn again.
+        screen, and again for other sizes.
         """
         stream = self.begin_observing()
         self.attended(stream, 240, 24)
@@ -281,6 +283,51 @@ class StatusTests(OutageCase):
             self.is_full = is_full
             self.session.data_received(b"another program")
         self.assertEqual((self.covering(), self.redrawn), (lines, 0))
+
+    def test_larger_window(self) -> None:
+        """The picture may be wrong in a larger window, too; without a difference nobody reads anything."""
+        stream = self.begin_observing()
+        self.is_full = True
+        self.attended(stream, 200, 24)
+        self.assertEqual(self.covering(), [])
+        self.attended(stream, 200, 20)
+        line = "[twisted-exec: bob's window is {0} and yours 200x24: this picture may be wrong at times; make your window {0}]"
+        lines = [line.format("200x20")]
+        self.assertEqual(self.covering(), lines)
+        self.attended(stream, 100, 20)
+        self.assertEqual(self.covering(), [*lines, line.format("100x20")])
+
+    def test_refreshed(self) -> None:
+        """
+        The server draws the picture again after a program's output, in a window of another size, at
+        most each two seconds.
+        """
+        stream = self.begin_observing()
+        self.is_full = True
+        self.attended(stream, 200, 24)
+        self.session.data_received(b"a screen")
+        self.clock.advance(1)
+        self.assertEqual(self.refreshed, [])
+        self.attended(stream, 100, 24)
+        self.session.data_received(b"a screen")
+        self.clock.advance(0.5)
+        self.assertEqual(self.refreshed, [1.5])
+        self.session.show(b"the picture")
+        self.clock.advance(10)
+        self.assertEqual(self.refreshed, [1.5])
+        for _ in range(12):
+            self.session.data_received(b"more of it")
+            self.clock.advance(0.25)
+        self.assertEqual(self.refreshed, [1.5, 12, 14])
+        for seconds in (1.5, 8):
+            self.clock.advance(seconds)
+        self.assertEqual(self.refreshed, [1.5, 12, 14, 16])
+        for is_full, columns in ((False, 100), (True, 200)):
+            self.is_full = is_full
+            self.attended(stream, columns, 24)
+            self.session.data_received(b"more of it")
+            self.clock.advance(3)
+        self.assertEqual(len(self.refreshed), 4)
 
     def test_resized_window(self) -> None:
         """

@@ -2,8 +2,8 @@
 The display of a console: the machine's output, and notices and messages between it.
 
 A message begins a line of its own, and the machine's last line is usually drawn again behind it.
-On the screen of a full-screen program it covers the last rows until the next key, and is drawn
-again after output of the program.
+On a screen that a program draws it covers the last rows until the next key, and is drawn again
+after output of the program.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class UserTerminal:
     :param margins: those of the scroll region, as :attr:`.Modes.margins`.
     :param suspend: stops this program, as job control does; returns whether it was stopped.
     :param redraw: has the screen drawn again, if the server can render it.
+    :param refresh: has the picture of a full-screen program drawn again, likewise.
     :param again: gets the server's reason for its stop; returns the session that follows, or
         ``None``.
     :param moves_cursor: messages go to a terminal that can move its cursor.
@@ -67,6 +68,7 @@ class UserTerminal:
     margins: Callable[[], bytes] = lambda: b""
     suspend: Callable[[], bool] = lambda: False
     redraw: Callable[[], None] = lambda: None
+    refresh: Callable[[], None] = lambda: None
     again: Callable[[str], NextSession | None] = lambda _: None
     moves_cursor: bool = False
     shows_more: bool = False
@@ -134,6 +136,7 @@ class Display:
     :param quiet: leave out messages about the connection, and notices that the user is the writer.
     :param wrote: called before each write.
     :param last_line: returns the line that the machine has not ended yet.
+    :param draws_rows: whether a program draws on a screen of so many lines.
     :param when_quiet: calls its argument once the machine has printed nothing for a moment, which
         begins now.
     :ivar sink: the user's output, between start and end.
@@ -149,13 +152,14 @@ class Display:
         quiet: bool,
         wrote: Callable[[], None],
         last_line: Callable[[], bytes],
+        draws_rows: Callable[[int], bool],
         when_quiet: Callable[[Callable[[], None]], None],
     ) -> None:
         self.sink: Sink | None = None
         self.notices = RoleNotices()
         self.is_paused = False
         self._script, self._wrote, self._last_line = script, wrote, last_line
-        self._when_quiet = when_quiet
+        self._draws_rows, self._when_quiet = draws_rows, when_quiet
         self._terminal, self._is_quiet = terminal, quiet
         self._stream: Any = None
         self._has_marks = False
@@ -219,10 +223,13 @@ class Display:
                 else:
                     self._show_notice(understood(text), data)
                 return
+        was_full_screen = self._terminal.full_screen()
         self._terminal.watch(data)
         self._write(data)
-        if self._terminal.margins() and self._ends_history and not self._terminal.full_screen():
-            # They are for the size of an earlier terminal, such as that of an editor's user.
+        has_margins = self._terminal.margins() and not self._terminal.full_screen()
+        left = was_full_screen and self.notices.is_observer
+        if has_margins and (left or self._ends_history):
+            # They are for the size of another terminal, such as that of an editor's user.
             self._scroll_all()
         if self._covering:
             self._when_quiet(self._cover_again)
@@ -300,9 +307,16 @@ class Display:
             self._write(line)
 
     @property
+    def is_drawn(self) -> bool:
+        """True if the screen is what a program has drawn, and not lines."""
+        size = self._terminal.size()
+        is_drawn = size is not None and self._draws_rows(size.rows)
+        return self._terminal.full_screen() or is_drawn
+
+    @property
     def covers(self) -> bool:
         """True if messages cover a part of the screen, which a program has drawn."""
-        return self._terminal.shows_more and self._terminal.full_screen()
+        return self._terminal.shows_more and self.is_drawn
 
     def _cover(self, text: str, size: TerminalSize) -> None:
         """Draw a message over the last rows of a program's screen, below earlier messages."""

@@ -10,10 +10,11 @@ Greeting and notices follow the output from before the session, which would scro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
@@ -40,6 +41,13 @@ _NO_SCROLLBACK = b"\x1b[3J"
 """ED 3, by which a terminal empties its scrollback (xterm's ``ctlseqs``)."""
 _NOTHING = b"\x1b\\"
 """ST, which ends an unfinished sequence before it, as any sequence does, and does nothing else."""
+
+_PLAIN_MODES = "\x1b[?6l\x1b[?7h\x1b[4l\x1b[r\x1b(B\x0f\x1b[m"
+"""DECOM, DECAWM, IRM, DECSTBM, character set and colours, as a screen is drawn; it sets its own."""
+_PICTURE = re.compile(
+    "(?s)(?P<reports>(?:\x1b\\[[?>][0-9;]*[hmu]|\x1b=)*).*(?P<picture>\x1b\\[\\?1049h.*)"
+)
+"""The parts of a state that show a full-screen program; between them is the other screen."""
 
 Read = Callable[[ClientConfig, Dialect, TerminalSize], "Deferred[TerminalState]"]
 """Reads the state for a terminal of this size."""
@@ -96,6 +104,8 @@ class FirstScreen(ConsoleUser):
         self._at: tuple[ClientConfig, Dialect] | None = None
         self._cut = b""  # of the past output: a part of a sequence
         self._hidden = 0  # of the output that is missing: what would not have been shown
+        self._is_unavailable = False  # the newest state was refused, or did not come in time
+        self._is_refreshed = False  # only a program's picture is needed
 
     def ask(self, config: ClientConfig, dialect: Dialect) -> None:
         self.cancel()
@@ -106,7 +116,7 @@ class FirstScreen(ConsoleUser):
             self._read_state(self._read, config, dialect, size)
         )
         # Whatever the problem is, the user gets the output.
-        reading.addCallbacks(self._arrived, lambda _: None)
+        reading.addCallbacks(self._arrived, self._failed)
         reading.addBoth(self._answered, reading)
 
     async def _read_state(
@@ -126,13 +136,26 @@ class FirstScreen(ConsoleUser):
     def redraw(self) -> None:
         """Show the screen as it is now, instead of what the terminal shows."""
         if self._at is not None and self._waiting is None and self._timer is None:
+            self._is_refreshed = False
             self.ask(*self._at)
             if self._reading is not None:
                 self._wait()
 
+    def refresh(self) -> None:
+        """
+        Show the picture of a full-screen program as it is now, unless the server cannot render it.
+        """
+        if self._timer is None and not self._is_unavailable:
+            self.redraw()
+            self._is_refreshed = True
+
     def _wait(self) -> None:
-        self._timer = self._clock.callLater(WAIT_SECONDS, self.cancel)
+        self._timer = self._clock.callLater(WAIT_SECONDS, self._late)
         self._stream.pause_output()
+
+    def _late(self) -> None:
+        self._is_unavailable = True
+        self.cancel()
 
     def cancel(self) -> None:
         self._state = None
@@ -146,7 +169,10 @@ class FirstScreen(ConsoleUser):
         return failure
 
     def _arrived(self, state: TerminalState) -> None:
-        self._state = state
+        self._state, self._is_unavailable = state, False
+
+    def _failed(self, failure: Failure) -> None:
+        self._is_unavailable = self._is_unavailable or not failure.check(CancelledError)
 
     def _answered(self, _: None, reading: Deferred[TerminalState]) -> None:
         if self._reading is reading:
@@ -168,14 +194,18 @@ class FirstScreen(ConsoleUser):
         if state is None or not self._fits(state):
             return
         self._hidden_until = state.offset
-        if self._waiting is not None:
+        output = state.output
+        picture = _PICTURE.fullmatch(output) if self._is_refreshed else None
+        if picture is not None:
+            clear, output = _PLAIN_MODES, picture["reports"] + picture["picture"]
+        elif self._waiting is not None:
             # The user finds what the terminal shows before the session by scrolling back.
             clear = "\r\n" * state.rows + "\x1b[m\x1b[H\x1b[2J"
         else:
             # Row by row: many terminals keep what ED erases in their scrollback.
             rows = "".join(f"\x1b[{row};1H\x1b[2K" for row in range(1, state.rows + 1))
-            clear = f"\x1b[?1049l\x1b[m{rows}\x1b[H"
-        self._user.show((clear + state.output).encode("utf-8", "replace"))
+            clear = f"\x1b[?1049l{_PLAIN_MODES}{rows}\x1b[H"
+        self._user.show((clear + output).encode("utf-8", "replace"))
 
     def _fits(self, state: TerminalState) -> bool:
         size = self._size()

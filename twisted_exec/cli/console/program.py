@@ -335,6 +335,7 @@ class ConsoleProgram:
                 margins=lambda: modes.margins,
                 suspend=lambda: self._signals.suspend(),
                 redraw=lambda: self._screen.redraw() if self._screen is not None else None,
+                refresh=lambda: self._screen.refresh() if self._screen is not None else None,
                 again=self.again if is_shown and script is None else lambda _: None,
                 moves_cursor=self._has_screen and not _is_dumb(),
                 shows_more=is_shown and script is None and self.shows_more,

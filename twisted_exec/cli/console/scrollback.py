@@ -5,6 +5,7 @@ The last output of a session, as lines to read, to search and to save.
 from __future__ import annotations
 
 import re
+from collections import deque
 from itertools import cycle
 
 from twisted_exec.wire.escape_sequences import PlainLines
@@ -17,6 +18,16 @@ _CLEARED = re.compile(rb"\x1b\[H\x1b\[2?J(?:\x1b\[3J)?")
 _CLEARED_BYTES = len(b"\x1b[H\x1b[2J\x1b[3J")
 _MOVES = re.compile(rb"\x1b\[[\d;]*[@-JLMPSTXdfr]|\x1b[78DEM]|\x08")
 """Sequences of programs that draw a screen, or edit a line."""
+_PLACED = re.compile(
+    rb"\x1b\[0*(?:[2-9]|[1-9]\d+)(?:;\d*)?[Hdf]|(?P<home>\x1b\[[01]?(?:;[01]?)?[Hf])"
+)
+"""CUP, VPA and HVP."""
+_CLEARS = re.compile(rb"(?:\x1b\[[\d;?]{0,20}[a-z]){0,4}\x1b\[[02]?J")
+"""ED behind CUP: a shell clears the screen so, and some programs before they draw."""
+_LEFT = re.compile(rb"\x1b\[\?(?:1049|1047|47)l|\x1bc")
+"""The end of an alternate screen, where others have placed the cursor, and RIS."""
+_DRAWN_BYTES = 32 << 10
+"""More than a program draws at a time."""
 
 
 class Scrollback:
@@ -47,6 +58,29 @@ class Scrollback:
             for is_colour, part in zip(cycle((False, True)), _COLOURS.split(line), strict=False)
         ]
         return b"".join(parts).rpartition(b"\n")[2]
+
+    def draws_rows(self, rows: int) -> bool:
+        """
+        Return whether a program draws on the screen of lines, such as ``top`` or a firmware's menu.
+
+        It has placed the cursor and not put it back (DECRC).  Since then it has printed no line
+        feed, or fewer than the screen has rows if it began at the first one.  Unlike a shell,
+        a program that has cleared the screen hides the cursor.
+        """
+        drawn = _LEFT.split(bytes(self._output[-_DRAWN_BYTES:]))[-1]
+        parts = drawn.replace(b"\x1b[s", b"\x1b7").replace(b"\x1b[u", b"\x1b8").split(b"\x1b8")
+        restored, last = parts[:-1], parts[-1]
+        drawn = b"".join([*(part.partition(b"\x1b7")[0] for part in restored), last])
+        newest = deque(_PLACED.finditer(drawn), maxlen=1)
+        if not newest:
+            return False
+        placed = newest.pop()
+        line_feeds = drawn.count(b"\n", placed.end())
+        if not placed["home"]:
+            return not line_feeds
+        clears = drawn.endswith(b"J", 0, placed.start()) or _CLEARS.match(drawn, placed.end())
+        is_hidden = drawn.rfind(b"\x1b[?25l") > drawn.rfind(b"\x1b[?25h")
+        return line_feeds < rows and (is_hidden or not clears)
 
     def lines(self) -> list[str]:
         text = PlainLines().feed(bytes(self._output)).decode("utf-8", "replace")

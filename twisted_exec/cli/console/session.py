@@ -102,6 +102,11 @@ _DRAWN_SECONDS = 0.1
 _RESIZED_SECONDS = 0.3
 """Pause after which a user has resized the window."""
 
+_REFRESH_SECONDS = 0.5
+"""Time behind a program's output until its picture in a window of another size is drawn again."""
+_REFRESHED_SECONDS = 2.0
+"""Least time between two of these pictures: the server renders each."""
+
 # Time limit for the last bytes after the user has left.
 _FAREWELL_SECONDS = 1.0
 
@@ -214,6 +219,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             quiet=quiet,
             wrote=lambda: self._end_of_input.put_off(),
             last_line=self._last_line,
+            draws_rows=self._draws_rows,
             when_quiet=lambda call: self._timers.after("drawn", _DRAWN_SECONDS, call, steady=True),
         )
         self._stream: ConsoleStream | None = None
@@ -239,8 +245,9 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._tells_company = tells_company and interactive and terminal.shows_more and not quiet
         self._company: Company | None = None
         self._looking: Deferred[None] | None = None  # for the names in the status
-        self._incomplete: tuple[TerminalSize, TerminalSize] | None = None
+        self._unequal: tuple[TerminalSize, TerminalSize] | None = None
         """The sizes of this and the writer's window that the user has read."""
+        self._refreshed_at = float("-inf")
         self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
 
     @property
@@ -295,6 +302,9 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._scrollback is None or self._display.notices.is_off:
             return b""
         return self._scrollback.last_line()
+
+    def _draws_rows(self, rows: int) -> bool:
+        return self._scrollback is not None and self._scrollback.draws_rows(rows)
 
     @property
     def discarded_keys(self) -> int:
@@ -373,7 +383,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._machine_discards = False  # the notice that input arrives again may be missing
             self.remember(data)
             self._display.output(data)
-            self._compare_sizes()
+            self._compare_sizes(has_drawn=True)
 
     def remember(self, data: bytes) -> None:
         """Keep output for the escape menu, whether or not it is shown."""
@@ -386,26 +396,47 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._display.output(data)
             self._compare_sizes()
 
-    def _compare_sizes(self) -> None:
+    @property
+    def _is_full_screen(self) -> bool:
+        return self._terminal.shows_more and self._terminal.full_screen()
+
+    def _compare_sizes(self, *, has_drawn: bool = False) -> None:
         """
-        Tell an observer, once for each pair of sizes, if a full-screen program draws for a larger
+        Tell an observer, once for each pair of sizes, if a full-screen program draws for another
         window.
+
+        :param has_drawn: the program has drawn, so that its picture is drawn again by the server.
         """
         attendance = self._facts.attendance
         drawn = attendance.size if attendance is not None else None
-        if drawn is None or not (self.is_observer and self._display.covers):
+        if drawn is None or not (self.is_observer and self._is_full_screen):
             return
         own = self._terminal.size() or drawn
-        if own.columns >= drawn.columns and own.rows >= drawn.rows:
-            self._incomplete = None
-        elif self._incomplete != (own, drawn):
-            self._incomplete = own, drawn
+        if own == drawn:
+            self._unequal = None
+            return
+        is_new = self._unequal != (own, drawn)
+        if (is_new or has_drawn) and "refresh" not in self._timers:
+            pause = self._refreshed_at + _REFRESHED_SECONDS - self._clock.seconds()
+            self._timers.after("refresh", max(_REFRESH_SECONDS, pause), self._refresh)
+        if is_new:
+            self._unequal = own, drawn
             writer = self._display.notices.writer
             whose = "the writer's" if writer in ("", NOBODY) else f"{writer}'s"
-            self._inform(
-                f"{whose} window is {drawn.columns}x{drawn.rows} and yours {own.columns}x{own.rows}: "
+            is_smaller = own.columns < drawn.columns or own.rows < drawn.rows
+            size = f"{drawn.columns}x{drawn.rows}"
+            what = (
                 "this picture is incomplete; enlarge your window"
+                if is_smaller
+                else f"this picture may be wrong at times; make your window {size}"
             )
+            self._inform(f"{whose} window is {size} and yours {own.columns}x{own.rows}: {what}")
+
+    def _refresh(self) -> None:
+        """Draw the picture of a program for another window, where its own output may go wrong."""
+        self._refreshed_at = self._clock.seconds()
+        if self._is_full_screen and self.is_observer and self._conversation is None:
+            self._terminal.refresh()
 
     def notice(self, notice: Notice) -> None:
         if not self._is_live:
@@ -613,7 +644,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def continued(self) -> None:
         if not self._interactive or not self._is_live:
             return
-        if self._terminal.full_screen():
+        if self._display.is_drawn:
             self._redraw()
         self._display.tell(f"The console of {self._terminal.place()} goes on.")
 
@@ -694,7 +725,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._silence is not None:
             self._silence.covered()
         conversation.close(tells=self._is_live)
-        if self._terminal.full_screen():
+        if self._display.is_drawn:
             self._redraw()
         if self._is_live and conversation.held:
             self.typed(conversation.held)
@@ -814,8 +845,9 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._display.covers:
             self._display.uncover()
             self._terminal.redraw()
-            self._incomplete = None
+            self._unequal = None
             self._compare_sizes()
+            self._timers.cancel("refresh")
 
     def output_lost(self, error: OSError | None) -> None:
         """The output is flushed and closed, or cannot be written."""
