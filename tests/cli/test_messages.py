@@ -146,7 +146,8 @@ class ExplainTests(SynchronousTestCase):
             ("get", "deletedconsoles/log", "admin"),
             ("list", "consolerequests", "console-session-reader"),
             ("patch", "consolerequests/approval", "console-approver"),
-            ("create", "consolerequests", "console-user"),
+            ("create", "consolerequests", "console-observer"),
+            ("get", "consolerequests", "console-session-reader"),
             ("create", "consolepolicies", "console-policy-editor"),
             ("list", "consolealerts", "view"),
         ):

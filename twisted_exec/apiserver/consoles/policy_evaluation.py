@@ -183,6 +183,14 @@ def reason_of(
     )
 
 
+def needs_request(refusal: Forbidden) -> bool:
+    """Return whether a session was refused because its user has not asked for an approval yet."""
+    return any(
+        cause["reason"] == APPROVAL_REQUIRED and "request" not in cause
+        for cause in refusal.details.get("causes", ())
+    )
+
+
 def check_request(policies: Iterable[ParsedPolicy], request: Object, machine: Object) -> None:
     """
     Check that a session with the reason of a new request would be allowed to have it.
@@ -192,7 +200,11 @@ def check_request(policies: Iterable[ParsedPolicy], request: Object, machine: Ob
     refusals = []
     for policy in policies:
         try:
-            _check_reason(policy, _reason(request), _open(machine, "--request --reason TICKET"))
+            _check_reason(
+                policy,
+                _reason(request),
+                _open(machine, "--request --reason TICKET", _right(request)),
+            )
         except _Refused as refused:
             refusals.append(refused)
     if refusals:
@@ -301,8 +313,10 @@ def _requested(policy: ParsedPolicy, session: _Session) -> Object | None:
         _check_reason(
             policy,
             session.reason,
-            _open(session.machine, "--reason TICKET"),
-            f", or kubectl exec -it {_named(session.machine)} -- console --reason TICKET",
+            _open(session.machine, "--reason TICKET", session.right),
+            f", or kubectl exec -it {_named(session.machine)} -- console --reason TICKET"
+            if session.right > Right.OBSERVE
+            else "",
         )
     except _Refused as refused:
         problems += refused.problems
@@ -361,7 +375,7 @@ def _approval(policy: ParsedPolicy, session: _Session) -> Object:
     _check_no_service_account(needs, applicant)
     if session.valid:
         return session.valid[0]
-    ask = _open(session.machine, "--request --reason TICKET")
+    ask = _open(session.machine, "--request --reason TICKET", session.right)
     if applicant.session:  # it is open, so that a request which waits or was denied did not end it
         lost = _lost_approval(session)
         if lost is not None:
@@ -520,7 +534,9 @@ def _named(machine: Object) -> str:
     return f"-n {metadata['namespace']} {metadata['name']}"
 
 
-def _open(machine: Object, options: str) -> str:
+def _open(machine: Object, options: str, right: Right) -> str:
+    if right == Right.OBSERVE:  # without it the client would ask for an approval to type
+        options = f"--read-only {options}"
     return f"kubectl console {options} {_named(machine)}"
 
 
