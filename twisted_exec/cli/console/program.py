@@ -818,6 +818,7 @@ class _Console(ConsoleProgram):
             reactor,
             self._report,
             timeout,
+            refusal.value,
         )
         return Deferred.fromCoroutine(waiting)
 
