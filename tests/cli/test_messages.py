@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import termios
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -22,7 +22,7 @@ from twisted_exec.api.status import (
     TooManyRequests,
     Unauthorized,
 )
-from twisted_exec.cli.messages import explain, one_line, rows, say
+from twisted_exec.cli.messages import explain, for_stdout, one_line, rows, say
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ExecPlugin,
@@ -264,3 +264,15 @@ class SayTests(SynchronousTestCase):
         )
         commands = ["  kubectl console --reason TICKET vm", "  or", "  kubectl exec -it vm"]
         self.assertEqual(rows[4:], ["ask with", *commands, "  or wait"])
+
+    def test_output(self) -> None:
+        """A sentence on standard output is broken for a terminal, and whole for other programs."""
+        user, terminal = os.openpty()
+        self.addCleanup(os.close, user)
+        termios.tcsetwinsize(terminal, (24, 20))
+        with open(terminal, "w") as stream, redirect_stdout(stream):
+            self.assertEqual(
+                for_stdout("one two three four five\x1b"), "one two three four\n  five?"
+            )
+        with redirect_stdout(io.StringIO()):
+            self.assertEqual(for_stdout("one two three four five"), "one two three four five")

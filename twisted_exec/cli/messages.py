@@ -77,10 +77,19 @@ def for_stderr(text: str) -> str:
     Return a message for standard error, without control characters; a terminal gets it broken at
     blanks.
     """
-    line, stderr = one_line(text), sys.stderr
-    if stderr is None or not stderr.isatty():
+    return _for_stream(text, sys.stderr)
+
+
+def for_stdout(text: str) -> str:
+    """Return a sentence for standard output; as :func:`for_stderr`."""
+    return _for_stream(text, sys.stdout)
+
+
+def _for_stream(text: str, stream: TextIO | None) -> str:
+    line = one_line(text)
+    if stream is None or not stream.isatty():
         return line
-    return "\n".join(rows(line, os.get_terminal_size(stderr.fileno()).columns or 80))
+    return "\n".join(rows(line, os.get_terminal_size(stream.fileno()).columns or 80))
 
 
 def say(line: str) -> None:

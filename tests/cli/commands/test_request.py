@@ -91,10 +91,14 @@ class CommandTests(RequestCase):
         """``deny`` denies, and withdraws an approval."""
         await self.request()
         await self.run_command("approve", "r")
-        code, out, _ = await self.run_command("deny", "r")
-        self.assertEqual((code, out), (0, 'request "r" denied\n'))
+        done = 'approval of request "r" withdrawn; a session that uses it ends\n'
+        for _ in range(2):
+            self.assertEqual(await self.run_command("deny", "r"), (0, done, ""))
         request = await self.admin.get(REQUESTS, "r", "default")
         self.assertTrue(request["status"]["denied"])
+        await self.request("no")
+        denied = (0, 'request "no" denied\n', "")
+        self.assertEqual(await self.run_command("deny", "no"), denied)
 
     async def test_refusals(self) -> None:
         """Errors are one line that names the object."""
