@@ -117,6 +117,27 @@ class ExplainTests(SynchronousTestCase):
         elsewhere = "cannot reach https://other: connection refused"
         self.assertEqual(explain(BadGateway(elsewhere), config=config), elsewhere)
 
+    def test_namespace(self) -> None:
+        """A user without rights in a namespace may have mistyped it: nobody else tells them."""
+        words = 'User "ann" cannot drive resource "machines/console" in API group '
+        words += '"compute.ironcore.dev" in the namespace "kube-sytem"'
+        refusal = Forbidden(f"x is forbidden: {words}")
+        self.assertIn(
+            f'{words}; is the namespace "kube-sytem" right? If so, ask an administrator for the role '
+            "console-user (console-observer suffices for --read-only): kubectl create rolebinding ",
+            explain(refusal, "kube-sytem"),
+        )
+        self.assertNotIn("right?", explain(refusal))
+        requests = (
+            'x is forbidden: User "ann" cannot create resource "consolerequests" in API group '
+        )
+        requests += (
+            '"console.twisted-exec.dev" in the namespace "lab"'  # after rights at the machine
+        )
+        self.assertNotIn("right?", explain(Forbidden(requests), "lab"))
+        takeover = Forbidden(str(refusal.message).replace("drive", "takeover"))  # has rights there
+        self.assertNotIn("right?", explain(takeover, "kube-sytem"))
+
     def test_missing_right(self) -> None:
         """The message for a 403 names the smallest role to ask for, and the command that grants it."""
         compute, own = "compute.ironcore.dev", "console.twisted-exec.dev"
