@@ -40,6 +40,7 @@ admin,admin,1,system:masters
 jane,jane,2,dev
 robot,system:serviceaccount:default:robot,7,system:serviceaccounts
 bob,bob,3
+eve,eve,16
 pool-a,compute.ironcore.dev:system:machinepool:pool-a,4,{POOL_GROUP}
 pool-b,compute.ironcore.dev:system:machinepool:pool-b,8,{POOL_GROUP}
 fleet-a,core.spheric.cloud:system:fleet:fleet-a,7,core.spheric.cloud:system:fleets

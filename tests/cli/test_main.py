@@ -53,6 +53,8 @@ class MainTests(SynchronousTestCase):
         self.assertEqual(self.run_main("logs", "vm", "--frob"), (1, "", f"{told}\n"))
         told = told.replace("frob; see", "sinse=1h; did you mean --since? See")
         self.assertEqual(self.run_main("logs", "vm", "--sinse=1h"), (1, "", f"{told}\n"))
+        told = told.replace("--sinse=1h", "--tial 5").replace("--since?", "--tail?")
+        self.assertEqual(self.run_main("logs", "vm", "--tial", "5"), (1, "", f"{told}\n"))
 
     def test_unknown_commands(self) -> None:
         """The message for a misspelled command names the command that was meant, or kubectl console."""

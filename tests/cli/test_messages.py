@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import termios
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -22,7 +22,7 @@ from twisted_exec.api.status import (
     TooManyRequests,
     Unauthorized,
 )
-from twisted_exec.cli.messages import explain, one_line, rows, say
+from twisted_exec.cli.messages import explain, for_stdout, one_line, rows, say
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ExecPlugin,
@@ -117,6 +117,27 @@ class ExplainTests(SynchronousTestCase):
         elsewhere = "cannot reach https://other: connection refused"
         self.assertEqual(explain(BadGateway(elsewhere), config=config), elsewhere)
 
+    def test_namespace(self) -> None:
+        """A user without rights in a namespace may have mistyped it: nobody else tells them."""
+        words = 'User "ann" cannot drive resource "machines/console" in API group '
+        words += '"compute.ironcore.dev" in the namespace "kube-sytem"'
+        refusal = Forbidden(f"x is forbidden: {words}")
+        self.assertIn(
+            f'{words}; is the namespace "kube-sytem" right? If so, ask an administrator for the role '
+            "console-user (console-observer suffices for --read-only): kubectl create rolebinding ",
+            explain(refusal, "kube-sytem"),
+        )
+        self.assertNotIn("right?", explain(refusal))
+        requests = (
+            'x is forbidden: User "ann" cannot create resource "consolerequests" in API group '
+        )
+        requests += (
+            '"console.twisted-exec.dev" in the namespace "lab"'  # after rights at the machine
+        )
+        self.assertNotIn("right?", explain(Forbidden(requests), "lab"))
+        takeover = Forbidden(str(refusal.message).replace("drive", "takeover"))  # has rights there
+        self.assertNotIn("right?", explain(takeover, "kube-sytem"))
+
     def test_missing_right(self) -> None:
         """The message for a 403 names the smallest role to ask for, and the command that grants it."""
         compute, own = "compute.ironcore.dev", "console.twisted-exec.dev"
@@ -146,7 +167,8 @@ class ExplainTests(SynchronousTestCase):
             ("get", "deletedconsoles/log", "admin"),
             ("list", "consolerequests", "console-session-reader"),
             ("patch", "consolerequests/approval", "console-approver"),
-            ("create", "consolerequests", "console-user"),
+            ("create", "consolerequests", "console-observer"),
+            ("get", "consolerequests", "console-session-reader"),
             ("create", "consolepolicies", "console-policy-editor"),
             ("list", "consolealerts", "view"),
         ):
@@ -263,3 +285,15 @@ class SayTests(SynchronousTestCase):
         )
         commands = ["  kubectl console --reason TICKET vm", "  or", "  kubectl exec -it vm"]
         self.assertEqual(rows[4:], ["ask with", *commands, "  or wait"])
+
+    def test_output(self) -> None:
+        """A sentence on standard output is broken for a terminal, and whole for other programs."""
+        user, terminal = os.openpty()
+        self.addCleanup(os.close, user)
+        termios.tcsetwinsize(terminal, (24, 20))
+        with open(terminal, "w") as stream, redirect_stdout(stream):
+            self.assertEqual(
+                for_stdout("one two three four five\x1b"), "one two three four\n  five?"
+            )
+        with redirect_stdout(io.StringIO()):
+            self.assertEqual(for_stdout("one two three four five"), "one two three four five")

@@ -340,9 +340,9 @@ CONSOLE_SESSION_READER = "console-session-reader"
 CONSOLE_USER = "console-user"
 _SMALLEST_FIRST = (
     "view",
+    CONSOLE_SESSION_READER,
     CONSOLE_OBSERVER,
     CONSOLE_LOG_READER,
-    CONSOLE_SESSION_READER,
     CONSOLE_RECORDING_READER,
     CONSOLE_APPROVER,
     CONSOLE_POLICY_EDITOR,
@@ -674,6 +674,9 @@ def bootstrap_objects(
             *(_on_screens(dialect) for dialect in several),
             # Stock kubectl reads the Pod that shows the machine before it attaches.
             *(_on(each.workload.plural, ("get",), (each.group,)) for each in several),
+            # For policies that need an approval, which never gives more than the rights of the
+            # role. Without delete, which would withdraw the approvals of others.
+            _on("consolerequests", ("get", "create"), _SESSIONS),
         ),
         _role(CONSOLE_USER, *using),
         _role(

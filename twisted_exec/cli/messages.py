@@ -77,10 +77,19 @@ def for_stderr(text: str) -> str:
     Return a message for standard error, without control characters; a terminal gets it broken at
     blanks.
     """
-    line, stderr = one_line(text), sys.stderr
-    if stderr is None or not stderr.isatty():
+    return _for_stream(text, sys.stderr)
+
+
+def for_stdout(text: str) -> str:
+    """Return a sentence for standard output; as :func:`for_stderr`."""
+    return _for_stream(text, sys.stdout)
+
+
+def _for_stream(text: str, stream: TextIO | None) -> str:
+    line = one_line(text)
+    if stream is None or not stream.isatty():
         return line
-    return "\n".join(rows(line, os.get_terminal_size(stderr.fileno()).columns or 80))
+    return "\n".join(rows(line, os.get_terminal_size(stream.fileno()).columns or 80))
 
 
 def say(line: str) -> None:
@@ -148,6 +157,8 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) ->
     if error.reason == "Forbidden":
         message = str(error.message)
         if remedy := role_to_request(message):
+            if remedy.startswith(ASK_FOR_ROLE) and _may_be_mistyped(namespace, message):
+                remedy = f'is the namespace "{namespace}" right? If so, {remedy}'
             message = f"{_ROLE_TO_READ.sub('', message)}; {remedy}"
         return message if "forbidden" in message else f"forbidden: {message}"
     if error.reason == "Unauthorized":
@@ -199,6 +210,7 @@ _UNREACHABLE = (
 )
 """Patterns of messages about a server that cannot be reached, and remedies."""
 
+ASK_FOR_ROLE = "ask an administrator for the role"
 _DENIED = re.compile(
     r'User "(?P<user>[^"]+)" cannot (?P<verb>[a-z]+) resource "(?P<kind>[a-z]+)(?:/(?P<subresource>[a-z]+))?" '
     r'in API group "(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[-a-z0-9]+)")?'
@@ -206,6 +218,20 @@ _DENIED = re.compile(
 """The words of RBAC (``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go``)."""
 _ROLE_TO_READ = re.compile(": ask an administrator for the role [^:;]*$")
 """The server's own remedy, which has no command."""
+
+
+def _may_be_mistyped(namespace: str, message: str) -> bool:
+    """
+    Return whether a refusal is about a machine of a namespace: the server does not tell a user without
+    rights there whether it exists.
+    """
+    lacking = _DENIED.search(message)
+    return (
+        lacking is not None
+        and bool(namespace)
+        and lacking["namespace"] == namespace
+        and any(lacking["kind"] == dialect.workload.plural for dialect in DIALECTS)
+    )
 
 
 def role_to_request(message: str) -> str:
@@ -241,7 +267,7 @@ def ask_for_role(
         return f"ask an administrator for a role with {verb} on {kind}"
     opens_console = bool(group) and (subresource == "exec" or verb == "drive")
     less = f" ({CONSOLE_OBSERVER} suffices for --read-only)" if opens_console else ""
-    return f"ask an administrator for the role {role}{less}: {command}"
+    return f"{ASK_FOR_ROLE} {role}{less}: {command}"
 
 
 def grant(

@@ -111,7 +111,7 @@ class CheckedParser(argparse.ArgumentParser):
         unknown = re.match("unrecognized arguments: --([a-z-]+)", message)
         near = ""
         if unknown:
-            near = nearest(unknown[1], re.findall("--([a-z-]+)", self.format_help()), 0.8)
+            near = nearest(unknown[1], re.findall("--([a-z-]+)", self.format_help()), 0.75)
         message = f"{message}; did you mean --{near}?" if near else message
         return f"{self.prog}: {message}{' See' if message.endswith('?') else '; see'} {self.prog} --help"
 

@@ -103,6 +103,12 @@ class PolicyTestCase(APITestCase):
         uid = self.machine["metadata"]["uid"]
         return self.policies.review(applicant or self.applicant(), uid, right)
 
+    def ended(self, applicant: Applicant | None = None) -> str:
+        """Return the message with which policies end an open session."""
+        with self.assertRaises(Forbidden) as caught:
+            self.reviewed(applicant)
+        return caught.exception.message
+
     def label(self, user: str = "admin", code: int = 200, **labels: str | None) -> Any:
         """Change labels of the machine."""
         patch = {"metadata": {"labels": labels}}

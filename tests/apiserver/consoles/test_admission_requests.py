@@ -295,6 +295,56 @@ class ApprovalTests(PolicyTestCase):
                 self.answer("DELETE", f"{REQUESTS}/{name}")
             self.assertIn("requires the approval of another user", self.not_opened())
 
+    def test_withdrawn_beside_another(self) -> None:
+        """
+        A running session ends with the name of the approval that is over, not of a request that waits
+        or was denied; a new session reads which request waits.
+        """
+        for name in ("waits", "no", "r", "later"):
+            self.request(name)
+            self.clock.advance(1)
+        self.decide("no", denied=True)
+        self.decide()
+        self.opened()
+        self.decide(denied=True, message="wrong rack")
+        self.assertIn(
+            'your request "r" does not count, bob withdrew the approval (wrong rack); request again with',
+            self.ended(),
+        )
+        self.assertIn('your request "later" waits for another user', self.not_opened())
+
+    def test_deleted_beside_another(self) -> None:
+        """A session whose request was deleted has no approval; a request that waits is another one."""
+        self.request()
+        self.request("waits")
+        self.decide()
+        self.opened()
+        self.answer("DELETE", f"{REQUESTS}/r")
+        self.assertIn(
+            'of another user, which this session does not have: your request "waits" waits for',
+            self.ended(),
+        )
+
+    def test_valid_for_another_reason(self) -> None:
+        """A session whose approval is withdrawn reads of it, not of a valid one for another reason."""
+        self.request(reason="OPS-1")
+        self.request("other", reason="OPS-2")
+        self.decide()
+        self.decide("other")
+        session = self.applicant(reason="OPS-1")
+        self.opened(session)
+        self.decide(denied=True)
+        self.assertIn('"r" does not count, bob withdrew the approval', self.ended(session))
+
+    def test_expired_beside_another(self) -> None:
+        """A running session whose approval ends reads so, whatever other request waits."""
+        self.request(seconds=60)
+        self.request("waits")
+        self.decide()
+        self.opened()
+        self.clock.advance(60)
+        self.assertIn('your request "r" does not count, it has expired', self.ended())
+
     def test_finalizer(self) -> None:
         """A request that is being deleted counts no longer, whatever finalizers its user has set."""
         body = {
@@ -425,6 +475,31 @@ class OnceTests(PolicyTestCase):
         self.reviewed()
         message = self.not_opened(self.applicant(session="s-2"))
         self.assertIn("its approval was for one session, which has begun", message)
+
+    def test_withdrawn(self) -> None:
+        """
+        A session ends with the name of the approval that it has used, not of a request that waits or
+        of another session's approval, also after it was resumed.
+        """
+        self.opened()
+        self.opened(self.resuming("s-2", "s-1"))
+        for name in ("waits", "more"):
+            self.clock.advance(1)
+            self.request(name)
+        self.decide("more")
+        self.opened(self.applicant(session="s-9"))
+        self.decide(denied=True)
+        self.clock.advance(1)
+        self.decide("more", denied=True)
+        expected = 'your request "r" does not count, bob withdrew the approval; request again with'
+        for session in (self.applicant(), self.resuming("s-2", "s-1")):
+            self.assertIn(expected, self.ended(session))
+
+    def test_expired(self) -> None:
+        """A session whose approval ends reads so, not that the approval is used."""
+        self.opened()
+        self.clock.advance(3600)
+        self.assertIn('your request "r" does not count, it has expired', self.ended())
 
     def test_same_session(self) -> None:
         """

@@ -56,10 +56,10 @@ class SessionCase(ChainTestCase):
         body = {"metadata": {"name": name}, "spec": spec}
         return await self.admin.create(POLICIES, body, "default")
 
-    async def approve(self, **spec: Any) -> str:
-        """Let jane ask and the administrator approve."""
+    async def approve(self, user: str = "jane", **spec: Any) -> str:
+        """Let a user ask and the administrator approve."""
         body = {"metadata": {"generateName": "r-"}, "spec": {"machine": "vm", **spec}}
-        made = await self.client("jane").create(REQUESTS, body, "default")
+        made = await self.client(user).create(REQUESTS, body, "default")
         name = str(made["metadata"]["name"])
         patch = {"status": {"approved": True}}
         await self.admin.patch(REQUESTS, name, patch, "default", subresource="approval")
@@ -339,6 +339,42 @@ class SessionTests(SessionCase):
         await self.approve(right="observe")
         await self.open(user="jane", query=STDIN)
         self.assertEqual(self.terms()["right"], ["observe"])
+
+    async def test_request_of_observer(self) -> None:
+        """
+        A user with ``console-observer`` asks as the refusal says. The approval gives no more than
+        that role, whatever right the request names.
+        """
+        await self.bind("eve", "console-observer")
+        await self.make_policy(approval="Required")
+        why = await self.refused(403, user="eve", query=STDIN)
+        self.assertTrue(
+            why.endswith(
+                "request it with kubectl console --read-only --request --reason TICKET -n default vm"
+            ),
+            why,
+        )
+        await self.approve("eve", right="takeover")
+        await self.open(user="eve", query=STDIN)
+        self.assertEqual(self.terms()["right"], ["observe"])
+
+    async def test_may_not_request(self) -> None:
+        """A user who may not create requests reads that with the refusal, and which right is missing."""
+        rule = {"verbs": ["observe", "get"], "apiGroups": ["*"], "resources": ["machines/console"]}
+        role = {"metadata": {"name": "looks"}, "rules": [rule]}
+        await self.admin.create(kinds.CLUSTERROLES.resource, role)
+        await self.bind("eve", "looks")
+        await self.make_policy(approval="Required")
+        why = await self.refused(403, user="eve", query=STDIN)
+        self.assertTrue(
+            why.endswith(
+                "-n default vm, but you may not: consolerequests.console.twisted-exec.dev is forbidden: "
+                'User "eve" cannot create resource "consolerequests" in API group "console.twisted-exec.dev" in '
+                'the namespace "default": ask an administrator for the role console-observer in the '
+                'namespace "default"'
+            ),
+            why,
+        )
 
     async def test_every_path(self) -> None:
         """Policies apply to the observers' path, the screen and the machine's Pod as well."""

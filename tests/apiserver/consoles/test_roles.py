@@ -47,3 +47,19 @@ class RoleTests(PolicyTestCase):
         for path in ("r/approval", "r/status"):
             path = f"{REQUESTS}/{path}"
             self.refused(403, "PATCH", path, approval, user="jane", content_type=MERGE)
+
+    def test_observer(self) -> None:
+        """
+        ``console-observer`` asks to observe and reads the answer. It neither reads nor deletes the
+        requests of others, whose sessions would end, and approves none.
+        """
+        self.bind("eve", "console-observer")
+        self.request("hers", user="eve", right="observe")
+        self.answer("GET", f"{REQUESTS}/hers", user="eve")
+        self.request("r")
+        approval = {"status": {"approved": True}}
+        self.refused(
+            403, "PATCH", f"{REQUESTS}/r/approval", approval, user="eve", content_type=MERGE
+        )
+        for method, path in (("GET", REQUESTS), ("DELETE", f"{REQUESTS}/r"), ("DELETE", REQUESTS)):
+            self.refused(403, method, path, user="eve")

@@ -60,11 +60,10 @@ class ClusterTests(MachineTestCase):
         head, row = out.splitlines()
         self.assertEqual(
             head.split(),
-            ["NAME", "MACHINE", "INPUT", "STATE", "BEGIN", "LENGTH", "BYTES", "USERS", "POLICIES"],
+            ["NAME", "MACHINE", "INPUT", "STATE", "BEGIN", "LENGTH", "BYTES", "USERS"],
         )
         self.assertEqual(
-            row.split(),
-            ["r", "vm", "none", "Closed", "2026-11-22T12:00:00Z", "90s", "8", "admin", "<none>"],
+            row.split(), ["r", "vm", "none", "Closed", "2026-11-22T12:00Z", "90s", "8", "admin"]
         )
         await self.make_machine("other")
         none = "No recordings found in default namespace."

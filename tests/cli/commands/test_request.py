@@ -91,10 +91,14 @@ class CommandTests(RequestCase):
         """``deny`` denies, and withdraws an approval."""
         await self.request()
         await self.run_command("approve", "r")
-        code, out, _ = await self.run_command("deny", "r")
-        self.assertEqual((code, out), (0, 'request "r" denied\n'))
+        done = 'approval of request "r" withdrawn; a session that uses it ends\n'
+        for _ in range(2):
+            self.assertEqual(await self.run_command("deny", "r"), (0, done, ""))
         request = await self.admin.get(REQUESTS, "r", "default")
         self.assertTrue(request["status"]["denied"])
+        await self.request("no")
+        denied = (0, 'request "no" denied\n', "")
+        self.assertEqual(await self.run_command("deny", "no"), denied)
 
     async def test_refusals(self) -> None:
         """Errors are one line that names the object."""
@@ -114,10 +118,19 @@ class ApprovalTests(RequestCase):
         self.patch(waiting, "LOOK_SECONDS", 0.01)
         return super().setUp()
 
-    def ask(self) -> tuple[Deferred[None], list[str]]:
+    def ask(self, former: str = "", reason: str = "OPS-1") -> tuple[Deferred[None], list[str]]:
+        """
+        Ask for an approval, as the program does.
+
+        :param former: the request that the server's refusal names.
+        """
         lines: list[str] = []
         config = load(self.kubeconfig("user-jane"))
-        made = approval(config, "vm", DIALECTS, CONSOLE, "OPS-1", reactor, lines.append, 600.0)
+        cause = {"reason": "ApprovalRequired", **({"request": former} if former else {})}
+        refusal = Forbidden("no", details={"causes": [cause]})
+        made = approval(
+            config, "vm", DIALECTS, CONSOLE, reason, reactor, lines.append, 600.0, refusal
+        )
         return Deferred.fromCoroutine(made), lines
 
     async def made(self, lines: list[str]) -> str:
@@ -175,6 +188,47 @@ class ApprovalTests(RequestCase):
         await self.admin.delete(REQUESTS, name, "default")
         failure = await self.assertFailure(asking, NotFound)
         self.assertEqual(failure.message, f'request "{name}" was deleted')
+
+    async def test_again(self) -> None:
+        """A user who asks again for the same waits for the request that waits already."""
+        asking, lines = self.ask()
+        name = await self.made(lines)
+        asking.cancel()
+        await self.assertFailure(asking, CancelledError)
+        asking, lines = self.ask(former=name)
+        self.assertEqual(await self.made(lines), name)
+        self.assertTrue(lines[0].startswith(f'your request "{name}" waits already for'), lines)
+        self.assertIn(f"  twisted-exec request approve -n default {name}\nor\n", lines[0])
+        await self.decide(name, approved=True)
+        await asking
+
+    async def test_another_waits(self) -> None:
+        """A request for another reason or right is a new one, and its user reads of the one that waits."""
+        await self.request("old", reason="OPS-0")
+        await self.request("look", reason="OPS-1", right="observe")
+        for former, what in (("old", 'drive, "OPS-0"'), ("look", 'observe, "OPS-1"')):
+            asking, lines = self.ask(former)
+            await self.until(lambda lines=lines: len(lines) == 2)
+            self.assertNotIn(f'"{former}"', lines[0])
+            self.assertEqual(
+                lines[1],
+                f'your earlier request "{former}" ({what}) waits, too; if you no longer need it: '
+                f"kubectl delete consolerequest -n default {former}",
+            )
+            asking.cancel()
+            await self.assertFailure(asking, CancelledError)
+
+    async def test_former_is_over(self) -> None:
+        """A request that was decided, or is deleted, is no longer waited for or named."""
+        await self.request("no", reason="OPS-1")
+        await self.decide("no", denied=True)
+        for former in ("no", "gone"):
+            asking, lines = self.ask(former)
+            await self.until(lambda lines=lines: lines)
+            self.assertRegex(lines[0], '^request "vm-[a-z0-9]+" waits')
+            asking.cancel()
+            await self.assertFailure(asking, CancelledError)
+            self.assertEqual(len(lines), 2)
 
     async def test_left(self) -> None:
         """Ctrl-C leaves the request where it is."""

@@ -491,7 +491,7 @@ class RecordTests(MenuCase):
             drawn = self.type(b"~R", key).replace("\r\n  ", " ")
             self.assertIn("Record a? What the machine prints is kept", drawn)
             self.assertEqual(len(self.client.recorded), count)
-        self.assertIn("The recording is a-x7. To end it: kubectl patch recording a-x7 -n ns", drawn)
+        self.assertIn("The recording a-x7 has begun. ~R ends it.", drawn)
         (made,) = self.client.recorded
         spec = {
             "machine": "a",

@@ -182,6 +182,30 @@ class CompanyTests(CompanyCase):
         self.assertEqual(self.change(4, lost=2), ["somebody has joined (2 sessions, 2 lost)"])
         self.assertEqual(self.change(3, lost=2), ["somebody has left (1 session, 2 lost)"])
 
+    def test_outage(self) -> None:
+        """
+        A user who reads names reads no numbers while the server does not answer; the names follow
+        with the next number.
+        """
+        self.arrive(ADA, BOB, EVE)
+        self.people = ServiceUnavailable("later")
+        self.assertEqual(self.change(2), [])
+        self.assertEqual(self.change(3), [])
+        self.assertEqual(self.change(2), [])
+        self.assertEqual(self.arrive(ADA, BOB), ["eve has left"])
+        self.people = ServiceUnavailable("later")
+        self.company.changed(Attendance(3))
+        self.clock.advance(0.7)
+        self.people = [ADA, BOB, EVE]
+        self.clock.advance(0.7)
+        self.assertEqual(self.said, ["eve has left", "eve has joined"])
+
+    def test_outage_of_new_user(self) -> None:
+        """As long as no answer says otherwise, a user is expected to read names."""
+        self.people = ServiceUnavailable("later")
+        self.assertEqual(self.change(2), [])
+        self.assertEqual(self.arrive(ADA, BOB), ["bob has joined"])
+
     def test_crowd(self) -> None:
         """At a console with very many sessions no client lists them for each change."""
         self.looks = 0

@@ -180,9 +180,9 @@ class UnreachedTests(AnswersCase):
                 '"default"'
             )
             remedy = (
-                "; ask an administrator for the role console-user (console-observer suffices for "
-                "--read-only): kubectl create rolebinding jane-console-user "
-                "--clusterrole=console-user --user=jane -n default"
+                '; is the namespace "default" right? If so, ask an administrator for the role '
+                "console-user (console-observer suffices for --read-only): kubectl create "
+                "rolebinding jane-console-user --clusterrole=console-user --user=jane -n default"
             )
             console = f"you may not open {name}: {told}{remedy}"
             await self.both(403, told, name, user="jane", console=console)

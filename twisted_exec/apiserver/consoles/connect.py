@@ -18,6 +18,7 @@ from zope.interface import implementer
 from twisted_exec.api.conditions import unplaced, writers_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import (
+    CONSOLEREQUESTS,
     CONSOLESESSIONS,
     Kind,
     Object,
@@ -35,6 +36,7 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.apiserver.consoles.policies import SessionConditions
+from twisted_exec.apiserver.consoles.policy_evaluation import needs_request
 from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, forwarded_headers, read
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings, session_demand
 from twisted_exec.apiserver.interfaces import (
@@ -61,6 +63,7 @@ from twisted_exec.auth.console_rights import (
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.rbac import smallest_role
 from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
+from twisted_exec.auth.rules import Attributes
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.tasks import as_deferred
@@ -257,6 +260,8 @@ class MachineLocator:
             admitted = await self._parts.policies.open(applicant, machine, right)
         except Forbidden as refusal:
             self._parts.refusals.by_policy(self._kind, machine, subject, refusal.message)
+            if needs_request(refusal):
+                await self._check_may_request(context, refusal)
             raise
         context.learn(reason=admitted.reason or subject.reason)
         # A session without a reason has got that of its approval: others do not count later.
@@ -272,6 +277,29 @@ class MachineLocator:
             terms = replace(terms, recording=recording)
         self._parts.gate.allow_console(context, access.under(conditions))
         return replace(admitted, terms=terms)
+
+    async def _check_may_request(self, context: RequestContext, refusal: Forbidden) -> None:
+        """
+        Check the right to ask for the approval that a session lacks.
+
+        :raises Forbidden: the refusal, and the missing right, so that the user reads of both at once.
+        """
+        resource = CONSOLEREQUESTS.resource
+        creating = Attributes(
+            context.user,
+            "create",
+            resource.group,
+            resource.version,
+            resource.plural,
+            namespace=context.subject.namespace,
+        )
+        try:
+            await self._parts.gate.authorize(creating)
+        except Forbidden as missing:
+            message = f"{refusal.message}, but you may not: {missing.message}"
+            raise Forbidden(message, details=refusal.details) from None
+        except APIError:  # there is no decision now, and the refusal holds without it
+            return
 
     def _approved_session(self, applicant: Applicant, machine: Object) -> str:
         user, uid = applicant.user.name, machine["metadata"]["uid"]

@@ -183,6 +183,14 @@ def reason_of(
     )
 
 
+def needs_request(refusal: Forbidden) -> bool:
+    """Return whether a session was refused because its user has not asked for an approval yet."""
+    return any(
+        cause["reason"] == APPROVAL_REQUIRED and "request" not in cause
+        for cause in refusal.details.get("causes", ())
+    )
+
+
 def check_request(policies: Iterable[ParsedPolicy], request: Object, machine: Object) -> None:
     """
     Check that a session with the reason of a new request would be allowed to have it.
@@ -192,7 +200,11 @@ def check_request(policies: Iterable[ParsedPolicy], request: Object, machine: Ob
     refusals = []
     for policy in policies:
         try:
-            _check_reason(policy, _reason(request), _open(machine, "--request --reason TICKET"))
+            _check_reason(
+                policy,
+                _reason(request),
+                _open(machine, "--request --reason TICKET", _right(request)),
+            )
         except _Refused as refused:
             refusals.append(refused)
     if refusals:
@@ -301,8 +313,10 @@ def _requested(policy: ParsedPolicy, session: _Session) -> Object | None:
         _check_reason(
             policy,
             session.reason,
-            _open(session.machine, "--reason TICKET"),
-            f", or kubectl exec -it {_named(session.machine)} -- console --reason TICKET",
+            _open(session.machine, "--reason TICKET", session.right),
+            f", or kubectl exec -it {_named(session.machine)} -- console --reason TICKET"
+            if session.right > Right.OBSERVE
+            else "",
         )
     except _Refused as refused:
         problems += refused.problems
@@ -361,7 +375,12 @@ def _approval(policy: ParsedPolicy, session: _Session) -> Object:
     _check_no_service_account(needs, applicant)
     if session.valid:
         return session.valid[0]
-    ask = _open(session.machine, "--request --reason TICKET")
+    ask = _open(session.machine, "--request --reason TICKET", session.right)
+    if applicant.session:  # it is open, so that a request which waits or was denied did not end it
+        lost = _lost_approval(session)
+        if lost is not None:
+            raise _not_counting(needs, lost, session, ask)
+        needs = f"{needs}, which this session does not have"
     of_reason = [each for each in session.requests if _is_for_reason(each, applicant)]
     latest = _latest(of_reason or session.requests, now)
     if latest is None:
@@ -391,6 +410,12 @@ def _approval(policy: ParsedPolicy, session: _Session) -> Object:
             f": make your own with {ask}",
             APPROVAL_REQUIRED,
         )
+    raise _not_counting(needs, latest, session, ask)
+
+
+def _not_counting(needs: str, request: Object, session: _Session, ask: str) -> _Refused:
+    """Return the refusal of a session because a request counts no longer."""
+    name, status = request["metadata"]["name"], request.get("status", {})
     by = status.get("decidedBy", "another user")
     remark = f" ({status['message']})" if status.get("message") else ""
     because = {
@@ -399,13 +424,47 @@ def _approval(policy: ParsedPolicy, session: _Session) -> Object:
         USED: "its approval was for one session, which has begun",
         EXPIRED: "it has expired",
         DELETED: "it is being deleted",
-    }[state]
-    raise _refused(
+    }[_state(request, session.applicant, session.now)]
+    return _refused(
         f'{needs}: your request "{name}" does not count, {because}',
         f"; request again with {ask}",
         APPROVAL_REQUIRED,
         name,
     )
+
+
+def _lost_approval(session: _Session) -> Object | None:
+    """
+    Return the approval that an open session had, and that counts no longer.
+
+    That is the approval that the session has used, or of approvals for any session the last one to end.
+    """
+    applicant, now = session.applicant, session.now
+
+    def is_lost(request: Object) -> bool:
+        state, is_used = _state(request, applicant, now), "session" in request.get("status", {})
+        return (
+            state in (WITHDRAWN, EXPIRED, DELETED)
+            and bool(
+                request.get("status", {}).get("expirationTime")
+            )  # only approvals have that time
+            and (not is_used or _is_used_by(request, applicant))
+            and _is_of(request, applicant)
+        )
+
+    def key(request: Object) -> tuple[bool, str]:
+        status, deleted = request["status"], request["metadata"].get("deletionTimestamp", "")
+        withdrawn = status.get("decisionTime", "") if status.get("denied") else ""
+        return _is_used_by(request, applicant), deleted or withdrawn or status["expirationTime"]
+
+    return max(filter(is_lost, session.requests), key=key, default=None)
+
+
+def _state(request: Object, applicant: Applicant, now: float) -> str:
+    """Return the state of a request for a session: a used approval expires for its own session."""
+    state = state_of(request, now)
+    is_over = state == USED and expiry(request) <= now and _is_used_by(request, applicant)
+    return EXPIRED if is_over else state
 
 
 def _latest(requests: Sequence[Object], now: float) -> Object | None:
@@ -421,18 +480,30 @@ def _latest(requests: Sequence[Object], now: float) -> Object | None:
 
 
 def _counts(request: Object, applicant: Applicant, now: float) -> bool:
-    spec, status, user = request["spec"], request.get("status", {}), applicant.user
+    spec, status = request["spec"], request.get("status", {})
     if not status.get("approved") or status.get("denied") or expiry(request) <= now:
         return False
     if "deletionTimestamp" in request["metadata"]:  # finalizers may keep it
         return False
-    users = {status.get("session"), status.get("previousSession")}
-    # A session that is being resumed has not yet recorded its own id.
-    if "session" in status and users.isdisjoint((applicant.session, applicant.resumes)):
+    if "session" in status and not _is_used_by(request, applicant):
         return False
     # Approvals are never by the user; this holds also for a store that was written by hand.
     if status.get("decidedBy", "") in ("", spec.get("user"), spec.get("caller")):
         return False
+    return _is_of(request, applicant)
+
+
+def _is_used_by(request: Object, applicant: Applicant) -> bool:
+    """Return whether a session, or the session that it resumes, has used an approval."""
+    status = request.get("status", {})
+    users = {status.get("session"), status.get("previousSession")} - {None}
+    # A session that is being resumed has not yet recorded its own id.
+    return not users.isdisjoint((applicant.session, applicant.resumes))
+
+
+def _is_of(request: Object, applicant: Applicant) -> bool:
+    """Return whether a request is of the account of a session's user."""
+    spec, user = request["spec"], applicant.user
     uid = spec.get("userUID", "")
     is_user = spec.get("user") == user.name and (not uid or not user.uid or uid == user.uid)
     return bool(is_user and spec.get("caller", "") == applicant.caller)
@@ -463,7 +534,9 @@ def _named(machine: Object) -> str:
     return f"-n {metadata['namespace']} {metadata['name']}"
 
 
-def _open(machine: Object, options: str) -> str:
+def _open(machine: Object, options: str, right: Right) -> str:
+    if right == Right.OBSERVE:  # without it the client would ask for an approval to type
+        options = f"--read-only {options}"
     return f"kubectl console {options} {_named(machine)}"
 
 

@@ -36,6 +36,7 @@ _FOREVER = 1 << 62
 _IDLE_SECONDS = 2.0
 _MAX_HEAD_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
+_MINUTE = len("2026-11-20T08:00")
 
 _EXPORT = """\
 Write a ConsoleRecording of a cluster to FILE; or, with --certificate, a range of a journal as a
@@ -506,8 +507,12 @@ async def _list(client: CommandClient, options: argparse.Namespace) -> str:
         hint = await missing_machine(client, options.machine, namespace) if namespace else ""
         return runner.nothing_found("recordings", namespace, hint)
     recordings = sorted(listed["items"], key=lambda each: each["metadata"]["creationTimestamp"])
-    head = ["NAME", "MACHINE", "INPUT", "STATE", "BEGIN", "LENGTH", "BYTES", "USERS", "POLICIES"]
+    head = ["NAME", "MACHINE", "INPUT", "STATE", "BEGIN", "LENGTH", "BYTES", "USERS"]
     rows = [_row(each) for each in recordings]
+    if any(each["spec"].get("policies") for each in recordings):
+        head.append("POLICIES")
+        for row, each in zip(rows, recordings, strict=True):
+            row.append(one_line(",".join(each["spec"].get("policies", ()))) or "<none>")
     if options.all_namespaces:
         head.insert(0, "NAMESPACE")
         for row, each in zip(rows, recordings, strict=True):
@@ -526,11 +531,10 @@ def _row(recording: Object) -> list[str]:
         spec["machine"],
         spec.get("input", ""),
         state_of(recording),
-        begin,
+        f"{times.timestamp(times.seconds(begin))[:_MINUTE]}Z" if begin else "",
         length,
         "" if size is None else size,
         ",".join(spec.get("users", ())) or spec.get("user", ""),
-        ",".join(spec.get("policies", ())),
     )
     return [one_line(str(value)) or "<none>" for value in values]
 

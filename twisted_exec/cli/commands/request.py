@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api import times
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
-from twisted_exec.cli.messages import one_line
+from twisted_exec.cli.messages import for_stdout, one_line
 from twisted_exec.cli.runner import InputError, nothing_found, server_command
 
 if TYPE_CHECKING:
@@ -118,15 +118,23 @@ async def _show(client: CommandClient, options: argparse.Namespace) -> str:
 async def _approve(client: CommandClient, options: argparse.Namespace) -> str:
     request = await _decide(client, options, {"approved": True})
     spec, status = request["spec"], request["status"]
-    return (
+    line = for_stdout(
         f'request "{options.name}" approved: user {_quoted(spec.get("user"))} may '
-        f"{spec['right']} machine {_quoted(spec['machine'])} until {status['expirationTime']}\n"
+        f"{spec['right']} machine {_quoted(spec['machine'])} until {status['expirationTime']}"
     )
+    return f"{line}\n"
 
 
 async def _deny(client: CommandClient, options: argparse.Namespace) -> str:
-    await _decide(client, options, {"denied": True})
-    return f'request "{options.name}" denied\n'
+    from twisted_exec.api.kinds.consolerequests import WITHDRAWN, state_of
+
+    request = await _decide(client, options, {"denied": True})
+    if state_of(request, time.time()) != WITHDRAWN:
+        return f'request "{options.name}" denied\n'
+    line = for_stdout(
+        f'approval of request "{options.name}" withdrawn; a session that uses it ends'
+    )
+    return f"{line}\n"
 
 
 async def _decide(client: CommandClient, options: argparse.Namespace, status: Object) -> Object:

@@ -29,6 +29,7 @@ from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.spaces import ROTATE, SPACES, VIEWPOINTS
 from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.cli.messages import for_stdout
 from twisted_exec.cli.options import add_provider, add_viewpoint, duration, viewpoint_of
 from twisted_exec.cli.runner import InputError, server_command
 from twisted_exec.spaces.kubeconfigs import read
@@ -250,7 +251,7 @@ async def _rotate(client: CommandClient, options: argparse.Namespace) -> str:
     patch = {"metadata": {"annotations": {ROTATE: requested_at}}}
     await client.patch(SPACES, location.name.name, patch, location.name.namespace)
     message = await rotation.wait(requested_at) if options.wait else "asked for new credentials"
-    return f"space {location.name}: {message}\n"
+    return f"{for_stdout(f'space {location.name}: {message}')}\n"
 
 
 PROGRAM = "twisted-exec"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,9 +12,11 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import CONSOLEREQUESTS
+from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
+from twisted_exec.api.kinds.consolerequests import PENDING, state_of
 from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.messages import one_line
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.session_terms import Right
 from twisted_exec.wire.stream_options import StreamOptions
@@ -44,12 +47,16 @@ async def approval(
     reactor: Any,
     say: Say,
     timeout_seconds: float,
+    refusal: BaseException | None = None,
 ) -> None:
     """
     Create a ConsoleRequest and wait until another user approves it.
 
+    A request for the same that waits already is not made again.
+
     :param among: dialects of the machine; the server chooses if there are several.
     :param options: of the session, which say for which right the request is.
+    :param refusal: of the console, which names the user's last request.
     :raises APIError: the request was refused, denied or deleted, or may not be read.
     """
     right = Right.OBSERVE
@@ -58,23 +65,27 @@ async def approval(
     spec = {"machine": machine, "right": right.verb, "reason": reason}
     if len(among) == 1:
         spec["machineResource"] = among[0].workload.qualified
-    body = {
-        "metadata": {"generateName": f"{machine[:_LONGEST_PREFIX]}-"},
-        "spec": {key: value for key, value in spec.items() if value},
-    }
+    spec = {key: value for key, value in spec.items() if value}
     client = CommandClient(
         config, reactor, timeout_seconds=timeout_seconds, agent="kubectl-console"
     )
     try:
-        request = await client.create(CONSOLEREQUESTS.resource, body, config.namespace)
+        request = former = await _waiting(client, config, refusal)
+        is_made = former is None or not _is_for(former, spec)
+        if request is None or is_made:
+            body = {"metadata": {"generateName": f"{machine[:_LONGEST_PREFIX]}-"}, "spec": spec}
+            request = await client.create(CONSOLEREQUESTS.resource, body, config.namespace)
         name = request["metadata"]["name"]
         say(
-            f'request "{name}" waits for the approval of another user, who runs\n'
+            f'{"" if is_made else "your "}request "{name}" waits {"" if is_made else "already "}'
+            "for the approval of another user, who runs\n"
             f"  twisted-exec request approve -n {config.namespace} {name}\n"
             "or\n"
             f"  kubectl patch consolerequest -n {config.namespace} {name} --subresource=approval "
             '--type=merge -p \'{"status":{"approved":true}}\''
         )
+        if is_made and former is not None:
+            say(_reminder(former))
         try:
             await _decided(client, config, name, reactor, say)
         except CancelledError:
@@ -82,6 +93,37 @@ async def approval(
             raise
     finally:
         await client.close()
+
+
+async def _waiting(
+    client: CommandClient, config: ClientConfig, refusal: BaseException | None
+) -> Object | None:
+    """Return the request that a refusal names, if it still waits."""
+    causes = refusal.details.get("causes", ()) if isinstance(refusal, APIError) else ()
+    for name in filter(None, (cause.get("request") for cause in causes)):
+        try:
+            request = await client.get(CONSOLEREQUESTS.resource, name, config.namespace)
+        except APIError:  # it was deleted, or is not for this user to read
+            continue
+        if state_of(request, time.time()) == PENDING:
+            return request
+    return None
+
+
+def _is_for(request: Object, spec: Object) -> bool:
+    found = request["spec"]
+    return all(found.get(key, "") == spec.get(key, "") for key in ("machine", "right", "reason"))
+
+
+def _reminder(former: Object) -> str:
+    metadata, spec = former["metadata"], former["spec"]
+    about = ", ".join(
+        [spec["right"], *([f'"{one_line(spec["reason"])}"'] if spec.get("reason") else ())]
+    )
+    return (
+        f'your earlier request "{metadata["name"]}" ({about}) waits, too; if you no longer need it: '
+        f"kubectl delete consolerequest -n {metadata['namespace']} {metadata['name']}"
+    )
 
 
 async def _decided(

@@ -365,8 +365,7 @@ async def _record(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     async with access.client() as client:
         with dialog.waiting(f"asking the server to record {access.name}"):
             name = safe(await access.record(client))
-    end = f"kubectl patch recording {name} -n {access.config.namespace} --type=merge"
-    dialog.tell(f"""The recording is {name}. To end it: {end} -p '{{"spec":{{"ended":true}}}}'""")
+    dialog.tell(f"The recording {name} has begun. ~R ends it.")
     return None
 
 

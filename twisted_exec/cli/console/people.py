@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,8 @@ ATTEMPTS = 4
 MOST_TOLD = 20
 """At consoles with more sessions nobody reads who joins and leaves: each change costs a list per client."""
 
+_NOT_LISTED = (401, 403, 404)
+"""Codes of a server that lists no sessions for this user."""
 _MOST_NAMES = 12
 _MOST_IN_LINE = 3
 _MOST_REMEMBERED = 8
@@ -128,6 +129,7 @@ class Company:
         self._told_count: int | None = None  # that the user knows of
         self._people: Sequence[Person] | None = None  # at the last look
         self._is_alone = False  # nobody else was there, so there was no look yet
+        self._may_look = True  # and read names, as far as the server's answers say
         self._following: Deferred[None] | None = None
         self._heard: deque[str] = deque(maxlen=_MOST_REMEMBERED)
 
@@ -155,10 +157,19 @@ class Company:
         while self._count != self._told_count:
             await deferLater(self._clock, LOOK_SECONDS * (1 + self._jitter()))
             count, people = self._count, None
-            if count <= MOST_TOLD:
-                with suppress(APIError):
-                    people = await self._look()
             attempts -= 1
+            if count <= MOST_TOLD:
+                try:
+                    people = await self._look()
+                except APIError as problem:
+                    if problem.code in _NOT_LISTED:
+                        self._may_look = False
+                    elif self._may_look:  # an outage: the names follow later
+                        if not attempts:
+                            break  # until the number is told again
+                        continue
+                else:
+                    self._may_look = True
             if people is None or len(people) == count or not attempts:
                 self._compare(count, people)
                 attempts = ATTEMPTS

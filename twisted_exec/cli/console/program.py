@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import re
 import select
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +29,7 @@ from twisted_exec.cli.console.options import (
     recorded_input_of,
     scripted_outcome,
 )
-from twisted_exec.cli.messages import explain, one_line, output_failure, say
+from twisted_exec.cli.messages import ASK_FOR_ROLE, explain, one_line, output_failure, say
 from twisted_exec.cli.options import config_of
 
 if TYPE_CHECKING:
@@ -595,9 +596,7 @@ class _Console(ConsoleProgram):
         namespace = options.namespace or "default" if options.space else self._config.namespace
         config = self._at[0] if self._at is not None else self._config
         line = explain(error, namespace, config)
-        if (
-            "; ask an administrator for the role " in line
-        ):  # the refusal is long, and this is its point
+        if re.search(rf"(; |If so, ){ASK_FOR_ROLE} ", line):  # the refusal is long: its point
             line = f"you may not open {options.name}: {line}"
         return f"{line}; {self._hint}" if self._hint else line
 
@@ -819,6 +818,7 @@ class _Console(ConsoleProgram):
             reactor,
             self._report,
             timeout,
+            refusal.value,
         )
         return Deferred.fromCoroutine(waiting)
 
