@@ -514,14 +514,11 @@ export class Console {
     this.#compareSizes();
   }
 
-  /** Give a full-screen program of another user the window that it draws for, or tell if that is too large. */
+  /** Tell an observer if a full-screen program draws for a larger window. */
   #compareSizes() {
-    if (!this.#screen) return;
     const { size, writer } = this.#status.viewersNow;
-    const isForOther = size && this.#roles.isObserver && this.#screen.isFullScreen;
-    this.#screen.confine(isForOther ? size : null);
-    if (!isForOther) return;
-    const text = incompleteText(writer, size, this.#screen.room);
+    if (!size || !this.#roles.isObserver || !this.#screen?.isFullScreen) return;
+    const text = incompleteText(writer, size, [this.#screen.columns, this.#screen.rows]);
     if (text === this.#incomplete) return;
     if (text) this.#tell(text, "warning");
     else if (this.#isTold(this.#incomplete)) this.#endMessage();
