@@ -382,16 +382,6 @@ class ConsoleTests(WebTestCase):
         )
         self.check_faults()
 
-    async def write_message(self, sender: User[Any], text: str) -> None:
-        """Write to the other viewer of the console."""
-        receipt = await sender.watch_page("Your message to 1 viewer:")
-        await sender.open_commands()
-        await sender.page.press("M")
-        await sender.page.until("document.querySelector('dialog[open] input:focus')")
-        await sender.page.type(text)
-        await sender.page.press("Enter")
-        await receipt()
-
     async def test_unread_messages(self) -> None:
         """
         The window's title has the number of messages that were not in sight, and the tab of their console a dot, until

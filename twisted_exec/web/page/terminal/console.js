@@ -29,6 +29,7 @@ import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
 const MOST_SAID = 3; // messages of other users that stay
+const GAP_PIXELS = 7; // between messages
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
 const PENDING = "Pending";
 
@@ -725,10 +726,11 @@ export class Console {
       "div",
       { class: "message said", "data-time": minute(Date.now(), Date.now()) },
       h("span", {}, printable(sentence(text))),
-      button("×", () => (shown.remove(), this.focus()), { class: "quiet icon", "aria-label": "Dismiss this message" }),
+      button("×", () => (shown.remove(), this.#placeMessages(), this.focus()), { class: "quiet icon", "aria-label": "Dismiss this message" }),
     );
     this.#said.append(shown);
     while (this.#said.children.length > MOST_SAID) this.#said.firstElementChild?.remove();
+    this.#placeMessages();
     this.#countUnread(this.unread + 1);
     this.read();
   }
@@ -897,11 +899,12 @@ export class Console {
 
   /** Where there is room below the cursor, messages cover no output; elsewhere they cover the oldest. */
   #placeMessages() {
-    const shown = [this.#status.outage, this.#message].filter((each) => !each.hidden);
-    const height = shown.reduce((sum, each) => sum + each.offsetHeight, 0);
+    const shown = [this.#status.outage, this.#message, this.#said].filter((each) => each.offsetHeight);
+    const height = shown.reduce((sum, each) => sum + each.offsetHeight + GAP_PIXELS, 0);
     const free = this.#free * this.#terminal.clientHeight;
     for (const each of shown) each.classList.toggle("below", free > height);
-    this.#status.outage.style.setProperty("--free", `${free}px`);
+    const { outage } = this.#status;
+    outage.style.setProperty("--free", `${free - (outage.offsetHeight ? height - outage.offsetHeight - GAP_PIXELS : 0)}px`);
   }
 
   /** The output in sight is old, or no longer: dim it, and mark the tab and the window. */
@@ -939,6 +942,7 @@ export class Console {
 
   #endMessage() {
     this.#message.hidden = true;
+    this.#placeMessages();
     this.#approval = "";
   }
 
