@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { STOPPED } from "../../../../twisted_exec/web/page/session/session.js";
 import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, lostText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, roleText, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 test("amounts have the units of all views", () => {
@@ -22,6 +23,7 @@ test("each state has a text", () => {
   assert.deepEqual(lost, { kind: "bad", text: "Connection lost for 3s" });
   assert.match(stateText("reconnecting", { since: 0, unauthorized: true }, 0).text, /login/);
   assert.deepEqual(stateText("connecting", { since: 0 }, 42_000), { kind: "bad", text: "Server stopped for 42s" });
+  assert.equal(stateText("connecting", { since: 0, reason: STOPPED }, 4_000).text, "Web console on this computer stopped for 4s");
   assert.equal(stateText("connecting", { since: 0, code: 401 }, 42_000).text, "Server stopped for 42s; waiting for your login");
   assert.equal(stateText("connecting", { code: 503 }, 42_000).text, "Connecting");
   assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "Reconnected after 3s");
