@@ -69,3 +69,13 @@ class WebTestCase(Steps):
         for user in self.users:
             self.assertEqual(user.faults(), [])
         self.assertEqual(self.deployment.errors(), [])
+
+    async def write_message(self, sender: User[Any], text: str) -> None:
+        """Write to the other viewer of the console."""
+        receipt = await sender.watch_page("Your message to 1 viewer:")
+        await sender.open_commands()
+        await sender.page.press("M")
+        await sender.page.until("document.querySelector('dialog[open] input:focus')")
+        await sender.page.type(text)
+        await sender.page.press("Enter")
+        await receipt()

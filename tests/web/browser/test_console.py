@@ -108,6 +108,16 @@ _SCREEN_FITS = """(() => {
 # Between the output of a former session and that of a new one.
 _MARKED = r"\S\s*\n\[twisted-exec: new session at [^\]]+\]\s+\S"
 _ACTIVE = "document.querySelector('.console.active')"
+_CELLS = "[terminals.at(-1).cols, terminals.at(-1).rows].join()"
+# The place of the cursor in a terminal, if its last cell is in sight at the end of what scrolls.
+_END = """(() => {
+    const box = document.querySelector('.terminal-box');
+    box.scrollTo(box.scrollWidth, box.scrollHeight);
+    const [all, screen] = [box, box.querySelector('.xterm-screen')].map((each) => each.getBoundingClientRect());
+    const isInSight = ['right', 'bottom'].every((edge) => screen[edge] <= all[edge] + 1);
+    const {cursorX, cursorY} = terminals.at(-1).buffer.active;
+    return isInSight && [cursorX + 1, cursorY + 1].join();
+})()"""
 _SIZES = "terminals.map(({cols, rows}) => [cols, rows].join()).join(' ')"
 _IS_NEWEST = "({buffer: {active}}) => active.viewportY >= active.baseY"
 # The lines in sight of the active console's terminal.
@@ -382,16 +392,6 @@ class ConsoleTests(WebTestCase):
         )
         self.check_faults()
 
-    async def write_message(self, sender: User[Any], text: str) -> None:
-        """Write to the other viewer of the console."""
-        receipt = await sender.watch_page("Your message to 1 viewer:")
-        await sender.open_commands()
-        await sender.page.press("M")
-        await sender.page.until("document.querySelector('dialog[open] input:focus')")
-        await sender.page.type(text)
-        await sender.page.press("Enter")
-        await receipt()
-
     async def test_unread_messages(self) -> None:
         """
         The window's title has the number of messages that were not in sight, and the tab of their console a dot, until
@@ -619,27 +619,42 @@ class ConsoleTests(WebTestCase):
             await other.page.reload()
         self.check_faults()
 
-    async def test_smaller_window(self) -> None:
+    async def test_other_window(self) -> None:
         """
-        An observer whose window is smaller than the writer's reads it while a program draws the whole
-        screen; a window that is made larger shows all of it.
+        An observer whose window is smaller or larger than the writer's sees all that a program draws on the whole screen,
+        and lines of text in a window of its own size; the machine does not get that size before the observer types.
         """
         ada = await self.user()
         await self.open_terminal(ada)
-        await ada.type_line(
-            r"printf '\033[?1049h\033[2J\033[30;1Hrow 30\033[31;1Hrow 31'; cat; printf '\033[?1049l'"
-        )
-        await ada.until_terminal("row 30\\s+row 31")
+        drawn = await ada.page.settled(_CELLS)
+        columns, rows = drawn.split(",")
+        draw = rf"printf '\033[?1049h\033[2J\033[{rows};{int(columns) - 6}Hend-4''2'"
+        await ada.type_line(f"stty size; {draw}; cat; printf '\\033[?1049l'; stty size")
+        await ada.until_terminal("end-42$")
         bob = await self.user("bob")
-        await bob.page.resize(700, 400)
         await bob.open(f"{VM}?mode=observe")
-        said = r"(ada|The writer)'s window is \d+x\d+ and yours \d+x\d+: this picture is incomplete"
-        await bob.until_page(said)
-        await bob.page.resize(1400, 900)
-        await bob.page.until(
-            "document.querySelector('.message').hidden && "
-            "/row 30[^]*row 31/.test(document.querySelector('.xterm-rows').innerText)"
-        )
+        for width, height, text in ((390, 844, 8), (700, 400, 8), (1900, 1100, 14)):
+            await bob.page.resize(width, height)
+            await bob.page.until(
+                f"{_CELLS} === '{drawn}' && terminals.at(-1).options.fontSize === {text} && innerWidth === {width}"
+            )
+            await bob.until_terminal("^end-42$")
+            self.assertFalse(await bob.page.evaluate("/incomplete/.test(document.body.innerText)"))
+            await bob.page.until(f"{_END} === '{drawn}'")
+            with open(f"{self.mktemp()}-other-{width}.png", "wb") as picture:
+                picture.write(await bob.page.screenshot())
+        await ada.page.press("Control+d")
+        size = f"{rows} {columns}"
+        await ada.until_terminal(f"{size}\n[^]*{size}\n.*[#$]$")
+        await bob.until_terminal(f"{size}\n.*[#$]$")
+        await bob.page.until(f"{_CELLS} !== '{drawn}'")
+        own = await bob.page.settled(_CELLS)
+        await bob.click_text(".console-head button", "Take over")
+        await bob.click_text("dialog button", "Take over")
+        await bob.until_page("You can type")
+        await bob.type_line("stty size")
+        columns, rows = own.split(",")
+        await bob.until_terminal(f"{rows} {columns}\n.*[#$]$")
         self.check_faults()
 
     async def test_run(self) -> None:

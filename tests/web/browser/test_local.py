@@ -255,10 +255,14 @@ class LocalConsoleTests(WebTestCase):
         await user.until_page("default /\\s+vm-2[^]*You can type")
         await user.until_terminal("[#$]$")
         await self.program.stop()
-        await user.until_page("Server stopped for .* Start it again and log in here")
+        await user.until_page(
+            "Web console on this computer stopped for .* Start it again and log in here"
+        )
         await user.focus_terminal()
         await user.page.type("lost")
-        await user.until_page("Server stopped for [^]*4 keys will not be sent")
+        await user.until_page(
+            "Web console on this computer stopped for [^]*4 keys will not be sent"
+        )
         await self.check_layout(user, "web-stopped", ".status-line", ".console-head", ".outage")
         url = await self.restart()
         await user.until_page(
@@ -274,7 +278,7 @@ class LocalConsoleTests(WebTestCase):
         await user.echo("also")
 
         await self.program.stop()
-        await user.until_page("Server stopped for ")
+        await user.until_page("Web console on this computer stopped for ")
         url = await self.restart()
         await user.page.evaluate(f"self.isOld = true; location.href = {json.dumps(url)}")
         await user.page.until(f"!self.isOld && {LISTED}")

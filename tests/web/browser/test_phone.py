@@ -632,6 +632,29 @@ class PhoneTests(WebTestCase):
             self.assertEqual(await lasting(ada.page, _HIDDEN_IN_PANEL), [], size)
         self.check_faults()
 
+    async def test_message_of_other(self) -> None:
+        """A message of another user leaves the prompt free, also after the screen was cleared."""
+        await self.deployment.create_machine("vm-1", "shell")
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await ada.page.set_touch()
+        await bob.open(f"{VM}?mode=drive")
+        await bob.until_page(r"2 viewers: bob \(you\), ada")
+        await ada.until_page("bob has joined")
+        await ada.click_text("button", "Dismiss this message")
+        for width, height in ((390, 844), (1000, 600), (844, 390)):
+            await ada.page.resize(width, height)
+            await ada.type_line("seq 1001 1200")
+            await ada.until_terminal("1200\n.*[#$]$")
+            await self.write_message(bob, "may I type?")
+            await ada.page.until("document.querySelector('.said')")
+            await self.check_message(ada, f"said-{width}", "1[01]\\d\\d")
+            await ada.type_line("clear; echo first-$((6*7))")
+            await ada.until_terminal("^first-42\n.*[#$]$")
+            await self.check_message(ada, f"said-cleared-{width}", "")
+            await ada.click_text(".said button", "\u00d7")
+        self.check_faults()
+
     async def show_message(self, user: User[Any]) -> None:
         """Let the console show a message, which stays."""
         await user.page.evaluate(_STAYS)

@@ -20,6 +20,7 @@ test("routes name a view, a machine and its part", () => {
   const { view, parameters } = parse("#/machines/team%2Fa/vm-1/logs?boot=-1");
   assert.deepEqual([view, parameters.namespace, parameters.name], ["logs", "team/a", "vm-1"]);
   assert.equal(parameters.query.get("boot"), "-1");
+  assert.deepEqual(parse("#/machines/default/vm-1/log?at=1"), parse("#/machines/default/vm-1/logs?at=1"));
   assert.equal(parse(machineLink("a b", "vm-1")).parameters.namespace, "a b");
   assert.equal(parse("#/machines/a/%E0%A4%A").view, "console");
 });

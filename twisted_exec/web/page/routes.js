@@ -2,11 +2,12 @@
 
 const VIEWS = ["machines", "recordings", "sessions", "alerts", "requests", "consoles"];
 const PARTS = ["logs", "screen", "recordings", "events"];
+const ALIASES = { log: "logs" }; // as the view and the subresource are called
 
 /**
  * Return the view and the parameters of a hash; the machine list for anything unknown, which is then a parameter.
  *
- * `#/machines/NS/NAME` is a console, `#/machines/NS/NAME/logs` a part of a machine; a query may follow.
+ * `#/machines/NS/NAME` is a console, `#/machines/NS/NAME/logs` (or `log`) a part of a machine; a query may follow.
  *
  * @returns {{view: string, parameters: {namespace?: string, name?: string, part?: string, unknown?: string, query: URLSearchParams}}}
  */
@@ -14,7 +15,8 @@ export function parse(hash) {
   const [path, text = ""] = splitOnce(hash.replace(/^#\/?/, ""), "?");
   const query = new URLSearchParams(text);
   const words = path.split("/").filter(Boolean).map(decode);
-  const [first, namespace, name, part] = words;
+  const [first, namespace, name, last] = words;
+  const part = ALIASES[last] ?? last;
   // In the path of a request they would name something else.
   const isOther = words.some((word) => word === "." || word === "..");
   if (!isOther && first === "machines" && namespace && name) {

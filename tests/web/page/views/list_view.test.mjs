@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { ApiError } from "../../../../twisted_exec/web/page/api.js";
 import { Machines } from "../../../../twisted_exec/web/page/machines.js";
 import { ListView } from "../../../../twisted_exec/web/page/views/list_view.js";
 import { install } from "../dom.mjs";
@@ -304,4 +305,16 @@ test("a server that does not have the resource is not asked for it", async (t) =
   const { view, server } = await open(t, { served: new Set() });
   assert.equal(view.problem.text, "No things.");
   assert.deepEqual(server.reviews, []);
+});
+
+test("a list without rows of a machine says that there is no such machine", async (t) => {
+  const { view, server } = await open(t, { allowed: ["list"], namespace: "lab" });
+  const status = { reason: "NotFound", details: { kind: "machines" } };
+  server.request = async (path) => {
+    if (path.endsWith("/vm")) throw new ApiError(404, "not found", status);
+    return { items: [] };
+  };
+  const none = view.noneOf(document.createElement("p"), { namespace: "lab", name: "vm" }, "events");
+  for (let each = 0; each < 5; each += 1) await turn();
+  assert.match(none.text, /There is no such machine\. The namespace lab has no machine vm/);
 });

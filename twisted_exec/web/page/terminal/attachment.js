@@ -91,7 +91,8 @@ export class Attachment {
         state: (state, detail) => this.#changed(state, detail),
       },
     });
-    this.session.resize(this.#screen.columns, this.#screen.rows);
+    const [columns, rows] = this.#screen.own;
+    this.session.resize(columns, rows);
   }
 
   /** Show the screen as it is now, for another size of the terminal. */

@@ -24,11 +24,12 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, incompleteText, isServerStopped, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
 const MOST_SAID = 3; // messages of other users that stay
+const GAP_PIXELS = 7; // between messages
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
 const PENDING = "Pending";
 
@@ -57,7 +58,6 @@ export class Console {
   // Of the present session.
   #rights = { drives: true, takesOver: false, mayType: true, switches: false };
   #roles;
-  #incomplete = ""; // what the user has read about a window that is too small
   #hasDriven = false; // it could type until now
   /** @type {any} */
   #former = null; // how and when the session before has ended, until the role in this one is known
@@ -258,15 +258,13 @@ export class Console {
         // The size before a reload: a console in a hidden tab must not get another one.
         size: this.place.size ?? [80, 24],
         typed: (bytes) => this.#life.typed(this.#keys.apply(bytes)),
-        resized: (columns, rows) => {
-          const isOther = String(this.place.size) !== String([columns, rows]);
-          this.place.size = [columns, rows];
+        resized: (isOther) => {
+          const [columns, rows] = (this.place.size = /** @type {Screen} */ (this.#screen).own);
           this.#on.keep();
           this.#life.session?.resize(columns, rows);
           this.#status.size(columns, rows);
-          // The machine's program does not draw for an observer's window.
+          // The machine's program does not draw anew for an observer's window.
           if (isOther && this.#roles.isObserver && this.#screen?.isFullScreen) this.#life.redraw();
-          this.#compareSizes();
         },
         key: (event) => this.#on.key(event),
         found: (index, count) => this.#found(index, count),
@@ -274,7 +272,7 @@ export class Console {
           this.#newest.hidden = isNewest;
           this.#free = free;
           this.#placeMessages();
-          this.#compareSizes();
+          this.#showDrawn();
         },
       });
       this.#screen.open(this.#terminal);
@@ -337,7 +335,7 @@ export class Console {
   #stateChanged(name, detail) {
     const { since } = this.#former ?? {};
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
-    this.#status.state(name, { ...detail, ...(isStopped && { since, advice: stopAdvice(this.#former) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
+    this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
     this.#showRole();
     if (name === "ended") return;
     if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
@@ -511,18 +509,13 @@ export class Console {
     if (this.#former) this.#tellNew(this.#former);
     this.#hasDriven = !this.#roles.isObserver;
     this.#showRole();
-    this.#compareSizes();
+    this.#showDrawn();
   }
 
-  /** Tell an observer if a full-screen program draws for a larger window. */
-  #compareSizes() {
-    const { size, writer } = this.#status.viewersNow;
-    if (!size || !this.#roles.isObserver || !this.#screen?.isFullScreen) return;
-    const text = incompleteText(writer, size, [this.#screen.columns, this.#screen.rows]);
-    if (text === this.#incomplete) return;
-    if (text) this.#tell(text, "warning");
-    else if (this.#isTold(this.#incomplete)) this.#endMessage();
-    this.#incomplete = text;
+  /** Let an observer see what a full-screen program draws for the writer's window. */
+  #showDrawn() {
+    const { size = null } = this.#status.viewersNow;
+    this.#screen?.drawnFor(this.#roles.isObserver && this.#screen.isFullScreen ? size : null);
   }
 
   /** Tell that a session has taken the place of another one, and whether its user no longer types. */
@@ -725,10 +718,11 @@ export class Console {
       "div",
       { class: "message said", "data-time": minute(Date.now(), Date.now()) },
       h("span", {}, printable(sentence(text))),
-      button("×", () => (shown.remove(), this.focus()), { class: "quiet icon", "aria-label": "Dismiss this message" }),
+      button("×", () => (shown.remove(), this.#placeMessages(), this.focus()), { class: "quiet icon", "aria-label": "Dismiss this message" }),
     );
     this.#said.append(shown);
     while (this.#said.children.length > MOST_SAID) this.#said.firstElementChild?.remove();
+    this.#placeMessages();
     this.#countUnread(this.unread + 1);
     this.read();
   }
@@ -897,11 +891,12 @@ export class Console {
 
   /** Where there is room below the cursor, messages cover no output; elsewhere they cover the oldest. */
   #placeMessages() {
-    const shown = [this.#status.outage, this.#message].filter((each) => !each.hidden);
-    const height = shown.reduce((sum, each) => sum + each.offsetHeight, 0);
+    const shown = [this.#status.outage, this.#message, this.#said].filter((each) => each.offsetHeight);
+    const height = shown.reduce((sum, each) => sum + each.offsetHeight + GAP_PIXELS, 0);
     const free = this.#free * this.#terminal.clientHeight;
     for (const each of shown) each.classList.toggle("below", free > height);
-    this.#status.outage.style.setProperty("--free", `${free}px`);
+    const { outage } = this.#status;
+    outage.style.setProperty("--free", `${free - (outage.offsetHeight ? height - outage.offsetHeight - GAP_PIXELS : 0)}px`);
   }
 
   /** The output in sight is old, or no longer: dim it, and mark the tab and the window. */
@@ -939,6 +934,7 @@ export class Console {
 
   #endMessage() {
     this.#message.hidden = true;
+    this.#placeMessages();
     this.#approval = "";
   }
 

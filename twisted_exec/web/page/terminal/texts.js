@@ -34,13 +34,13 @@ const FIRST_WORD = /^(a|an|another|from|machine|message|no|nobody|nothing|somebo
  * Return `{kind, text}` of a state of a session; kind: good, waiting, bad or off.
  *
  * @param {string} name
- * @param {any} detail as ConsoleSession says; `since` of the state connecting: a server was stopped then; `asked` of the
+ * @param {any} detail as ConsoleSession says; `since` and `reason` of the state connecting: a server was stopped then; `asked` of the
  *     state ended: the user has asked for an approval then
  * @param {number} now milliseconds
  */
 export function stateText(name, detail, now) {
   if (detail.since !== undefined) {
-    const what = name === "connecting" ? "Server stopped" : "Connection lost";
+    const what = name === "connecting" ? (STOPS[detail.reason] ?? STOPS[SHUTTING_DOWN]).brief : "Connection lost";
     const login = detail.unauthorized || detail.code === 401 ? "; waiting for your login" : "";
     return { kind: "bad", text: `${what} for ${duration(now - detail.since)}${login}` };
   }
@@ -208,20 +208,6 @@ export function lostText({ isDenied, writer, isOwn }) {
 }
 
 /**
- * Return what an observer reads whose window is smaller than the one that a full-screen program draws for; empty if it is not.
- * The terminal client says the same.
- *
- * @param {string} writer
- * @param {number[]} drawn columns and rows
- * @param {number[]} own
- */
-export function incompleteText(writer, drawn, own) {
-  if (own.every((cells, index) => cells >= drawn[index])) return "";
-  const whose = writer ? `${writer}'s` : "The writer's";
-  return `${whose} window is ${drawn.join("x")} and yours ${own.join("x")}: this picture is incomplete; enlarge your window.`;
-}
-
-/**
  * Return what a user reads who types into a session that was opened to observe only.
  *
  * @param {{mayTakeOver: boolean, writer: string}} console `mayTakeOver`: the user may type in another session
@@ -264,8 +250,8 @@ export function attemptText(name, { message = "", code = 0, unauthorized = false
 
 /** What has happened to a server that was stopped, and when a new session opens, by the reason of the end. */
 const STOPS = {
-  [SHUTTING_DOWN]: { was: "The server of this console was stopped.", opens: "A new session opens as soon as it is back." },
-  [STOPPED]: { was: "The web console on this computer was stopped.", opens: "Start it again and log in here: a new session opens then." },
+  [SHUTTING_DOWN]: { brief: "Server stopped", was: "The server of this console was stopped.", opens: "A new session opens as soon as it is back." },
+  [STOPPED]: { brief: "Web console on this computer stopped", was: "The web console on this computer was stopped.", opens: "Start it again and log in here: a new session opens then." },
 };
 
 /** Return what a user reads, beside for how long a server is stopped, of the new session and of keys that were sent. */

@@ -3,7 +3,7 @@
 import { fill, h } from "../dom.js";
 import { age, dateTime, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
-import { badge, Table, toolbar } from "./parts.js";
+import { badge, emptyState, Table, toolbar } from "./parts.js";
 
 const KINDS = { Warning: "bad" };
 
@@ -25,6 +25,7 @@ class Events extends ListView {
 
   constructor(container, context, parameters) {
     super(context, parameters, { plural: "events", group: "", role: "view" });
+    this.place = parameters;
     this.machine = context.machines.parse(parameters.name).name;
     this.table = new Table("Events of this machine", columns());
     fill(container, toolbar(this.filter, []), this.problem, this.table.element);
@@ -45,8 +46,8 @@ class Events extends ListView {
     const all = this.#rows ?? [];
     const now = Date.now();
     const rows = this.matching(all, textsOf).map((row) => ({ ...row, age: age(row.time, now) }));
-    const empty = this.noRows("event", all.length, "Nothing was reported about this machine in the last hour.");
-    this.table.update(rows, this.#rows && empty);
+    const none = () => this.noneOf(emptyState("Nothing was reported about this machine in the last hour."), this.place, "events");
+    this.table.update(rows, this.#rows && this.noRows("event", all.length, all.length ? "" : none()));
   }
 }
 

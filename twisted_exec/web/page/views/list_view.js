@@ -5,6 +5,7 @@ import { button, fill, h, notice, printable } from "../dom.js";
 import { Objects, listPath, may } from "../objects.js";
 import { minute } from "../times.js";
 import { homeOf, matches, namespacesOf } from "./filter.js";
+import { lacksMachine, noMachine } from "./missing.js";
 import { asOfText, countOf, emptyState, lacking, outageNotice, reachBySlash, reveal, toolbar, tellWaiting } from "./parts.js";
 
 const AGES_MILLISECONDS = 5000;
@@ -42,6 +43,8 @@ export class ListView {
   #began = 0; // to list, in milliseconds since 1970
   /** @type {Map<string, Record<string, boolean>>} by namespace. */
   #rights = new Map();
+  /** @type {HTMLElement | null} */
+  #none = null; // of one machine
 
   /**
    * @param {any} context
@@ -294,6 +297,23 @@ export class ListView {
     const names = namespacesOf(this.namespaces.value).map(printable).join(", ");
     if (!names || this.#hasFixedNamespace) return none;
     return emptyState(`There are no ${noun}s in ${names}; other namespaces are not shown.`, "Show all namespaces", () => this.clear(this.namespaces));
+  }
+
+  /**
+   * What is shown instead of no rows of one machine: that there are none, or no such machine.
+   *
+   * @param {HTMLElement} none
+   * @param {{namespace: string, name: string}} place
+   * @param {string} part the view of the machine.
+   */
+  noneOf(none, place, part) {
+    if (this.#none) return this.#none;
+    const shown = (this.#none = h("div", {}, none));
+    const { api, machines } = this.context;
+    api.request(machines.path(place.namespace, place.name), { signal: this.signal }).catch((error) => {
+      if (!this.signal.aborted && lacksMachine(error)) fill(shown, noMachine(this.context, place, part));
+    });
+    return shown;
   }
 
   /** Empty a field above the list, as its user would. */

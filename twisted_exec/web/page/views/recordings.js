@@ -42,6 +42,7 @@ class Recordings extends ListView {
   constructor(container, context, parameters) {
     super(context, parameters, OPTIONS);
     const machine = parameters.part ? context.machines.parse(parameters.name) : null;
+    this.place = parameters;
     this.machine = machine && { name: machine.name, resource: qualifiedName(machine.kind) };
     this.count = h("span", { class: "dim" });
     this.hint = h("div");
@@ -75,12 +76,17 @@ class Recordings extends ListView {
       age: age(row.begin, now),
       length: duration((row.end ? Date.parse(row.end) : now) - Date.parse(row.begin)),
     }));
-    const command = h("code", {}, `kubectl console ${printable(this.machine?.name ?? "NAME")} --record`);
-    const none = ["There are no recordings: ", command, " makes one, and so does “Record” in Commands of a console."];
-    const empty = this.noRows("recording", all.length, emptyState(none, !this.machine && "Choose a machine", "#/machines"));
-    this.table.update(rows, this.emptyOf(this.#rows, empty));
+    this.table.update(rows, this.emptyOf(this.#rows, this.#rows && this.noRows("recording", all.length, all.length ? "" : this.#noRecordings())));
     this.count.textContent = this.#rows ? countOf(rows.length, all.length, "recording") : "";
     this.#showHint(new Set(all.map((row) => row.namespace)));
+  }
+
+  #noRecordings() {
+    const { machine, place } = this;
+    const namespace = machine && place.namespace !== this.home ? ` -n ${printable(place.namespace)}` : "";
+    const command = h("code", {}, `kubectl console ${printable(machine?.name ?? "NAME")}${namespace} --record`);
+    const none = ["There are no recordings: ", command, " makes one, and so does “Record” in Commands of a console."];
+    return machine ? this.noneOf(emptyState(none), place, "recordings") : emptyState(none, "Choose a machine", "#/machines");
   }
 
   #showHint(namespaces) {
