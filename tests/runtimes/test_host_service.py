@@ -49,8 +49,14 @@ class HandOverTests(HostCase):
         request = pb.CreateMachineRequest(machine=machine("x", "shell", uid=uid))
         id = (await client.create_machine(request)).machine.metadata.id
         await self.until(self.alive)
-        answer = await client.exec(pb.ExecRequest(machine_id=id), user="ann", session="s")
-        return id, await open_console(answer.url, X_Twisted_Exec_User="ann")
+        return id, await self.console(host, id, "s")
+
+    async def console(self, host: RuntimeHost, id: str, session: str) -> User:
+        """Open the console of a machine by an ordinary stream, which no hop rejoins."""
+        client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        answer = await client.exec(pb.ExecRequest(machine_id=id), user="ann", session=session)
+        return await open_console(answer.url, X_Twisted_Exec_User="ann")
 
     async def says(self, user: User, word: str) -> None:
         user.stream.write(f"echo {word[:1]}''{word[1:]}\n".encode())
@@ -70,27 +76,30 @@ class HandOverTests(HostCase):
         return second
 
     async def test_replaced(self) -> None:
-        """The stream of a stock client goes on at each successor, until it ends with its exit code."""
+        """A stream that no hop rejoins ends with the reason; the machine goes on at each successor."""
         first = await self.ready()
         self.assertTrue(IHandsOver.providedBy(first))
-        _, user = await self.shell(first)
+        id, user = await self.shell(first)
         await self.says(user, "one")
         (pid,) = self.alive()
         second = await self.hand_over(first)
-        retiring = self.retiring
+        await self.until(lambda: user.gone)
+        assert user.ending is not None
+        self.assertIn("was replaced", user.ending.message)
+        await self.retiring
+        await first.stopService()
+        user = await self.console(second, id, "t")
         await self.says(user, "two")
         third = await self.hand_over(second)
         await self.retiring
         await second.stopService()
+        user = await self.console(third, id, "u")
         await self.says(user, "three")
         self.assertEqual(self.alive(), [pid])
-        self.assertNotIn(b"twisted-exec", user.got)
         user.stream.write(b"exit 7\n")
         await self.until(lambda: user.gone)
         assert user.ending is not None
         self.assertEqual(user.ending.exit_code, 7)
-        await retiring
-        await first.stopService()
         self.assertTrue(os.path.exists(third.iri.target.path))
         self.assertEqual(third.streams.sessions.live(), [])
 
@@ -151,6 +160,7 @@ class HandOverTests(HostCase):
             await self.says(user, word)
             retired, host = host, await self.hand_over(host, recording=recording)
             self.addCleanup(retired.stopService)
+            user = await self.console(host, id, word)
         await self.says(user, "four")
         client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
         self.addCleanup(client.stopService)
