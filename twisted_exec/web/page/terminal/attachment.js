@@ -91,8 +91,7 @@ export class Attachment {
         state: (state, detail) => this.#changed(state, detail),
       },
     });
-    const [columns, rows] = this.#screen.own;
-    this.session.resize(columns, rows);
+    this.session.resize(this.#screen.columns, this.#screen.rows);
   }
 
   /** Show the screen as it is now, for another size of the terminal. */

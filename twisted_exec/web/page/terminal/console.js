@@ -24,7 +24,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, incompleteText, isServerStopped, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -58,6 +58,7 @@ export class Console {
   // Of the present session.
   #rights = { drives: true, takesOver: false, mayType: true, switches: false };
   #roles;
+  #incomplete = ""; // what the user has read about a window that is too small
   #hasDriven = false; // it could type until now
   /** @type {any} */
   #former = null; // how and when the session before has ended, until the role in this one is known
@@ -258,13 +259,15 @@ export class Console {
         // The size before a reload: a console in a hidden tab must not get another one.
         size: this.place.size ?? [80, 24],
         typed: (bytes) => this.#life.typed(this.#keys.apply(bytes)),
-        resized: (isOther) => {
-          const [columns, rows] = (this.place.size = /** @type {Screen} */ (this.#screen).own);
+        resized: (columns, rows) => {
+          const isOther = String(this.place.size) !== String([columns, rows]);
+          this.place.size = [columns, rows];
           this.#on.keep();
           this.#life.session?.resize(columns, rows);
           this.#status.size(columns, rows);
-          // The machine's program does not draw anew for an observer's window.
+          // The machine's program does not draw for an observer's window.
           if (isOther && this.#roles.isObserver && this.#screen?.isFullScreen) this.#life.redraw();
+          this.#compareSizes();
         },
         key: (event) => this.#on.key(event),
         found: (index, count) => this.#found(index, count),
@@ -272,7 +275,7 @@ export class Console {
           this.#newest.hidden = isNewest;
           this.#free = free;
           this.#placeMessages();
-          this.#showDrawn();
+          this.#compareSizes();
         },
       });
       this.#screen.open(this.#terminal);
@@ -509,13 +512,18 @@ export class Console {
     if (this.#former) this.#tellNew(this.#former);
     this.#hasDriven = !this.#roles.isObserver;
     this.#showRole();
-    this.#showDrawn();
+    this.#compareSizes();
   }
 
-  /** Let an observer see what a full-screen program draws for the writer's window. */
-  #showDrawn() {
-    const { size = null } = this.#status.viewersNow;
-    this.#screen?.drawnFor(this.#roles.isObserver && this.#screen.isFullScreen ? size : null);
+  /** Tell an observer if a full-screen program draws for a larger window. */
+  #compareSizes() {
+    const { size, writer } = this.#status.viewersNow;
+    if (!size || !this.#roles.isObserver || !this.#screen?.isFullScreen) return;
+    const text = incompleteText(writer, size, [this.#screen.columns, this.#screen.rows]);
+    if (text === this.#incomplete) return;
+    if (text) this.#tell(text, "warning");
+    else if (this.#isTold(this.#incomplete)) this.#endMessage();
+    this.#incomplete = text;
   }
 
   /** Tell that a session has taken the place of another one, and whether its user no longer types. */

@@ -7,7 +7,6 @@ export const MOST_FOUND = 500; // places that a search counts and marks
 const SCROLLBACK_ROWS = 10_000;
 const FONT = 'ui-monospace, SFMono-Regular, "DejaVu Sans Mono", Menlo, Consolas, monospace';
 const SIZES = { least: 8, usual: 14, most: 32 };
-const SIZE_STEP = 0.5;
 const LARGEST = { columns: 400, rows: 150 }; // the server renders no larger screen
 const RESIZE_MILLISECONDS = 120;
 const TOUCH_SCROLLBAR_PIXELS = 5;
@@ -98,16 +97,11 @@ export class Screen {
   #timer;
   /** @type {(() => void) | null} */
   #restore = null; // brings back what was in sight before another size
-  /** @type {number[] | null} */
-  #drawn = null; // columns and rows of another window, for which a program draws
-  /** Columns and rows that fit into the element with the user's size of the text. */
-  own;
 
   /**
    * @param {Array} loaded what {@link load} resolved with
    * @param {object} options `theme`, `preferences`; `size`: [columns, rows] until the terminal is shown;
-   *     `typed(bytes)`, `resized(isOther)`: it was fitted into its element, and whether its columns or rows have changed;
-   *     `key(event)`: false keeps a key from the machine;
+   *     `typed(bytes)`, `resized(columns, rows)`, `key(event)`: false keeps a key from the machine;
    *     `found(index, count)`: what a search has found, -1 for one of more than it counts; `drawn(isNewest, free)`: whether
    *     the newest output is in sight, and how much of the terminal's height is free below the cursor, from 0 to 1
    */
@@ -115,7 +109,6 @@ export class Screen {
     this.#theme = theme;
     this.#preferences = preferences;
     this.#resized = resized;
-    this.own = size;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.terminal = new Terminal({
       allowProposedApi: true, // the search addon marks matches
@@ -153,7 +146,7 @@ export class Screen {
     this.#recolour = () => {
       this.terminal.options.theme = coloursOf(theme);
     };
-    this.#resize = () => this.fit();
+    this.#resize = () => this.setFontSize(this.#size());
     theme.addEventListener("change", this.#recolour);
     addEventListener("twisted-exec-font", this.#resize);
   }
@@ -200,40 +193,14 @@ export class Screen {
     );
   }
 
-  /** Have columns and rows that fit into the element, or those that a program draws for. */
+  /** Adapt columns and rows to the element. */
   fit() {
-    if (!this.#element.offsetParent || !this.#isInSight) return; // hidden
-    this.#element.classList.remove("foreign"); // without scrollbars
-    this.terminal.options.fontSize = this.#size();
     const size = this.#fit.proposeDimensions();
-    if (!size?.cols || !size.rows) return;
-    this.own = [Math.max(2, Math.min(size.cols, LARGEST.columns)), Math.max(1, Math.min(size.rows, LARGEST.rows))];
-    const [columns, rows] = this.#drawn ?? this.own;
-    const isOther = columns !== this.terminal.cols || rows !== this.terminal.rows;
-    if (this.#drawn) this.#shrink(columns, rows);
-    if (isOther) this.#resizeInPlace(columns, rows);
-    this.#resized(isOther);
-  }
-
-  /** Let so many columns and rows fit into the element as long as they can be read; else it scrolls. */
-  #shrink(columns, rows) {
-    const fits = () => {
-      const size = this.#fit.proposeDimensions();
-      return size && size.cols >= columns && size.rows >= rows;
-    };
-    for (let size = this.#size() - SIZE_STEP; !fits() && size >= SIZES.least; size -= SIZE_STEP) this.terminal.options.fontSize = size;
-    this.#element.classList.toggle("foreign", !fits());
-  }
-
-  /**
-   * Show what a program draws for the window of another user.
-   *
-   * @param {number[] | null} size its columns and rows; null: it draws for this one, or draws lines.
-   */
-  drawnFor(size) {
-    if (String(size) === String(this.#drawn)) return;
-    this.#drawn = size;
-    this.fit();
+    if (!size?.cols || !size.rows || !this.#element.offsetParent || !this.#isInSight) return; // hidden
+    const columns = Math.max(2, Math.min(size.cols, LARGEST.columns));
+    const rows = Math.max(1, Math.min(size.rows, LARGEST.rows));
+    if (columns !== this.terminal.cols || rows !== this.terminal.rows) this.#resizeInPlace(columns, rows);
+    this.#resized(columns, rows);
   }
 
   /** Let the same text stay in sight, which xterm.js forgets when lines are broken elsewhere. */
@@ -322,6 +289,11 @@ export class Screen {
     const size = step ? this.#size() + step : SIZES.usual;
     this.#preferences.set("fontSize", Math.max(SIZES.least, Math.min(size, SIZES.most)));
     dispatchEvent(new Event("twisted-exec-font"));
+  }
+
+  setFontSize(size) {
+    this.terminal.options.fontSize = size;
+    this.fit();
   }
 
   toggleScreenReader() {

@@ -208,6 +208,20 @@ export function lostText({ isDenied, writer, isOwn }) {
 }
 
 /**
+ * Return what an observer reads whose window is smaller than the one that a full-screen program draws for; empty if it is not.
+ * The terminal client says the same.
+ *
+ * @param {string} writer
+ * @param {number[]} drawn columns and rows
+ * @param {number[]} own
+ */
+export function incompleteText(writer, drawn, own) {
+  if (own.every((cells, index) => cells >= drawn[index])) return "";
+  const whose = writer ? `${writer}'s` : "The writer's";
+  return `${whose} window is ${drawn.join("x")} and yours ${own.join("x")}: this picture is incomplete; enlarge your window.`;
+}
+
+/**
  * Return what a user reads who types into a session that was opened to observe only.
  *
  * @param {{mayTakeOver: boolean, writer: string}} console `mayTakeOver`: the user may type in another session
