@@ -632,6 +632,30 @@ class ConsoleTests(WebTestCase):
         )
         self.check_faults()
 
+    async def test_larger_window(self) -> None:
+        """
+        An observer's page shows a full-screen program in the writer's size, while its window has room
+        for more.
+        """
+        ada = await self.user()
+        await ada.page.resize(900, 500)
+        await self.open_terminal(ada)
+        bob = await self.user("bob")
+        await bob.page.resize(1400, 900)
+        await bob.open(f"{VM}?mode=observe")
+        rows = "document.querySelector('.xterm-rows').children.length"
+        less = await ada.page.evaluate(rows)
+        await bob.page.until(f"{rows} > {less}")
+        await ada.type_line(
+            r"printf '\033[?1049h\033[2J\033[%d;1Hlast\nrow' $(stty size | cut -d' ' -f1); cat; printf '\033[?1049l'"
+        )
+        await bob.page.until(
+            f"{rows} === {less} && /last\\s+row\\s*$/.test(document.querySelector('.xterm-rows').innerText)"
+        )
+        await ada.page.press("Control+d")
+        await bob.page.until(f"{rows} > {less}")
+        self.check_faults()
+
     async def test_run(self) -> None:
         """Of ``kubectl console --run`` a console shows the command and its output, also after a reload; so do screen and log."""
         ada = await self.user()

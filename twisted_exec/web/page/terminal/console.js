@@ -515,11 +515,14 @@ export class Console {
     this.#compareSizes();
   }
 
-  /** Tell an observer if a full-screen program draws for a larger window. */
+  /** Give a full-screen program of another user the window that it draws for, or tell if that is too large. */
   #compareSizes() {
+    if (!this.#screen) return;
     const { size, writer } = this.#status.viewersNow;
-    if (!size || !this.#roles.isObserver || !this.#screen?.isFullScreen) return;
-    const text = incompleteText(writer, size, [this.#screen.columns, this.#screen.rows]);
+    const isForOther = size && this.#roles.isObserver && this.#screen.isFullScreen;
+    this.#screen.confine(isForOther ? size : null);
+    if (!isForOther) return;
+    const text = incompleteText(writer, size, this.#screen.room);
     if (text === this.#incomplete) return;
     if (text) this.#tell(text, "warning");
     else if (this.#isTold(this.#incomplete)) this.#endMessage();

@@ -95,6 +95,8 @@ export class Screen {
   #sight;
   #isInSight = true;
   #timer;
+  #room = [0, 0]; // columns and rows of the element
+  #confines = ""; // a size, as text
   /** @type {(() => void) | null} */
   #restore = null; // brings back what was in sight before another size
 
@@ -199,8 +201,28 @@ export class Screen {
     if (!size?.cols || !size.rows || !this.#element.offsetParent || !this.#isInSight) return; // hidden
     const columns = Math.max(2, Math.min(size.cols, LARGEST.columns));
     const rows = Math.max(1, Math.min(size.rows, LARGEST.rows));
-    if (columns !== this.terminal.cols || rows !== this.terminal.rows) this.#resizeInPlace(columns, rows);
-    this.#resized(columns, rows);
+    this.#room = [columns, rows];
+    const [widest, highest] = this.#confines ? this.#confines.split("x").map(Number) : this.#room;
+    const shown = [Math.max(2, Math.min(columns, widest)), Math.min(rows, highest)];
+    if (shown[0] !== this.terminal.cols || shown[1] !== this.terminal.rows) this.#resizeInPlace(...shown);
+    this.#resized(...shown);
+  }
+
+  /**
+   * Use no more columns and rows than the terminal that a program draws for, or all of the element.
+   *
+   * @param {number[] | null} size
+   */
+  confine(size) {
+    const confines = size?.join("x") ?? "";
+    if (confines === this.#confines) return;
+    this.#confines = confines;
+    this.#fitSoon();
+  }
+
+  /** Columns and rows that the element has room for. */
+  get room() {
+    return this.#room;
   }
 
   /** Let the same text stay in sight, which xterm.js forgets when lines are broken elsewhere. */
