@@ -222,10 +222,11 @@ class SessionsHandOver:
         moving, self._moving = self._moving, []
         # The hops before them rejoin them at the successor.
         sessions.each(moving, lambda live: live.cut(SHUTTING_DOWN))
+        moved = set(moving)
         left = [
             live
             for live, attachment in self._server.ordinary.items()
-            if live not in moving and isinstance(attachment.inner, Viewer)
+            if live not in moved and isinstance(attachment.inner, Viewer)
         ]
         sessions.each(left, lambda live: live.end(Ending(SHUTTING_DOWN, _NOT_MOVED)))
         each_alone(self._server.kept_sessions.all, _cut, self._not_cut)

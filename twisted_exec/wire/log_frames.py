@@ -53,10 +53,10 @@ class Framing:
 
     @classmethod
     def _parse(cls, value: str) -> Framing:
-        fields = decode_fields("Console-Log", value, _FORMS)
+        fields = decode_fields(HEADER.decode("ascii"), value, _FORMS)
         end = fields.get("end", "0")
         if NUMBER.match(end) is None:
-            raise RemoteProtocolError("header Console-Log has no valid field end")
+            raise RemoteProtocolError(f"header {HEADER.decode('ascii')} has no valid field end")
         return cls(fields["epoch"], int(fields["start"]), int(end) if "end" in fields else None)
 
     def header(self) -> tuple[bytes, bytes]:

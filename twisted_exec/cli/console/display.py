@@ -309,9 +309,10 @@ class Display:
     @property
     def is_drawn(self) -> bool:
         """True if the screen is what a program has drawn, and not lines."""
+        if self._terminal.full_screen():
+            return True
         size = self._terminal.size()
-        is_drawn = size is not None and self._draws_rows(size.rows)
-        return self._terminal.full_screen() or is_drawn
+        return size is not None and self._draws_rows(size.rows)
 
     @property
     def covers(self) -> bool:

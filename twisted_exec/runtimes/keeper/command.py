@@ -14,11 +14,7 @@ import termios
 import tty
 
 from .protocol import BadMessage, Message
-
-try:
-    import _signal as signals  # type: ignore[import-not-found]  # signal imports enum
-except ImportError:
-    import signal as signals
+from .system import signals
 
 _EXEC_FAILED = 127
 

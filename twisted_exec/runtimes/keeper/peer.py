@@ -11,18 +11,7 @@ import sys
 import termios
 
 from .protocol import MAX_MESSAGE_BYTES, VERSION, BadMessage, Message
-
-try:
-    import _socket as sockets  # socket imports selectors and enum, which take 1 MiB
-
-    accept = sockets.socket._accept  # type: ignore[attr-defined]
-except (ImportError, AttributeError):
-    import socket as sockets  # type: ignore[no-redef]
-
-    def accept(listener: sockets.socket) -> tuple[int, object]:
-        handle, where = listener.accept()  # type: ignore[attr-defined]
-        return handle.detach(), where
-
+from .system import sockets
 
 _INT_BYTES = 4
 _CREDENTIALS_BYTES = 12

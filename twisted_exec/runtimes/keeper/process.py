@@ -14,7 +14,7 @@ import sys
 import time
 
 from .command import KeeperCommand
-from .peer import Holding, Peer, accept, sockets  # type: ignore[attr-defined]
+from .peer import Holding, Peer
 from .protocol import (
     LISTED,
     MAX_BODY_BYTES,
@@ -23,6 +23,7 @@ from .protocol import (
     BadMessage,
     Message,
 )
+from .system import accept, sockets
 
 TYPE_CHECKING = False  # typing takes 1 MiB
 if TYPE_CHECKING:

@@ -161,23 +161,24 @@ def continue_carrier(
     *,
     clock: IReactorTime,
     limits: StreamLimits = DEFAULT_LIMITS,
-) -> tuple[ServerCarrier, IProtocol]:
+) -> tuple[ServerCarrier, IProtocol, bool]:
     """
     Create the carrier that continues one of another process, and the protocol for its transport.
 
     :param values: what :meth:`.ServerCarrier.export` returned.
+    :return: also whether the protocol first writes the head of a response.
     """
     if "streams" in values:
         spdy = _spdy(protocol, options, user, clock, limits)
         spdy.restore(values)
-        return spdy, spdy
+        return spdy, spdy, False
     from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
 
     socket = ServerSocket(new_key().decode("ascii"), protocol, {})
     carrier = ServerMessages(socket, protocol, user, clock)
     carrier.restore(values)
     factory = server_factory(clock, limits.message_bytes)
-    return carrier, start(socket, factory, carrier, clock, limits.close_seconds)
+    return carrier, start(socket, factory, carrier, clock, limits.close_seconds), True
 
 
 def _may_be_deaf(request: Request) -> bool:

@@ -132,10 +132,9 @@ def continue_stream(
     )
     received, first, kept, pings = values["transport"]
     state = TransportState(received, first, b64decode(kept, validate=True), pings)
-    carrier, protocol = continue_carrier(
+    carrier, protocol, has_head = continue_carrier(
         values["protocol"], values["carrier"], options, server, clock=clock
     )
     server.use(carrier)
     owner = StreamOwner(subject.session, subject.user, subject.uid)
-    has_head = "streams" not in values["carrier"]  # a WebSocket writes its response
     transports.make(digest, owner, protocol, has_head=has_head).restore(state)
