@@ -112,6 +112,21 @@ class Program(ProcessProtocol):
         assert self.transport is not None
         self.transport.write(data)
 
+    async def asked(self, question: bytes, answer: bytes) -> bytes:
+        """
+        Type a line into a console, again if its user reads that keys were lost.
+
+        :param answer: what the machine prints then; it has one group.
+        :return: the text of the group.
+        """
+        lost = rb"may\s+not\s+have\s+reached|were\s+discarded"
+        found = None
+        while found is None:
+            start = len(self.output)
+            self.type(question)
+            found = (await self.until(answer + rb"|" + lost, start=start))[1]
+        return found
+
     def processEnded(self, reason: Failure) -> None:
         if reason.check(ProcessDone):
             self.exit_code = 0

@@ -299,15 +299,9 @@ class ReplacedTests(StandaloneCase):
         return program
 
     async def asked(self, program: programs.Program, word: bytes) -> int:
-        """Return the process of the shell; ask again if the user reads that keys were lost."""
+        """Return the process of the shell."""
         await program.until(rb"press enter|[$#] ")
-        number = None
-        while number is None:
-            start = len(program.output)
-            program.type(b"echo %b-$$\n" % word)
-            lost = rb"may\s+not\s+have\s+reached|were\s+discarded"
-            number = (await program.until(word + rb"-(\d+)\r\n|" + lost, start=start))[1]
-        return int(number)
+        return int(await program.asked(b"echo %b-$$\n" % word, word + rb"-(\d+)\r\n"))
 
     def type_lines(self, screen: Any) -> LoopingCall:
         """Type commands that print 0, 1, 2 and so on."""

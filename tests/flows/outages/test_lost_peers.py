@@ -63,18 +63,6 @@ class LostPeerCase(TestCase):
             self.assertEqual(await program.ended, 1, name)
             self.assertIn(b"error: " + reason, program.output, name)
 
-    async def asked(self, question: bytes, answer: bytes) -> int:
-        """
-        Let our client type a command, again if its user reads that keys were lost; return the number in its output.
-        """
-        number = None
-        while number is None:
-            start = len(self.ours.output)
-            self.ours.type(question)
-            lost = rb"may\s+not\s+have\s+reached|were\s+discarded"
-            number = (await self.ours.until(answer + rb"|" + lost, start=start))[1]
-        return int(number)
-
 
 class LostPeerTests(LostPeerCase):
     """Nothing survives the runtime."""
@@ -119,8 +107,8 @@ class LostPeerTests(LostPeerCase):
 
     async def test_keeper_killed(self) -> None:
         """The machines of the keeper start again, and the sessions of all clients wait for that."""
-        keeper = await self.asked(b"echo keeper-$PPID\n", rb"keeper-(\d+)\r\n")
-        os.kill(keeper, signal.SIGKILL)
+        keeper = await self.ours.asked(b"echo keeper-$PPID\n", rb"keeper-(\d+)\r\n")
+        os.kill(int(keeper), signal.SIGKILL)
         for name, program in {"ours": self.ours, **self.stock}.items():
             await program.until(b"the machine has started again")
             await self.says(program, b"again-" + name.encode())
@@ -142,11 +130,11 @@ class KeptMachineTests(LostPeerCase):
     async def test_runtime_killed(self) -> None:
         """kubectl shows the reason; our client goes on at the same shell."""
         self.addCleanup(self.delete)
-        shell = await self.asked(b"echo shell-$$\n", rb"shell-(\d+)\r\n")
+        shell = await self.ours.asked(b"echo shell-$$\n", rb"shell-(\d+)\r\n")
         await self.deployment.runtime.stop(signal.SIGKILL)
         await self.deployment.start_runtime()
         await self.ended(b"the connection behind this hop was lost before the session's status")
-        again = await self.asked(b"echo again-$$\n", rb"again-(\d+)\r\n")
+        again = await self.ours.asked(b"echo again-$$\n", rb"again-(\d+)\r\n")
         self.assertEqual(again, shell)
 
     async def delete(self) -> None:

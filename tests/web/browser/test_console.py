@@ -612,7 +612,7 @@ class ConsoleTests(WebTestCase):
     async def test_smaller_window(self) -> None:
         """
         An observer whose window is smaller than the writer's reads it while a program draws the whole
-        screen; a window that is made larger shows all of it.
+        screen, and no longer; a window that is made larger shows all of it.
         """
         ada = await self.user()
         await self.open_terminal(ada)
@@ -630,6 +630,10 @@ class ConsoleTests(WebTestCase):
             "document.querySelector('.message').hidden && "
             "/row 30[^]*row 31/.test(document.querySelector('.xterm-rows').innerText)"
         )
+        await bob.page.resize(700, 400)
+        await bob.until_page(said)
+        await ada.page.press("Control+d")
+        await bob.page.until("document.querySelector('.message').hidden")
         self.check_faults()
 
     async def test_larger_window(self) -> None:

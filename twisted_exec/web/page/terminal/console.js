@@ -521,8 +521,7 @@ export class Console {
     const { size, writer } = this.#status.viewersNow;
     const isForOther = size && this.#roles.isObserver && this.#screen.isFullScreen;
     this.#screen.confine(isForOther ? size : null);
-    if (!isForOther) return;
-    const text = incompleteText(writer, size, this.#screen.room);
+    const text = isForOther ? incompleteText(writer, size, this.#screen.room) : "";
     if (text === this.#incomplete) return;
     if (text) this.#tell(text, "warning");
     else if (this.#isTold(this.#incomplete)) this.#endMessage();

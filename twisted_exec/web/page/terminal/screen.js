@@ -96,7 +96,8 @@ export class Screen {
   #isInSight = true;
   #timer;
   #room = [0, 0]; // columns and rows of the element
-  #confines = ""; // a size, as text
+  /** @type {number[] | null} */
+  #confines = null; // columns and rows that it may have
   /** @type {(() => void) | null} */
   #restore = null; // brings back what was in sight before another size
 
@@ -202,7 +203,7 @@ export class Screen {
     const columns = Math.max(2, Math.min(size.cols, LARGEST.columns));
     const rows = Math.max(1, Math.min(size.rows, LARGEST.rows));
     this.#room = [columns, rows];
-    const [widest, highest] = this.#confines ? this.#confines.split("x").map(Number) : this.#room;
+    const [widest, highest] = this.#confines ?? this.#room;
     const shown = [Math.max(2, Math.min(columns, widest)), Math.min(rows, highest)];
     if (shown[0] !== this.terminal.cols || shown[1] !== this.terminal.rows) this.#resizeInPlace(...shown);
     this.#resized(...shown);
@@ -214,9 +215,8 @@ export class Screen {
    * @param {number[] | null} size
    */
   confine(size) {
-    const confines = size?.join("x") ?? "";
-    if (confines === this.#confines) return;
-    this.#confines = confines;
+    if (String(size) === String(this.#confines)) return;
+    this.#confines = size;
     this.#fitSoon();
   }
 
