@@ -354,6 +354,8 @@ class LibvirtProvider:
             "env",
             f"HOME={home}",
             f"XDG_RUNTIME_DIR={run}",
+            # Instead of ``.config``: libvirt's sockets are deep in it, and paths of sockets are short.
+            f"XDG_CONFIG_HOME={home}",
         ]
         for path in (home, run):
             shutil.chown(path, self.USER, _group())

@@ -85,7 +85,7 @@ def _kube_apiserver() -> str:
 @contextlib.contextmanager
 def _backends(make: Make, libvirt_provider: str) -> Iterator[list[Backend]]:
     """All that can run a dialect's machines, started."""
-    programs = Programs(f"backends-{make.dialect}-", keep=bool(os.environ.get("KEEP_LOGS")))
+    programs = Programs("backends-", keep=bool(os.environ.get("KEEP_LOGS")))
     behind = OurCluster(make, "behind")
     try:
         runtime = chains.our_runtime(programs, make.revision)
