@@ -90,6 +90,8 @@ _TAB_STOPS = re.compile("\x1b\\[5W(?:\x1b\\[[0-9]+`\x1b\\[W)*")
 """The tab stops in a key frame."""
 _SWITCH = "\x1b[?1047h"
 """What precedes the alternate screen in a key frame."""
+_RAW_SWITCH = "\x9b?1047h"
+"""The same in a dump of the emulator."""
 _ROWS = re.compile("\x1b\\[1;1H(?:[^\x1b]|\x1b\\[[0-9;:]*[mb])*")
 """The rows of a screen in a key frame; cursor and modes follow."""
 _PLAIN_MODES = "\x1b[?6l\x1b[?7h\x1b[4l\x1b(B\x0f"
@@ -175,6 +177,8 @@ class AvtScreen:
         return self._dump()
 
     def _dump(self) -> str:
+        if self._is_resized and self._modes.full_screen:
+            self._resize_usual_screen()
         # Few terminals, and no modes here, know control characters above U+007F.
         frame = _CONTROLS.sub(
             lambda match: "\x1b" + chr(ord(match[0]) - 0x40), self._terminal.dump()
@@ -184,6 +188,19 @@ class AvtScreen:
             frame = _TAB_STOPS.sub(_without_usual_stops, frame)
         # The modes go first, because the frame may end with an incomplete sequence.
         return self._modes.reports().decode() + frame
+
+    def _resize_usual_screen(self) -> None:
+        """
+        Give the usual screen behind a full-screen program the present size.
+
+        The emulator leaves it in the earlier size until the program ends, and so does its dump,
+        which is for a terminal of the present size.
+        """
+        _, switch, alternate = self._terminal.dump().rpartition(_RAW_SWITCH)
+        if switch:
+            self._terminal.feed_str(
+                f"\x18\x1b[?1049l\x1b7{_PLAIN_MODES}\x1b[r\x1b[m{switch}{alternate}"
+            )
 
     def screen(self) -> Screen:
         with self._replaced_after_panic():
