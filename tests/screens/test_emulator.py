@@ -133,9 +133,9 @@ class ScreenTests(SynchronousTestCase):
     def test_resized_behind_editor(self) -> None:
         """The lines behind a full-screen program are wrapped as without it, also in a key frame."""
         lines = "".join(f"{number}: a line of text\r\n" for number in range(6))
-        sizes = ((20, 4), (12, 6), (30, 3), (9, 5))
+        sizes = ((20, 4), (12, 6), (30, 3), (30, 12), (9, 9))
         for before, after in permutations(sizes, 2):
-            for count in (0, len(lines)):
+            for count in (0, 3, len(lines)):
                 plain, edited = AvtScreen(*before), AvtScreen(*before)
                 for screen in (plain, edited):
                     screen.feed(f"{lines[:count]}$ vi")
@@ -245,6 +245,7 @@ class JobTests(SynchronousTestCase):
                     screen.feed(step)
                 else:
                     screen.resize(*step)
+                    screen.key_frame()  # resizes the screen behind an editor
         self.assertEqual(half.screen(), whole.screen())
 
     @given(st.binary(max_size=400))

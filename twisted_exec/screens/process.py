@@ -134,13 +134,17 @@ class AvtScreen:
                 self._terminal.feed_str(text[at : at + _CHUNK])
 
     def resize(self, columns: int, rows: int) -> None:
-        self.size = columns, rows = _within_limits(columns, rows)
+        self.size = _within_limits(columns, rows)
         with self._replaced_after_panic():
-            # Rows that are wrapped anew push others off the top, although the rows below the cursor
-            # are blank.  So the emulator gets spare rows first.
-            self._terminal.resize(columns, max(rows, _SPARE_ROWS))
-            self._terminal.resize(columns, rows)
+            self._add_spare_rows()
+            self._terminal.resize(*self.size)
         self._is_resized = True
+
+    def _add_spare_rows(self) -> None:
+        # Rows that are wrapped anew push others off the top, although the rows below the cursor are
+        # blank.  So the emulator gets spare rows first.
+        columns, rows = self.size
+        self._terminal.resize(columns, max(rows, _SPARE_ROWS))
 
     def show_at(self, columns: int, rows: int) -> None:
         """
@@ -198,9 +202,10 @@ class AvtScreen:
         """
         _, switch, alternate = self._terminal.dump().rpartition(_RAW_SWITCH)
         if switch:
-            self._terminal.feed_str(
-                f"\x18\x1b[?1049l\x1b7{_PLAIN_MODES}\x1b[r\x1b[m{switch}{alternate}"
-            )
+            self._add_spare_rows()
+            self._terminal.feed_str("\x18\x1b[?1049l")
+            self._terminal.resize(*self.size)
+            self._terminal.feed_str(f"\x1b7{_PLAIN_MODES}\x1b[r\x1b[m{switch}{alternate}")
 
     def screen(self) -> Screen:
         with self._replaced_after_panic():
