@@ -71,6 +71,7 @@ NOT_SENT = "the input was not sent"
 WHEN_BACK = "open the console again when the server is back"
 
 NO_BREAK = "this console has no BREAK; nothing was sent"
+YOU_ARE_WRITER = "You are the writer of this console already."
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
@@ -641,6 +642,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._open_dialog(typed)
         elif typed is EscapeCommand.TAKE_OVER and self._asks_first:
             self._confirm_takeover()
+        elif typed is EscapeCommand.TAKE_OVER and self._is_writer:
+            self._take_over_again()
         elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
 
@@ -675,12 +678,23 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         is_ready = self._scrollback is not None and not self._read_only
         return is_ready and notices.may_take_over and notices.writer not in ("", NOBODY)
 
+    @property
+    def _is_writer(self) -> bool:
+        """True if the session has the floor, as far as the server says so."""
+        attendance = self._facts.attendance
+        return not self.is_observer and attendance is not None and bool(attendance.writer)
+
     def _confirm_takeover(self) -> None:
         from twisted_exec.cli.console.conversation import confirm_takeover
 
         writer = self._display.notices.writer
         take_over = partial(self._wish, Role.WRITER)
         self._converse(partial(confirm_takeover, writer=writer, take_over=take_over))
+
+    def _take_over_again(self) -> None:
+        """Take over from other sessions of the user; the key that confirms is not for the machine."""
+        if self._wish(Role.WRITER) and self._scrollback is not None:
+            self._converse(_nothing, YOU_ARE_WRITER, pauses=True)
 
     def _explain_takeover(self) -> None:
         """Say why the user did not become the writer."""
@@ -971,6 +985,10 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if attempt is not None:
             attempt.cancel()  # once more: it does not wait any longer
         self.finished.callback(outcome)
+
+
+async def _nothing(dialog: Dialog) -> NextSession | None:
+    return None
 
 
 def _told(ending: Ending) -> str:
