@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.screens.process` and :mod:`twisted_exec.screens.pro
 from __future__ import annotations
 
 import re
+from itertools import permutations
 from typing import Any
 
 import avt
@@ -42,6 +43,12 @@ PIECES = (
         b"\x1b[20b",
     ),
 )
+
+RESIZED: tuple[str | tuple[int, int], ...] = (
+    *((20, 4), (12, 6), (30, 3), "\x1b[?1049h", "\x1b[?1049l", "\r\n", "$ ", "a line of text "),
+    *("\x1b[H", "\x1b[2J", "\x1b[2;3r", "\x1b[3;5H", "\x1b[31m", "\x1b7", "\x1b8"),
+)
+"""Output, and sizes."""
 
 
 def drawn(output: bytes, columns: int = 20, rows: int = 4, **more: Any) -> Rendered:
@@ -122,6 +129,25 @@ class ScreenTests(SynchronousTestCase):
         self.assertEqual(emulator.screen().cursor, Cursor(2, 2))
         emulator.resize(8, 2)
         self.assertEqual([line_text(each) for each in emulator.screen().lines], [" text", "$"])
+
+    def test_resized_behind_editor(self) -> None:
+        """The lines behind a full-screen program are wrapped as without it, also in a key frame."""
+        lines = "".join(f"{number}: a line of text\r\n" for number in range(6))
+        sizes = ((20, 4), (12, 6), (30, 3), (30, 12), (9, 9))
+        for before, after in permutations(sizes, 2):
+            for count in (0, 3, len(lines)):
+                plain, edited = AvtScreen(*before), AvtScreen(*before)
+                for screen in (plain, edited):
+                    screen.feed(f"{lines[:count]}$ vi")
+                edited.feed("\x1b[?1049h\x1b[H\x1b[2J~\r\n\x1b[31m~")
+                for screen in (plain, edited):
+                    screen.resize(*after)
+                again = AvtScreen(*after)
+                again.feed(edited.key_frame())
+                for screen in (edited, again):
+                    self.assertEqual(line_text(screen.screen().lines[1]), "~")
+                    screen.feed("\x1b[2J\x1b[Hend\x1b[?1049l")
+                    self.assertEqual(screen.screen(), plain.screen(), (before, after, count))
 
     def test_tab_stops(self) -> None:
         """A wider terminal has the usual tab stops, unless a program has set others."""
@@ -205,6 +231,22 @@ class JobTests(SynchronousTestCase):
         half = drawn(first)
         output = first[len(first) - half.pending :] + second
         self.assertEqual(drawn(output, key_frame=half.key_frame).body, whole.body)
+
+    @given(st.lists(st.sampled_from(RESIZED), max_size=30), st.integers(0, 30))
+    def test_key_frame_of_sizes(self, steps: list[Any], middle: int) -> None:
+        """The same holds for a screen whose size has changed, also while an editor had it."""
+        whole = half = AvtScreen(20, 4)
+        for number, step in enumerate(steps):
+            if number == middle:
+                half = AvtScreen(*whole.size)
+                half.feed(whole.key_frame())
+            for screen in {whole, half}:
+                if isinstance(step, str):
+                    screen.feed(step)
+                else:
+                    screen.resize(*step)
+                    screen.key_frame()  # resizes the screen behind an editor
+        self.assertEqual(half.screen(), whole.screen())
 
     @given(st.binary(max_size=400))
     def test_any_bytes(self, output: bytes) -> None:

@@ -115,6 +115,7 @@ class Applicant:
     :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
     :param since: when the session began, in seconds since the epoch.
     :param resumes: the id of the session that this session resumes.
+    :param wanted: the right for which the user asks, which may have a higher one.
     """
 
     user: User
@@ -123,6 +124,7 @@ class Applicant:
     reason: str = ""
     caller: str = ""
     resumes: str = ""
+    wanted: Right = Right.DRIVE
 
 
 @dataclass(frozen=True)

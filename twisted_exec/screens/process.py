@@ -90,6 +90,8 @@ _TAB_STOPS = re.compile("\x1b\\[5W(?:\x1b\\[[0-9]+`\x1b\\[W)*")
 """The tab stops in a key frame."""
 _SWITCH = "\x1b[?1047h"
 """What precedes the alternate screen in a key frame."""
+_RAW_SWITCH = "\x9b?1047h"
+"""The same in a dump of the emulator."""
 _ROWS = re.compile("\x1b\\[1;1H(?:[^\x1b]|\x1b\\[[0-9;:]*[mb])*")
 """The rows of a screen in a key frame; cursor and modes follow."""
 _PLAIN_MODES = "\x1b[?6l\x1b[?7h\x1b[4l\x1b(B\x0f"
@@ -132,13 +134,17 @@ class AvtScreen:
                 self._terminal.feed_str(text[at : at + _CHUNK])
 
     def resize(self, columns: int, rows: int) -> None:
-        self.size = columns, rows = _within_limits(columns, rows)
+        self.size = _within_limits(columns, rows)
         with self._replaced_after_panic():
-            # Rows that are wrapped anew push others off the top, although the rows below the cursor
-            # are blank.  So the emulator gets spare rows first.
-            self._terminal.resize(columns, max(rows, _SPARE_ROWS))
-            self._terminal.resize(columns, rows)
+            self._add_spare_rows()
+            self._terminal.resize(*self.size)
         self._is_resized = True
+
+    def _add_spare_rows(self) -> None:
+        # Rows that are wrapped anew push others off the top, although the rows below the cursor are
+        # blank.  So the emulator gets spare rows first.
+        columns, rows = self.size
+        self._terminal.resize(columns, max(rows, _SPARE_ROWS))
 
     def show_at(self, columns: int, rows: int) -> None:
         """
@@ -175,6 +181,8 @@ class AvtScreen:
         return self._dump()
 
     def _dump(self) -> str:
+        if self._is_resized and self._modes.full_screen:
+            self._resize_usual_screen()
         # Few terminals, and no modes here, know control characters above U+007F.
         frame = _CONTROLS.sub(
             lambda match: "\x1b" + chr(ord(match[0]) - 0x40), self._terminal.dump()
@@ -184,6 +192,20 @@ class AvtScreen:
             frame = _TAB_STOPS.sub(_without_usual_stops, frame)
         # The modes go first, because the frame may end with an incomplete sequence.
         return self._modes.reports().decode() + frame
+
+    def _resize_usual_screen(self) -> None:
+        """
+        Give the usual screen behind a full-screen program the present size.
+
+        The emulator leaves it in the earlier size until the program ends, and so does its dump,
+        which is for a terminal of the present size.
+        """
+        _, switch, alternate = self._terminal.dump().rpartition(_RAW_SWITCH)
+        if switch:
+            self._add_spare_rows()
+            self._terminal.feed_str("\x18\x1b[?1049l")
+            self._terminal.resize(*self.size)
+            self._terminal.feed_str(f"\x1b7{_PLAIN_MODES}\x1b[r\x1b[m{switch}{alternate}")
 
     def screen(self) -> Screen:
         with self._replaced_after_panic():

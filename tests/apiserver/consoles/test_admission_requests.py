@@ -313,6 +313,48 @@ class ApprovalTests(PolicyTestCase):
         )
         self.assertIn('your request "later" waits for another user', self.not_opened())
 
+    def test_remedy(self) -> None:
+        """A refusal has the command for the right that the user asks for, and not for the highest."""
+        for wanted, option in (
+            (Right.OBSERVE, "--read-only "),
+            (Right.DRIVE, ""),
+            (Right.TAKEOVER, "--force "),
+        ):
+            ask = f"kubectl console {option}--request --reason TICKET -n default vm-1"
+            for right in (wanted, Right.TAKEOVER):
+                message = self.not_opened(self.applicant(wanted=wanted), right)
+                self.assertTrue(message.endswith(f"another user: request it with {ask}"), message)
+
+    def test_request_for_another_right(self) -> None:
+        """
+        A request for another right is named with that right, with the command for the right that the
+        user asks for, and only if there is none for that.
+        """
+        self.request()
+        observer = self.applicant(wanted=Right.OBSERVE)
+        ask = "kubectl console --read-only --request --reason TICKET -n default vm-1"
+        self.assertIn(
+            'your request "r" to drive waits for another user to run twisted-exec request approve '
+            f"-n default r; to observe, request it with {ask}",
+            self.not_opened(observer),
+        )
+        self.assertIn('your request "r" waits for another user to run', self.not_opened())
+        self.clock.advance(1)
+        self.request("own", right="observe")
+        self.clock.advance(1)
+        self.request("later")
+        self.assertIn('your request "own" waits for another', self.not_opened(observer))
+        self.assertIn('your request "later" waits for another', self.not_opened())
+        for name in ("r", "own", "later"):
+            self.decide(name, denied=True)
+        denied = f'your request "own" does not count, bob denied it; request again with {ask}'
+        self.assertIn(denied, self.not_opened(observer))
+        self.answer("DELETE", f"{REQUESTS}/own", user="jane")
+        denied = (
+            f'your request "later" to drive does not count, bob denied it; request again with {ask}'
+        )
+        self.assertIn(denied, self.not_opened(observer))
+
     def test_deleted_beside_another(self) -> None:
         """A session whose request was deleted has no approval; a request that waits is another one."""
         self.request()

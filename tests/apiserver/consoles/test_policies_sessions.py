@@ -358,6 +358,22 @@ class SessionTests(SessionCase):
         await self.open(user="eve", query=STDIN)
         self.assertEqual(self.terms()["right"], ["observe"])
 
+    async def test_request_to_observe(self) -> None:
+        """A user who may take over reads, with ``--read-only``, how to ask for an approval to observe."""
+        await self.make_policy(approval="Required")
+        for query, option in (
+            ("?stdout=true&readOnly=true", "--read-only "),
+            (STDIN, ""),
+            (f"{STDIN}&force=true", "--force "),
+        ):
+            why = await self.refused(403, user="jane", query=query)
+            self.assertTrue(
+                why.endswith(
+                    f"with kubectl console {option}--request --reason TICKET -n default vm"
+                ),
+                why,
+            )
+
     async def test_may_not_request(self) -> None:
         """A user who may not create requests reads that with the refusal, and which right is missing."""
         rule = {"verbs": ["observe", "get"], "apiGroups": ["*"], "resources": ["machines/console"]}

@@ -46,6 +46,18 @@ class TakeOverTests(MenuCase):
         self.session.typed(b"~f")
         self.assertEqual(roles_of(stream), [Role.WRITER])
 
+    def test_writer(self) -> None:
+        """A writer takes over from own sessions; the key that usually confirms is not for the machine."""
+        stream = self.open()
+        stream.attendance = Attendance(2, "ada")
+        self.session.attendance_changed(stream.attendance)
+        drawn = self.type(b"~f", b"y")
+        self.assertIn("You are the writer of this console already.", drawn)
+        self.assertIn("Enter goes on: y", drawn)
+        for keys in (b"\r", b"ls\r"):
+            self.session.typed(keys)
+        self.assertEqual((roles_of(stream), stream.sent), ([Role.WRITER], b"|ls\r"))
+
 
 class MessageTests(PeopleCase):
     """``~M``."""

@@ -13,10 +13,11 @@ from tests.cli.console.test_outage import OutageCase, RecordingScript
 from tests.cli.console.test_session import FakeSink, FakeSource, FakeStream
 from tests.streaming.remotecommand.resuming import Client
 from twisted_exec.cli.console.display import UserTerminal
+from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.console.notices import HINT, notice
 from twisted_exec.testing.resumable_console import ResumableConsole
-from twisted_exec.wire.control_messages import Role, TerminalSize
+from twisted_exec.wire.control_messages import Ending, Role, TerminalSize
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.terminal_modes import Modes
 
@@ -288,8 +289,25 @@ class MessageTests(OutageCase):
         self.assertEqual(self.sink.written, b"\r  \r[twisted-exec: eve is back]\r\n# ")
         self.assertEqual(redrawn, [True])
 
+    def test_erased(self) -> None:
+        """A user who leaves, and the end of the session, leave no message over what a program has drawn."""
+        picture = b"\x1b[H\x1b[2Jtop - 12:45\r\nTasks: 99\x1b[5;1H"
+        for end in (
+            lambda: self.session.typed(b"\x1d"),
+            lambda: self.session.ended(Ending("deleted")),
+        ):
+            self.begin(escapes=parse_escape("^],~"))
+            self.session.data_received(picture)
+            self.session.notice(Notice("ada is back"))
+            self.sink.written = b""
+            end()
+            self.assertEqual(self.sink.written, b"\x1b7\x1b[m\x1b[6;1H\x1b[K\x1b8")
+
     def test_drawn_over(self) -> None:
-        """A notice is drawn again when the program has drawn, unless the user has pressed a key or it has left."""
+        """
+        A notice is drawn again when the program has drawn, unless it has left, or the user has
+        pressed a key, which erases the notice.
+        """
 
         def leave() -> None:
             self.is_full = False
@@ -298,7 +316,7 @@ class MessageTests(OutageCase):
         row = b"\x1b7\x1b(B\x1b[m\x1b[7m\x1b[6;1H[twisted-exec: ada is back]\x1b[K\x1b8"
         for happens, again in (
             (lambda: None, row),
-            (lambda: self.session.typed(b"j"), b""),
+            (lambda: self.session.typed(b"j"), b"\x1b7\x1b[m\x1b[6;1H\x1b[K\x1b8"),
             (leave, b"\x1b[?1049l"),
         ):
             self.is_full = True

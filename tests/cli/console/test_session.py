@@ -613,6 +613,14 @@ class TimeoutTests(SessionCase):
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome(124, f"{TIMED_OUT}: TLS"))
 
+    def test_problem(self) -> None:
+        """Rather than the step the message names a problem, such as an approval that is missing."""
+        self.begin(timeout=5)
+        self.session.step, self.session.problem = lambda: "TLS", "the request waits"
+        self.clock.advance(5)
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(124, f"{TIMED_OUT}: the request waits"))
+
     def test_open_session(self) -> None:
         """The timeout ends an open session."""
         self.begin(timeout=5, interactive=False)

@@ -284,6 +284,32 @@ class StatusTests(OutageCase):
             self.session.data_received(b"another program")
         self.assertEqual((self.covering(), self.redrawn), (lines, 0))
 
+    def test_smaller_window_of_lines(self) -> None:
+        """
+        The same holds for a program that draws on the usual screen, such as ``top``, also with more
+        rows than the observer's window has; not for a larger window, nor for lines.
+        """
+        stream = self.begin_observing(act=self.fail, draw=lambda _: None)
+        picture = b"\x1b[?25l\x1b[H" + b"a row\r\n" * 38 + b"last"
+        line = "[twisted-exec: bob's window is {} and yours 200x24: this picture is incomplete; enlarge your window]"
+        lines = []
+        for output, size, is_told in (
+            (b"$ ls\r\n" * 30, (240, 40), False),
+            (picture, (240, 40), True),
+            (picture, (240, 40), False),
+            (b"\x1b[?25l\x1b[Hlast", (100, 24), False),
+            (picture, (200, 40), True),
+        ):
+            self.attended(stream, *size)
+            self.session.data_received(output)
+            self.clock.advance(1)
+            lines += [line.format("x".join(map(str, size)))] * is_told
+            self.assertEqual(self.covering(), lines)
+        self.assertEqual(self.refreshed, [])
+        self.resized(200, 40)
+        self.clock.advance(1)
+        self.assertEqual((self.covering(), self.redrawn), ([], 1))
+
     def test_larger_window(self) -> None:
         """The picture may be wrong in a larger window, too; without a difference nobody reads anything."""
         stream = self.begin_observing()

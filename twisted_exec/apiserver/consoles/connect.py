@@ -238,6 +238,7 @@ class MachineLocator:
             reason=subject.reason or (before.reason if before is not None else ""),
             caller=context.caller.name if context.caller is not None else "",
             resumes=resumes,
+            wanted=access.wanted,
         )
         recording = "" if self._what.is_stream else None
         conditions = SessionConditions(self._parts.policies, applicant, machine, recording)

@@ -260,6 +260,11 @@ class _Session:
     now: float
 
     @property
+    def wanted(self) -> Right:
+        """The right for which the user asks, and may ask."""
+        return min(self.right, self.applicant.wanted)
+
+    @property
     def reason(self) -> str:
         return _own_or_approved(self.applicant, self.valid)
 
@@ -313,9 +318,9 @@ def _requested(policy: ParsedPolicy, session: _Session) -> Object | None:
         _check_reason(
             policy,
             session.reason,
-            _open(session.machine, "--reason TICKET", session.right),
+            _open(session.machine, "--reason TICKET", session.wanted),
             f", or kubectl exec -it {_named(session.machine)} -- console --reason TICKET"
-            if session.right > Right.OBSERVE
+            if session.wanted > Right.OBSERVE
             else "",
         )
     except _Refused as refused:
@@ -375,30 +380,32 @@ def _approval(policy: ParsedPolicy, session: _Session) -> Object:
     _check_no_service_account(needs, applicant)
     if session.valid:
         return session.valid[0]
-    ask = _open(session.machine, "--request --reason TICKET", session.right)
+    ask = _open(session.machine, "--request --reason TICKET", session.wanted)
     if applicant.session:  # it is open, so that a request which waits or was denied did not end it
         lost = _lost_approval(session)
         if lost is not None:
             raise _not_counting(needs, lost, session, ask)
         needs = f"{needs}, which this session does not have"
     of_reason = [each for each in session.requests if _is_for_reason(each, applicant)]
-    latest = _latest(of_reason or session.requests, now)
+    latest = _latest(of_reason or session.requests, session.wanted, now)
     if latest is None:
         raise _refused(needs, f": request it with {ask}", APPROVAL_REQUIRED)
     name, namespace = latest["metadata"]["name"], latest["metadata"]["namespace"]
     status = latest.get("status", {})
     state = state_of(latest, now)
     if state == PENDING:
+        is_of_right = _right(latest) == session.wanted
+        otherwise = "" if is_of_right else f"; to {_ACTS[session.wanted]}, request it with {ask}"
         raise _refused(
             needs,
-            f': your request "{name}" waits for another user to run '
-            f"twisted-exec request approve -n {namespace} {name}",
+            f": {_your(latest, session)} waits for another user to run "
+            f"twisted-exec request approve -n {namespace} {name}{otherwise}",
             APPROVAL_REQUIRED,
             name,
         )
     if _counts(latest, applicant, now):
         raise _refused(
-            f'{needs}: that of your request "{name}" is for the reason '
+            f"{needs}: that of {_your(latest, session)} is for the reason "
             f"{fields.shown(_reason(latest))}, not {fields.shown(applicant.reason)}",
             f": {'' if 'session' in status else 'give that reason or none, or '}request again with {ask}",
             APPROVAL_REQUIRED,
@@ -426,7 +433,7 @@ def _not_counting(needs: str, request: Object, session: _Session, ask: str) -> _
         DELETED: "it is being deleted",
     }[_state(request, session.applicant, session.now)]
     return _refused(
-        f'{needs}: your request "{name}" does not count, {because}',
+        f"{needs}: {_your(request, session)} does not count, {because}",
         f"; request again with {ask}",
         APPROVAL_REQUIRED,
         name,
@@ -467,16 +474,16 @@ def _state(request: Object, applicant: Applicant, now: float) -> str:
     return EXPIRED if is_over else state
 
 
-def _latest(requests: Sequence[Object], now: float) -> Object | None:
-    if not requests:
-        return None
+def _latest(requests: Sequence[Object], wanted: Right, now: float) -> Object | None:
+    """Return the request that a refusal names: rather one for the wanted right, and one that waits."""
 
-    def key(request: Object) -> tuple[int, str, str]:
+    def key(request: Object) -> tuple[bool, bool, str, str]:
         metadata = request["metadata"]
         waits = state_of(request, now) in (PENDING, APPROVED)
-        return waits, metadata["creationTimestamp"], metadata["name"]
+        is_of_right = _right(request) == wanted
+        return is_of_right, waits, metadata["creationTimestamp"], metadata["name"]
 
-    return max(requests, key=key)
+    return max(requests, key=key, default=None)
 
 
 def _counts(request: Object, applicant: Applicant, now: float) -> bool:
@@ -529,15 +536,25 @@ def _names(policies: Sequence[ParsedPolicy]) -> str:
     return listed((f"{each.namespace}/{each.name}" for each in policies), _NAMED_POLICIES)
 
 
+def _your(request: Object, session: _Session) -> str:
+    """Return how a refusal names a request of the session's user."""
+    right = _right(request)
+    purpose = "" if right == session.wanted else f" to {_ACTS[right]}"
+    return f'your request "{request["metadata"]["name"]}"{purpose}'
+
+
 def _named(machine: Object) -> str:
     metadata = machine["metadata"]
     return f"-n {metadata['namespace']} {metadata['name']}"
 
 
+_ACTS = {Right.OBSERVE: "observe", Right.DRIVE: "drive", Right.TAKEOVER: "take over"}
+_OPTIONS = {Right.OBSERVE: "--read-only ", Right.DRIVE: "", Right.TAKEOVER: "--force "}
+"""By which the client asks for a right, and for the approval that it needs."""
+
+
 def _open(machine: Object, options: str, right: Right) -> str:
-    if right == Right.OBSERVE:  # without it the client would ask for an approval to type
-        options = f"--read-only {options}"
-    return f"kubectl console {options} {_named(machine)}"
+    return f"kubectl console {_OPTIONS[right]}{options} {_named(machine)}"
 
 
 def demand_of(policies: Iterable[ParsedPolicy]) -> Demand | None:

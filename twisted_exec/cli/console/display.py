@@ -206,6 +206,7 @@ class Display:
 
     def close(self) -> None:
         """Flush and close the output; the stream is not paused any more."""
+        self.uncover()
         self._stream = None
         if self.sink is not None:
             self.sink.unregisterProducer()
@@ -342,11 +343,17 @@ class Display:
         self._write_in_place(drawn.encode("utf-8", "replace"))
 
     def uncover(self) -> bool:
-        """Forget the messages over a program's screen; return whether there were any."""
-        was_covered, self._covering = bool(self._covering), []
-        if was_covered:
+        """Erase the messages over a program's screen; return whether there were any."""
+        covering, self._covering = self._covering, []
+        if covering:
             self._counts = False
-        return was_covered
+        size = self._terminal.size()
+        if covering and size is not None and self.covers and self._held is None:
+            # At once, because nothing draws these rows again for a user who leaves.
+            rows = range(size.rows - len(covering) + 1, size.rows + 1)
+            erased = "".join(f"\x1b[{row};1H\x1b[K" for row in rows)
+            self._write_in_place(f"\x1b7\x1b[m{erased}\x1b8".encode())
+        return bool(covering)
 
     def resized(self) -> None:
         """The terminal may have moved its rows."""

@@ -766,8 +766,11 @@ class _Console(ConsoleProgram):
             return opening.addErrback(self._suggest, config, reactor)
 
         def requested_after(failure: Failure) -> Any:
-            requesting = self._request(failure, reactor, options, timeout)
-            return requesting.addCallback(lambda _: opened(self._config))
+            def approved(_: None) -> Deferred[ConsoleStream]:
+                self._session.problem = ""
+                return opened(self._config)
+
+            return self._request(failure, reactor, options, timeout).addCallback(approved)
 
         if self._options.request:
             return opened(self._config).addErrback(requested_after)
@@ -809,6 +812,7 @@ class _Console(ConsoleProgram):
         if not is_required(refusal.value):
             refusal.raiseException()
         self._end_progress()
+        self._session.problem = "the request for approval waits for another user"
         waiting = approval(
             self._config,
             self._options.name,

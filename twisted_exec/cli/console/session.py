@@ -71,6 +71,7 @@ NOT_SENT = "the input was not sent"
 WHEN_BACK = "open the console again when the server is back"
 
 NO_BREAK = "this console has no BREAK; nothing was sent"
+YOU_ARE_WRITER = "You are the writer of this console already."
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
@@ -304,6 +305,9 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         return self._scrollback.last_line()
 
     def _draws_rows(self, rows: int) -> bool:
+        attendance = self._facts.attendance
+        if attendance is not None and attendance.size is not None:
+            rows = max(rows, attendance.size.rows)  # the program draws for the writer's window
         return self._scrollback is not None and self._scrollback.draws_rows(rows)
 
     @property
@@ -400,30 +404,35 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def _is_full_screen(self) -> bool:
         return self._terminal.shows_more and self._terminal.full_screen()
 
-    def _compare_sizes(self, *, has_drawn: bool = False) -> None:
+    def _compare_sizes(self, *, has_drawn: bool = False, is_drawn: bool = False) -> None:
         """
-        Tell an observer, once for each pair of sizes, if a full-screen program draws for another
-        window.
+        Tell an observer, once for each pair of sizes, if a program draws for another window.
 
-        :param has_drawn: the program has drawn, so that its picture is drawn again by the server.
+        :param has_drawn: a full-screen program has drawn, so that the server draws its picture again.
+        :param is_drawn: a program draws on the usual screen.
         """
         attendance = self._facts.attendance
         drawn = attendance.size if attendance is not None else None
-        if drawn is None or not (self.is_observer and self._is_full_screen):
+        if drawn is None or not (self.is_observer and self._terminal.shows_more):
             return
         own = self._terminal.size() or drawn
         if own == drawn:
             self._unequal = None
             return
         is_new = self._unequal != (own, drawn)
-        if (is_new or has_drawn) and "refresh" not in self._timers:
+        is_smaller = own.columns < drawn.columns or own.rows < drawn.rows
+        if not self._is_full_screen and not (is_drawn and is_smaller):
+            if is_new and is_smaller and "compare" not in self._timers:
+                # Not for each output: the question looks at much of it.
+                self._timers.after("compare", _REFRESH_SECONDS, self._compare_drawn)
+            return
+        if self._is_full_screen and (is_new or has_drawn) and "refresh" not in self._timers:
             pause = self._refreshed_at + _REFRESHED_SECONDS - self._clock.seconds()
             self._timers.after("refresh", max(_REFRESH_SECONDS, pause), self._refresh)
         if is_new:
             self._unequal = own, drawn
             writer = self._display.notices.writer
             whose = "the writer's" if writer in ("", NOBODY) else f"{writer}'s"
-            is_smaller = own.columns < drawn.columns or own.rows < drawn.rows
             size = f"{drawn.columns}x{drawn.rows}"
             what = (
                 "this picture is incomplete; enlarge your window"
@@ -431,6 +440,10 @@ class ConsoleSession(ConsoleUser, Living[Life]):
                 else f"this picture may be wrong at times; make your window {size}"
             )
             self._inform(f"{whose} window is {size} and yours {own.columns}x{own.rows}: {what}")
+
+    def _compare_drawn(self) -> None:
+        if self._display.is_drawn:
+            self._compare_sizes(is_drawn=True)
 
     def _refresh(self) -> None:
         """Draw the picture of a program for another window, where its own output may go wrong."""
@@ -629,6 +642,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._open_dialog(typed)
         elif typed is EscapeCommand.TAKE_OVER and self._asks_first:
             self._confirm_takeover()
+        elif typed is EscapeCommand.TAKE_OVER and self._is_writer:
+            self._take_over_again()
         elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
 
@@ -663,12 +678,23 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         is_ready = self._scrollback is not None and not self._read_only
         return is_ready and notices.may_take_over and notices.writer not in ("", NOBODY)
 
+    @property
+    def _is_writer(self) -> bool:
+        """True if the session has the floor, as far as the server says so."""
+        attendance = self._facts.attendance
+        return not self.is_observer and attendance is not None and bool(attendance.writer)
+
     def _confirm_takeover(self) -> None:
         from twisted_exec.cli.console.conversation import confirm_takeover
 
         writer = self._display.notices.writer
         take_over = partial(self._wish, Role.WRITER)
         self._converse(partial(confirm_takeover, writer=writer, take_over=take_over))
+
+    def _take_over_again(self) -> None:
+        """Take over from other sessions of the user; the key that confirms is not for the machine."""
+        if self._wish(Role.WRITER) and self._scrollback is not None:
+            self._converse(_nothing, YOU_ARE_WRITER, pauses=True)
 
     def _explain_takeover(self) -> None:
         """Say why the user did not become the writer."""
@@ -959,6 +985,10 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if attempt is not None:
             attempt.cancel()  # once more: it does not wait any longer
         self.finished.callback(outcome)
+
+
+async def _nothing(dialog: Dialog) -> NextSession | None:
+    return None
 
 
 def _told(ending: Ending) -> str:
