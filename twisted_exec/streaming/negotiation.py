@@ -281,7 +281,8 @@ class Negotiation:
     def _join(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> None:
         session, rejoin = self._session, last_value(upgraded.headers, REJOIN)
         protocol = chosen_protocol(upgraded.headers)
-        stream = self._spliced(accepted_offer(rejoin), upgrade, protocol)
+        accepted = accepted_offer(rejoin)
+        stream = self._spliced(accepted, upgrade, protocol, resumes=resumption is not None)
         splice = stream.connections
         if session.ending is not None:
             splice.pause_user()  # before its early bytes pass
@@ -321,7 +322,9 @@ class Negotiation:
             response += self._request.page.greeting(self._session.id, resumption)
         return response
 
-    def _spliced(self, accepted: Rejoinable | None, upgrade: bytes, protocol: str) -> SplicedStream:
+    def _spliced(
+        self, accepted: Rejoinable | None, upgrade: bytes, protocol: str, *, resumes: bool
+    ) -> SplicedStream:
         hop, location = self._hop, self._location
         commands = self._session.subject.subresource in _COMMANDS
         boundaries = partial(frame_boundaries, upgrade, protocol, commands=commands)
@@ -339,7 +342,10 @@ class Negotiation:
             drain_seconds=hop.settings.drain_seconds,
             leave_seconds=hop.settings.leave_seconds,
         )
-        if location.ends_here:
+        # Only this hop can give the client a reason if a hop behind it is lost.  A client that resumes
+        # learns it from the next request, and a previous hop that rejoins streams writes it.
+        reports = commands and not resumes and not self._context.rejoin
+        if reports or location.ends_here:
             stream.connections.follow(boundaries())
         return stream
 

@@ -183,7 +183,10 @@ class SplicedStream(ProxiedStream):
         self._late = self._hop.clock.callLater(seconds, self._sever, reason)
 
     def _sever(self, reason: str) -> None:
-        self.connections.sever(reason)
+        if self._session.ending is not None:
+            self.connections.sever_with(self._session.ending)
+        else:
+            self.connections.sever(reason)
 
     def hold_to(self, terms: Terms) -> bool:
         assert self._next_hop is not None

@@ -144,12 +144,6 @@ class RejoinableStream(SplicedStream):
         telling.addErrback(lambda _: None)  # then the machine's end waits in vain for a while
         telling.addCallback(lambda _: self.connections.left())
 
-    def _sever(self, reason: str) -> None:
-        if self._session.ending is not None:
-            self.connections.sever_with(self._session.ending)
-        else:
-            super()._sever(reason)
-
     def end(self, ending: Ending) -> None:
         if self.connections.is_waiting:
             self.connections.give_up(ending)

@@ -85,16 +85,6 @@ class RejoinableSplice(Splice):
         self._is_told = True
         self.say(ending)
 
-    def sever_with(self, ending: Ending) -> None:
-        """As :meth:`Splice.sever`, but tell the user if that is possible."""
-        boundaries, machine = self._boundaries, self.machine
-        if boundaries is None or not boundaries.at_edge or self._words is not None or machine.gone:
-            self.sever(ending.reason)
-            return
-        self.say(ending)
-        if machine.transport is not None and not machine.gone:
-            machine.transport.abortConnection()
-
     def left(self) -> None:
         """Close the machine's connection: its end knows that the user has left."""
         if self._ends and not self.machine.gone:

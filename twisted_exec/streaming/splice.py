@@ -325,6 +325,16 @@ class Splice:
         if self.machine.transport is not None and not self.machine.gone:
             self.machine.transport.abortConnection()
 
+    def sever_with(self, ending: Ending) -> None:
+        """As :meth:`sever`, but tell the user if that is possible."""
+        boundaries, machine = self._boundaries, self.machine
+        if boundaries is None or not boundaries.at_edge or self._words is not None or machine.gone:
+            self.sever(ending.reason)
+            return
+        self.say(ending)
+        if machine.transport is not None and not machine.gone:
+            machine.transport.abortConnection()
+
     def say(self, ending: Ending) -> None:
         """
         End the session with a last message, behind the message that is being passed.

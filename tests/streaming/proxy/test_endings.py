@@ -5,10 +5,11 @@ Tests for :mod:`twisted_exec.streaming.proxy`: the end of sessions.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.error import ConnectionDone
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
@@ -16,6 +17,7 @@ from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, ProxyTestCase
 from twisted_exec.api.status import BadGateway, Unauthorized
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import END_SECONDS, LOG_LINES
 from twisted_exec.streaming.http.control import SILENCE_SECONDS, SILENT_TURNS
 from twisted_exec.streaming.interfaces import (
@@ -27,7 +29,10 @@ from twisted_exec.streaming.interfaces import (
     Ending,
 )
 from twisted_exec.streaming.location import Location, Renewal
+from twisted_exec.streaming.splice import LOST
+from twisted_exec.testing.network import MemoryClient
 from twisted_exec.wire.session_terms import Right, Terms
+from twisted_exec.wire.spdy import FrameWriter
 
 
 class EndTests(ProxyTestCase):
@@ -175,6 +180,7 @@ class EndTests(ProxyTestCase):
         self.control.protocol.dataReceived(b"HTTP/1.1 405 X\r\nContent-Length: 0\r\n\r\n")
         self.clock.advance(0)
         self.assertTrue(self.session_transport.aborted)
+        self.assertIn(b'"message":"vm is gone"', self.client.received())
 
     def test_foreign_and_patient(self) -> None:
         """Unless cuts_when_refused is set, a refused DELETE cuts the stream only after 0.7 s."""
@@ -265,6 +271,81 @@ class EndHereTests(ProxyTestCase):
         self.clock.advance(0.1)
         self.assertTrue(self.end.aborted)
         self.end.protocol.connectionLost(Failure(ConnectionDone()))
+
+
+class LostTests(ProxyTestCase):
+    """The next hop is lost, and no hop can rejoin the stream."""
+
+    lost = Failure(ConnectionLost())
+
+    def lose(self, client: MemoryClient) -> bytes:
+        """Lose the next hop; return what the client gets then."""
+        client.received()
+        self.backend.transport.protocol.connectionLost(self.lost)
+        self.assertTrue(client.closed)
+        return client.received()
+
+    def change(self, change: Callable[[RequestContext], object]) -> None:
+        """Change the context of the next request."""
+        locate = self.locator.locate
+
+        def located(context: RequestContext) -> Deferred[Location]:
+            change(context)
+            return locate(context)
+
+        self.locator.locate = located  # type: ignore[method-assign]
+
+    def test_told(self) -> None:
+        """A client that cannot resume reads that the connection was lost."""
+        client = self.switched(b"\x82\x03\x01$ ")
+        told = self.lose(client)
+        self.assertIn(LOST.encode(), told)
+        self.assertTrue(told.endswith(b"\x88\x02\x03\xe8"), told)
+
+    def test_spdy(self) -> None:
+        """The same over SPDY, on the stream of errors."""
+        client = self.ask(
+            b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+            b"X-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n"
+        )
+        self.backend.protocol.dataReceived(
+            b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+            b"X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
+        )
+        client.send(FrameWriter().syn_stream(1, [(b"streamtype", b"error")]))
+        told = self.lose(client)
+        self.assertTrue(told.startswith(b"\x00\x00\x00\x01\x01"), told)
+        self.assertIn(LOST.encode(), told)
+
+    def test_within_a_message(self) -> None:
+        """No message goes into another one."""
+        self.assertEqual(self.lose(self.switched(b"\x82\x05\x01a")), b"")
+
+    def test_behind_a_status(self) -> None:
+        """A session that has ended gets no second status."""
+        self.assertEqual(self.lose(self.switched(b"\x82\x03\x03{}")), b"")
+
+    def test_ports(self) -> None:
+        """Forwarded ports have no status."""
+        self.change(lambda context: context.learn(subresource="portforward"))
+        self.assertEqual(self.lose(self.switched()), b"")
+
+    def test_resumes(self) -> None:
+        """A client that can resume its session learns the reason from its next request."""
+        self.locator.more = {"resumes": True}
+        client = self.ask(handshake(b"X-Twisted-Exec-Resume: marks"))
+        answer = b"X-Twisted-Exec-Resume: key=" + b"k" * 43 + b"; seconds=60\r\n"
+        self.backend.protocol.dataReceived(SWITCHED + answer + b"\r\n")
+        self.assertEqual(self.lose(client), b"")
+
+    def test_previous_hop(self) -> None:
+        """A previous hop that rejoins streams tells the client itself."""
+
+        def offer(context: RequestContext) -> None:
+            context.rejoin = b"offer"  # as the gate does for hops
+
+        self.change(offer)
+        self.assertEqual(self.lose(self.switched()), b"")
 
 
 class EndElsewhereTests(ProxyTestCase):
