@@ -119,7 +119,7 @@ class Program(ProcessProtocol):
         :param answer: what the machine prints then; it has one group.
         :return: the text of the group.
         """
-        lost = rb"may\s+not\s+have\s+reached|were\s+discarded"
+        lost = rb"may\s+not\s+have\s+reached|were\s+discarded|type\s+is\s+not\s+sent"
         found = None
         while found is None:
             start = len(self.output)
