@@ -23,7 +23,13 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.application.service import IService
-from twisted.internet.defer import Deferred, DeferredList, gatherResults, maybeDeferred
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredList,
+    gatherResults,
+    maybeDeferred,
+)
 from twisted.logger import ILogObserver, Logger
 from zope.interface import alsoProvides
 
@@ -781,6 +787,8 @@ class PartsHandOver:
         while self._undo:
             try:
                 await self._undo.pop()()
+            except CancelledError:
+                raise  # this process stops
             except Exception:
                 self._log.failure("a part did not go on after a hand-over that failed")
 
