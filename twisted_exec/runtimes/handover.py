@@ -25,6 +25,7 @@ from twisted_exec.console.viewer import Viewer
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import RequestCache, grant_from
+from twisted_exec.iri.server import IRIServer
 from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.program.handover.process import HandOverError
 from twisted_exec.program.handover.undo import UndoStack
@@ -33,6 +34,7 @@ from twisted_exec.runtimes.machines import Inherited, MachineRecord
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession, NotifyingAttachment
 from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
+from twisted_exec.shipping.shipper import Shipping
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.server import ConsoleServer
 from twisted_exec.streaming.remotecommand.serving import continue_stream
@@ -42,7 +44,6 @@ from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.session_terms import parse_terms
 
 if TYPE_CHECKING:
-    from twisted_exec.runtimes.host import RuntimeHost
     from twisted_exec.runtimes.serving.stream_server import StreamServer
 
 
@@ -442,12 +443,25 @@ _SETTLE_SECONDS = 5.0
 """Longest wait of a new process until its machines are adopted."""
 
 
+class RuntimeParts(Protocol):
+    """The parts of a runtime that its hand-over stops and starts."""
+
+    runtime: MachineRuntime
+    cache: RequestCache
+    streams: StreamServer
+    iri: IRIServer
+    shipping: Shipping | None
+
+    def start_shipping(self) -> None:
+        """Start to ship console lines, also those of deleted machines."""
+
+
 class RuntimeHandOver:
     """Hands one runtime over to another process, or continues that of another process."""
 
     is_retired = False
 
-    def __init__(self, host: RuntimeHost, reactor: Any) -> None:
+    def __init__(self, host: RuntimeParts, reactor: Any) -> None:
         self._host, self._reactor = host, reactor
         self._machines = MachinesHandOver(host.runtime)
         self._sessions = SessionsHandOver(host.streams, host.cache, self._machines, reactor)
