@@ -28,7 +28,7 @@ from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.connection import endpoint as server_of
-from twisted_exec.streaming.http import control
+from twisted_exec.streaming.http import session_requests
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.tls.client import ClientTLS
@@ -158,7 +158,7 @@ def await_endings(case: SynchronousTestCase) -> None:
     """
     defaults = {**Proxy.__init__.__kwdefaults__, "end_seconds": PATIENCE_SECONDS}
     case.patch(Proxy.__init__, "__kwdefaults__", defaults)
-    case.patch(control, "SILENCE_SECONDS", PATIENCE_SECONDS)
+    case.patch(session_requests, "SILENCE_SECONDS", PATIENCE_SECONDS)
 
 
 # Their clients.

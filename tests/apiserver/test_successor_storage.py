@@ -30,7 +30,7 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.apiserver.successor_storage import ReplaceableStorage, StoreSite, kept_kinds
+from twisted_exec.apiserver.successor_storage import HandedOverStorage, StoreSite, kept_kinds
 from twisted_exec.program.audit import Trail
 from twisted_exec.storage.interfaces import Event, IStorage
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
@@ -54,7 +54,7 @@ class Process:
         own = SQLiteStorage(
             path, reactor, remembered=remembered, reserved_bytes=RESERVED_BYTES, limits=limits
         )
-        self.storage = ReplaceableStorage(own, reactor)
+        self.storage = HandedOverStorage(own, reactor)
         sessions = Sessions(Trail(AuditList(), "apiserver", reactor))
         self.site = StoreSite(self.storage, KINDS, sessions, reactor, time.time)
         if predecessor is not None:

@@ -19,7 +19,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     from_status,
 )
-from twisted_exec.control.retries import STARTING_SECONDS, Retries
+from twisted_exec.control.retries import RETRY_AFTER_SECONDS, STARTING_SECONDS, Pauses, Retries
 
 
 class RetriesTests(SynchronousTestCase):
@@ -267,3 +267,20 @@ class RetriesTests(SynchronousTestCase):
         self.retries.stop()
         self.assertEqual((self.cancelled, self.reasons), (1, []))
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class PausesTests(SynchronousTestCase):
+    """The pauses of loops that make their attempts themselves."""
+
+    def test_apart(self) -> None:
+        """Clients of one server that stopped do not return together."""
+        clock = Clock()
+        clients = [Pauses(clock, random.Random(seed)) for seed in range(100)]
+        self.assertGreater(len({round(each.next_seconds(), 3) for each in clients}), 30)
+
+    def test_retry_after(self) -> None:
+        """The server's Retry-After is obeyed within a limit."""
+        pauses = Pauses(Clock())
+        for asked, seconds in ((7, 7.0), (3600, RETRY_AFTER_SECONDS)):
+            refusal = ServiceUnavailable("busy", retry_after_seconds=asked)
+            self.assertEqual(pauses.next_seconds(refusal), seconds)

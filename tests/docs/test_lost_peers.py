@@ -25,6 +25,8 @@ _PAGE = "explanation/decisions/0023-sessions-of-lost-programs"
 _ROW = re.compile(
     r"^   \* - (.+?)\n     - (.+?)\n     - (.+?)\n     - (.+?)(?=\n   \* |\n*\Z)", re.M | re.S
 )
+_LIKE_ANOTHER = re.compile(r"\\-|(.*, )?the same( tests?)?|as direct")
+"""A cell without clients, or whose test another cell names."""
 _NAME = re.compile(r"``([a-z_][\w.]*\.[A-Z]\w*\.test_\w+)``")
 
 
@@ -32,15 +34,18 @@ class LostPeersPageTests(SynchronousTestCase):
     """Every cell of the tables has a test, or says which other cell it is like."""
 
     def test_every_program(self) -> None:
-        """Each program has its events, and each row names tests."""
+        """Each program has its events, and each cell names a test or is like another cell."""
         for title in PROGRAMS:
             header, *rows = _ROW.findall(pages.table(pages.page(_PAGE), title))
             self.assertEqual(header, ("event", "path", "our client", "stock client"))
             events = ", ".join(row[0] for row in rows).split(", ")
             if "any" not in events:
                 self.assertLessEqual({"stop", "upgrade", "crash"}, set(events), title)
-            for row in rows:
-                self.assertTrue(_NAME.search("".join(row)), f"{title}: {row[:2]}")
+            for event, path, *cells in rows:
+                where = f"{title}: {event}, {path}"
+                self.assertTrue(_NAME.search("".join(cells)), where)
+                for cell in cells:
+                    self.assertTrue(_NAME.search(cell) or _LIKE_ANOTHER.fullmatch(cell), where)
 
     def test_every_test(self) -> None:
         """Every named test exists."""

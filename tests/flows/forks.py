@@ -181,10 +181,10 @@ def _import(modules: Sequence[str]) -> None:
 def _be_patient() -> None:
     """Wait long for the next hop when a session ends."""
     if "twisted_exec.streaming.proxy" in sys.modules:
-        from twisted_exec.streaming.http import control
+        from twisted_exec.streaming.http import session_requests
         from twisted_exec.streaming.proxy import Proxy
 
-        control.SILENCE_SECONDS = _PATIENCE_SECONDS
+        session_requests.SILENCE_SECONDS = _PATIENCE_SECONDS
         Proxy.__init__.__kwdefaults__["end_seconds"] = _PATIENCE_SECONDS
 
 

@@ -31,7 +31,7 @@ from twisted_exec.poollet.alerts import AlertController
 from twisted_exec.program.tasks import REST_SECONDS, TURN_SECONDS, ShortTurns
 from twisted_exec.runtimes.alerts import search
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
-from twisted_exec.testing.cluster import MemoryCluster
+from twisted_exec.testing.cluster import MemoryClient, MemoryCluster
 
 PANIC = b"[   1.5] Kernel panic - not syncing: test\r\n"
 BEGIN = 1_800_000_000
@@ -42,6 +42,31 @@ def machine(name: str, namespace: str = "lab", **labels: str) -> dict[str, Any]:
     """A Machine of the pool."""
     metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "labels": labels}
     return {"metadata": metadata, "spec": {}}
+
+
+class SlowCluster(MemoryCluster):
+    """
+    An API server that does not answer patches.
+
+    :ivar patches: how many it got.
+    """
+
+    patches = 0
+
+    def client(self) -> MemoryClient:
+        return SlowClient(self)
+
+
+class SlowClient(MemoryClient):
+    """A client of a :class:`SlowCluster`."""
+
+    def __init__(self, cluster: SlowCluster) -> None:
+        super().__init__(cluster)
+        self.slow = cluster
+
+    def patch(self, *arguments: Any, **more: Any) -> Deferred[Any]:
+        self.slow.patches += 1
+        return Deferred()
 
 
 @implementer(IConsoleAlerts)
@@ -418,6 +443,19 @@ class AlertControllerTests(SynchronousTestCase):
         self.run_for(60)
         self.print(PANIC)
         self.assertEqual(self.events(), [])
+
+    def test_stopped_while_writing(self) -> None:
+        """
+        A stop while a status is being written is no problem of the alert.
+        """
+        self.cluster = slow = SlowCluster()
+        self.poollet.stop()
+        self.poollet = self.start()
+        self.alert()
+        self.assertTrue(slow.patches)
+        self.poollet.stop()
+        self.assertEqual(self.events(), [])
+        self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_stop(self) -> None:
         """

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from zope.interface import implementer
@@ -71,6 +71,7 @@ class Part:
         self.inherited: ServiceState | None = None
         self.fails = False
         self.retiring: Deferred[None] = Deferred()
+        self.thawing: Deferred[None] = succeed(None)
 
     def freeze(self) -> Deferred[ServiceState]:
         self._log.append(f"freeze {self.name}")
@@ -80,7 +81,7 @@ class Part:
 
     def thaw(self) -> Deferred[None]:
         self._log.append(f"thaw {self.name}")
-        return fail(ValueError(self.name)) if self.fails else succeed(None)
+        return fail(ValueError(self.name)) if self.fails else self.thawing
 
     def retire(self, linger_seconds: float) -> Deferred[None]:
         self._log.append(f"retire {self.name} {linger_seconds:g}")
@@ -132,6 +133,20 @@ class PartsTests(SynchronousTestCase):
         self.successResultOf(Deferred.fromCoroutine(self.hand_over.thaw()))
         self.assertEqual(self.log, ["thaw apiserver", "accept", "thaw poollet", "thaw spaces"])
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+
+    def test_stopped_while_thawing(self) -> None:
+        """A program that stops while a part goes on lets no other part go on."""
+        self.add()
+        self.freeze()
+        self.log.clear()
+        self.parts[APISERVER].thawing = Deferred()
+        thawing = Deferred.fromCoroutine(self.hand_over.thaw())
+        self.assertNoResult(thawing)
+        thawing.cancel()
+        self.failureResultOf(thawing, CancelledError)
+        self.assertEqual(self.log, ["thaw runtime", "thaw apiserver"])
+        self.assertTrue(self.hand_over.is_frozen)
+        self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_state(self) -> None:
         """A successor's parts get what those of the same name gave, with their descriptors."""

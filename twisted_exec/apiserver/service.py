@@ -40,7 +40,7 @@ from twisted_exec.apiserver.signers import (
     server_names,
 )
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
-from twisted_exec.apiserver.successor_storage import ReplaceableStorage, StoreSite, kept_kinds
+from twisted_exec.apiserver.successor_storage import HandedOverStorage, StoreSite, kept_kinds
 from twisted_exec.auth.oidc import HTTPSFetcher
 from twisted_exec.control.polling import until
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
@@ -311,12 +311,12 @@ class APIServer(AsyncService):
     ) -> None:
         super().__init__()
         self._settings, self._audit = settings, audit
-        self._replaceable: ReplaceableStorage | None = None
+        self._replaceable: HandedOverStorage | None = None
         if can_hand_over(storage):
             alsoProvides(self, IHandsOver)
         replaceable = IReplaceableStorage(storage, None)
         if replaceable is not None:
-            storage = self._replaceable = ReplaceableStorage(replaceable, reactor)
+            storage = self._replaceable = HandedOverStorage(replaceable, reactor)
         self._storage = storage
         self._reactor = reactor
         self._forwarding = ClientCredentials(

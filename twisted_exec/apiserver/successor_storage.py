@@ -331,7 +331,7 @@ def _answer(response: Deferred[Object]) -> Deferred[Object]:
 
 
 @implementer(IStorage)
-class ReplaceableStorage(DelegatingStorage):
+class HandedOverStorage(DelegatingStorage):
     """
     An exclusive store until its process is replaced; then that of the successor.
     """

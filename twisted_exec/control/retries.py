@@ -44,6 +44,40 @@ _YOUNG_SECONDS = 1.0
 T = TypeVar("T")
 
 
+class Pauses:
+    """
+    The pauses between the attempts of one outage.
+
+    :ivar began_at: when the outage began.
+    """
+
+    def __init__(self, clock: IReactorTime, rng: random.Random | None = None) -> None:
+        self._clock = clock
+        self._backoff = Backoff(FIRST_PAUSE_SECONDS, LATE_PAUSE_SECONDS, rng)
+        self.began_at = clock.seconds()
+
+    def begin(self) -> None:
+        """Begin another outage."""
+        self.began_at = self._clock.seconds()
+        self.shorten()
+
+    def shorten(self) -> None:
+        """Go on with the shortest pause."""
+        self._backoff.reset()
+
+    @property
+    def passed_seconds(self) -> float:
+        """How long the outage has lasted."""
+        return self._clock.seconds() - self.began_at
+
+    def next_seconds(self, refusal: APIError | None = None) -> float:
+        """Return how long to wait now, which may be the ``Retry-After`` of the last refusal."""
+        is_eager = self.passed_seconds < EAGER_SECONDS
+        seconds = self._backoff.pause(PAUSE_SECONDS if is_eager else inf)
+        asked = 0.0 if refusal is None else refusal.retry_after_seconds or 0.0
+        return max(seconds, min(asked, RETRY_AFTER_SECONDS))
+
+
 class Retries(Generic[T]):
     """
     Makes one attempt after another during an outage.
@@ -79,9 +113,9 @@ class Retries(Generic[T]):
         self._limit_seconds = inf if limit_seconds is None else limit_seconds
         self._attempt_seconds = attempt_seconds
         self._retried = retried
-        self._backoff = Backoff(FIRST_PAUSE_SECONDS, LATE_PAUSE_SECONDS, rng)
+        self._pauses = Pauses(clock, rng)
         self.patience = 1
-        self._began_at = self._attempted_at = self._passing_at = 0.0
+        self._attempted_at = self._may_pass_at = 0.0
         self._running: Deferred[T] | None = None
         self._timer: IDelayedCall | None = None
 
@@ -91,8 +125,9 @@ class Retries(Generic[T]):
 
         :param at_once: make the first attempt without a pause.
         """
-        self._began_at = self._passing_at = self._clock.seconds()
-        self._reset()
+        self._pauses.begin()
+        self.patience = 1
+        self._may_pass_at = self._clock.seconds()
         if at_once:
             self._try()
         else:
@@ -116,39 +151,33 @@ class Retries(Generic[T]):
 
         Call it for a success that was lost again at once; attempts that fail do the same.
         """
-        now = self._clock.seconds()
         if error.code == GatewayTimeout.code:
             self.patience = 2
         if error.code in self._retried:
-            self._passing_at = now
+            self._may_pass_at = self._clock.seconds()
         elif error.code != Forbidden.code or not self._may_be_starting(error):
             self._failed(error)
             return
-        if now - self._began_at >= self._limit_seconds:
+        if self._pauses.passed_seconds >= self._limit_seconds:
             message = f"no connection within {self._limit_seconds:g} s: {error.message}"
             self._failed(GatewayTimeout(message))
         else:
-            self._pause(error.retry_after_seconds or 0.0)
+            self._pause(error)
 
     def hurry(self) -> None:
         """Make an attempt now, unless one has just begun; pauses are short again."""
-        self._reset()
+        self._pauses.shorten()
+        self.patience = 1
         is_young = self._clock.seconds() - self._attempted_at < _YOUNG_SECONDS
         if self._timer is None and (self._running is None or is_young):
             return
         self.stop()
         self._try()
 
-    def _reset(self) -> None:
-        self._backoff.reset()
-        self.patience = 1
-
-    def _pause(self, at_least_seconds: float = 0.0) -> None:
-        passed = self._clock.seconds() - self._began_at
-        seconds = self._backoff.pause(PAUSE_SECONDS if passed < EAGER_SECONDS else inf)
-        seconds = max(seconds, min(at_least_seconds, RETRY_AFTER_SECONDS))
+    def _pause(self, refusal: APIError | None = None) -> None:
+        seconds = self._pauses.next_seconds(refusal)
         # The last attempt is at the limit.
-        seconds = min(seconds, max(0.0, self._limit_seconds - passed))
+        seconds = min(seconds, max(0.0, self._limit_seconds - self._pauses.passed_seconds))
         self._timer = self._clock.callLater(seconds, self._try)
 
     def _try(self) -> None:
@@ -189,5 +218,5 @@ class Retries(Generic[T]):
         self._failed(InternalError("internal error"))
 
     def _may_be_starting(self, refusal: APIError) -> bool:
-        is_recent = self._clock.seconds() - self._passing_at < STARTING_SECONDS
+        is_recent = self._clock.seconds() - self._may_pass_at < STARTING_SECONDS
         return is_recent and not refusal.is_decided

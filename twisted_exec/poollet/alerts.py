@@ -12,7 +12,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as MetricCounter
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.logger import Logger
 
 from twisted_exec.api import selectors, times
@@ -258,6 +258,8 @@ class AlertController(RuntimeController):
             except APIError as error:
                 self._log.debug("console alerts: the status: {why}", why=error.message)
                 is_refused = True  # another pool's poollet was faster, or the server fails
+            except CancelledError:
+                raise  # the poollet stops
             except Exception as error:  # the others do not wait
                 bug = error
                 if (uid := alert["metadata"]["uid"]) not in self._troubled:

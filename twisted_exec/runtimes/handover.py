@@ -15,6 +15,7 @@ from twisted.internet.defer import (
     Deferred,
     DeferredList,
     FirstError,
+    TimeoutError,
     gatherResults,
 )
 from twisted.logger import Logger
@@ -24,12 +25,16 @@ from twisted_exec.console.viewer import Viewer
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import RequestCache, grant_from
+from twisted_exec.iri.server import IRIServer
+from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.program.handover.process import HandOverError
+from twisted_exec.program.handover.undo import UndoStack
 from twisted_exec.program.tasks import each_alone
 from twisted_exec.runtimes.machines import Inherited, MachineRecord
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession, NotifyingAttachment
 from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
+from twisted_exec.shipping.shipper import Shipping
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.server import ConsoleServer
 from twisted_exec.streaming.remotecommand.serving import continue_stream
@@ -215,19 +220,17 @@ class SessionsHandOver:
 
     async def retire(self, seconds: float) -> None:
         """
-        Leave the sessions to a successor that is ready; serve the streams that remain here for a
-        while.
+        Leave the sessions to a successor that is ready.
+
+        Consoles and logs that cannot move end. Downloads of recordings and screens go on, for
+        ``seconds`` at most.
         """
         sessions = self._server.sessions
         moving, self._moving = self._moving, []
         # The hops before them rejoin them at the successor.
         sessions.each(moving, lambda live: live.cut(SHUTTING_DOWN))
         moved = set(moving)
-        left = [
-            live
-            for live, attachment in self._server.ordinary.items()
-            if live not in moved and isinstance(attachment.inner, Viewer)
-        ]
+        left = [live for live in self._server.ordinary if live not in moved]
         sessions.each(left, lambda live: live.end(Ending(SHUTTING_DOWN, _NOT_MOVED)))
         each_alone(self._server.kept_sessions.all, _cut, self._not_cut)
         self._server.kept_sessions.close(_REPLACED)
@@ -434,3 +437,106 @@ def _decode(kind: Any, text: str) -> Any:
         return kind.FromString(base64.b64decode(text, validate=True))
     except DecodeError as problem:
         raise ValueError(f"this is no {kind.DESCRIPTOR.full_name}: {problem}") from None
+
+
+_SETTLE_SECONDS = 5.0
+"""Longest wait of a new process until its machines are adopted."""
+
+
+class RuntimeParts(Protocol):
+    """The parts of a runtime that its hand-over stops and starts."""
+
+    runtime: MachineRuntime
+    cache: RequestCache
+    streams: StreamServer
+    iri: IRIServer
+    shipping: Shipping | None
+
+    def start_shipping(self) -> None:
+        """Start to ship console lines, also those of deleted machines."""
+
+
+class RuntimeHandOver:
+    """Hands one runtime over to another process, or continues that of another process."""
+
+    is_retired = False
+
+    def __init__(self, host: RuntimeParts, reactor: Any) -> None:
+        self._host, self._reactor = host, reactor
+        self._machines = MachinesHandOver(host.runtime)
+        self._sessions = SessionsHandOver(host.streams, host.cache, self._machines, reactor)
+        self._inherited: Mapping[str, Any] | None = None
+        self._undo = UndoStack()
+
+    # The new process.
+
+    def inherit(self, inherited: ServiceState) -> None:
+        if not {"machines", "sessions"} <= inherited.values.keys():
+            raise ValueError("the state of a runtime has machines and sessions")
+        self._inherited = inherited.values
+
+    async def prepare_machines(self) -> None:
+        """Prepare the runtime, with the machines of another process if there is one."""
+        if self._inherited is None:
+            await self._host.runtime.prepare()
+        else:
+            await self._machines.prepare(self._inherited["machines"])
+
+    async def prepare_sessions(self) -> None:
+        """
+        Continue the sessions of another process if there is one; call :meth:`prepare_machines`
+        first.
+        """
+        inherited, self._inherited = self._inherited, None
+        if inherited is not None:
+            self._sessions.restore(inherited["sessions"])
+            settled = Deferred.fromCoroutine(self._machines.settle())
+            try:
+                await settled.addTimeout(_SETTLE_SECONDS, self._reactor)
+            except TimeoutError:
+                pass  # a machine that does not answer is started again later
+
+    # The old process.
+
+    async def freeze(self) -> ServiceState:
+        host = self._host
+        self._machines.check()
+        self._undo.push(self._thaw_streams)
+        host.streams.freeze()
+        self._undo.push(self._unsuspend_iri)
+        suspended = Deferred.fromCoroutine(host.iri.suspend())
+        # A poollet always waits for matches of alerts; without an answer that would take two seconds.
+        self._machines.stop_alerts()
+        await suspended
+        await self._machines.settle()
+        if host.shipping is not None:
+            self._undo.push(self._ship_again)
+            await host.shipping.stopService()  # before the journals close
+        self._machines.check()
+        self._undo.push(self._machines.unsuspend)
+        machines = await self._machines.suspend()
+        self._undo.push(self._sessions.thaw)
+        return ServiceState({"machines": machines, "sessions": self._sessions.export()})
+
+    async def thaw(self) -> None:
+        # Without its state directory, another process may have the machines.
+        await self._undo.undo(lambda: self._host.runtime.machines.state.is_open)
+
+    @property
+    def is_frozen(self) -> bool:
+        return not self._undo.is_empty
+
+    async def retire(self, seconds: float) -> None:
+        self.is_retired = True
+        self._undo.clear()
+        await self._sessions.retire(seconds)
+
+    async def _thaw_streams(self) -> None:
+        self._host.streams.thaw()
+
+    async def _unsuspend_iri(self) -> None:
+        self._machines.start_alerts()
+        self._host.iri.unsuspend()
+
+    async def _ship_again(self) -> None:
+        self._host.start_shipping()

@@ -1,16 +1,15 @@
 """
-A complete runtime (machines, stream server and runtime interface), and its hand-over.
+A complete runtime: machines, stream server and runtime interface.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError
-from twisted.logger import Logger
+from twisted.internet.defer import Deferred
 from twisted.python.components import proxyForInterface
 from zope.interface import implementer
 
@@ -32,7 +31,7 @@ from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.options import OPTION, ProgramOption, Required, whole_seconds
 from twisted_exec.runtimes.config import ClassConfig, load
-from twisted_exec.runtimes.handover import MachinesHandOver, SessionsHandOver
+from twisted_exec.runtimes.handover import RuntimeHandOver
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.recordings.service import RecordingMetrics
 from twisted_exec.runtimes.service import MARK, MachineRuntime
@@ -307,101 +306,3 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
             raise ServiceUnavailable(
                 "no machine class is offered; the log says what each one lacks"
             )
-
-
-_SETTLE_SECONDS = 5.0
-"""Longest wait of a new process until its machines are adopted."""
-
-
-class RuntimeHandOver:
-    """Hands one runtime over to another process, or continues that of another process."""
-
-    is_retired = False
-    _log = Logger()
-
-    def __init__(self, host: RuntimeHost, reactor: Any) -> None:
-        self._host, self._reactor = host, reactor
-        self._machines = MachinesHandOver(host.runtime)
-        self._sessions = SessionsHandOver(host.streams, host.cache, self._machines, reactor)
-        self._inherited: Mapping[str, Any] | None = None
-        self._undo: list[Callable[[], Awaitable[object]]] = []
-
-    # The new process.
-
-    def inherit(self, inherited: ServiceState) -> None:
-        if not {"machines", "sessions"} <= inherited.values.keys():
-            raise ValueError("the state of a runtime has machines and sessions")
-        self._inherited = inherited.values
-
-    async def prepare_machines(self) -> None:
-        """Prepare the runtime, with the machines of another process if there is one."""
-        if self._inherited is None:
-            await self._host.runtime.prepare()
-        else:
-            await self._machines.prepare(self._inherited["machines"])
-
-    async def prepare_sessions(self) -> None:
-        """
-        Continue the sessions of another process if there is one; call :meth:`prepare_machines`
-        first.
-        """
-        inherited, self._inherited = self._inherited, None
-        if inherited is not None:
-            self._sessions.restore(inherited["sessions"])
-            settled = Deferred.fromCoroutine(self._machines.settle())
-            try:
-                await settled.addTimeout(_SETTLE_SECONDS, self._reactor)
-            except TimeoutError:
-                pass  # a machine that does not answer is started again later
-
-    # The old process.
-
-    async def freeze(self) -> ServiceState:
-        host = self._host
-        self._machines.check()
-        self._undo.append(self._thaw_streams)
-        host.streams.freeze()
-        self._undo.append(self._unsuspend_iri)
-        suspended = Deferred.fromCoroutine(host.iri.suspend())
-        # A poollet always waits for matches of alerts; without an answer that would take two seconds.
-        self._machines.stop_alerts()
-        await suspended
-        await self._machines.settle()
-        if host.shipping is not None:
-            self._undo.append(self._ship_again)
-            await host.shipping.stopService()  # before the journals close
-        self._machines.check()
-        self._undo.append(self._machines.unsuspend)
-        machines = await self._machines.suspend()
-        self._undo.append(self._sessions.thaw)
-        return ServiceState({"machines": machines, "sessions": self._sessions.export()})
-
-    async def thaw(self) -> None:
-        while self._undo:
-            try:
-                await self._undo.pop()()
-            except CancelledError:
-                raise  # this process stops
-            except Exception:
-                if not self._host.runtime.machines.state.is_open:
-                    raise  # another process may have the machines
-                self._log.failure("a part did not go on after a hand-over that failed")
-
-    @property
-    def is_frozen(self) -> bool:
-        return bool(self._undo) and not self.is_retired
-
-    async def retire(self, seconds: float) -> None:
-        self.is_retired = True
-        self._undo.clear()
-        await self._sessions.retire(seconds)
-
-    async def _thaw_streams(self) -> None:
-        self._host.streams.thaw()
-
-    async def _unsuspend_iri(self) -> None:
-        self._machines.start_alerts()
-        self._host.iri.unsuspend()
-
-    async def _ship_again(self) -> None:
-        self._host.start_shipping()

@@ -37,7 +37,7 @@ def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
         "epoch": state.epoch,
         "offset": output.offset,
         "oldest": output.oldest,
-        # Release 0.2.0 reads the texts, as they are in output.
+        # Texts as they are in output, which is also the form of release 0.2.0.
         "notices": [
             [notice.output.decode("utf-8"), offset] for notice, offset in output.notices.items()
         ],

@@ -15,7 +15,7 @@ import getpass
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +23,12 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.application.service import IService
-from twisted.internet.defer import Deferred, DeferredList, gatherResults, maybeDeferred
+from twisted.internet.defer import (
+    Deferred,
+    DeferredList,
+    gatherResults,
+    maybeDeferred,
+)
 from twisted.logger import ILogObserver, Logger
 from zope.interface import alsoProvides
 
@@ -48,6 +53,7 @@ from twisted_exec.program.audit import JSONLinesAudit, Rotation
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
+from twisted_exec.program.handover.undo import UndoStack
 from twisted_exec.program.listening import LISTENING, ListeningSockets
 from twisted_exec.program.metrics import ExpiryMetrics, new_registry
 from twisted_exec.program.options import (
@@ -718,7 +724,7 @@ class PartsHandOver:
         self._state, self._sockets = state, sockets
         self._parts: dict[str, IHandsOver] = {}
         self._inherited: dict[str, ServiceState] = {}
-        self._undo: list[Callable[[], Awaitable[object]]] = []
+        self._undo = UndoStack()
 
     # The new process.
 
@@ -756,15 +762,15 @@ class PartsHandOver:
         self._sockets.accept()
         parts: dict[str, tuple[dict[str, Any], int]] = {}
         descriptors = [self._state.lock]
-        self._undo.append(self._thaw_state)
+        self._undo.push(self._thaw_state)
         for name in _HANDOVER_ORDER:
             part = self._parts.get(name)
             if part is None:
                 continue
             if name == APISERVER:
                 self._sockets.pause()
-                self._undo.append(self._accept)
-            self._undo.append(partial(_thaw, part))
+                self._undo.push(self._accept)
+            self._undo.push(partial(_thaw, part))
             frozen = await part.freeze()
             parts[name] = dict(frozen.values), len(frozen.descriptors)
             descriptors += frozen.descriptors
@@ -778,16 +784,12 @@ class PartsHandOver:
 
     async def thaw(self) -> None:
         """See :meth:`.IHandsOver.thaw`: goes back from wherever :meth:`freeze` has come to."""
-        while self._undo:
-            try:
-                await self._undo.pop()()
-            except Exception:
-                self._log.failure("a part did not go on after a hand-over that failed")
+        await self._undo.undo()
 
     @property
     def is_frozen(self) -> bool:
         """True from :meth:`freeze` to :meth:`thaw` or :meth:`retire`."""
-        return bool(self._undo)
+        return not self._undo.is_empty
 
     async def retire(self, linger_seconds: float) -> None:
         self.is_retired = True

@@ -10,7 +10,7 @@ from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
 from twisted_exec.program.window_limit import WindowLimit
-from twisted_exec.streaming.http.control import ControlRequests
+from twisted_exec.streaming.http.session_requests import SessionRequests
 from twisted_exec.streaming.http.upgrade_client import Signs
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.streaming.paths import Paths
@@ -71,7 +71,7 @@ class Hop:
 
     def __init__(self, settings: HopSettings, sessions: Sessions, clock: IReactorTime) -> None:
         self.settings, self.sessions, self.clock = settings, sessions, clock
-        self.control = ControlRequests(clock, settings.connect_seconds)
+        self.control = SessionRequests(clock, settings.connect_seconds)
         self.paths, self.signs = Paths(clock), Signs(clock)
         sessions.when_drained.append(self.control.close)
         self._lines: WindowLimit[str] = WindowLimit(clock.seconds, window_seconds=1.0)

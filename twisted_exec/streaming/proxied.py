@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from twisted_exec.streaming.hop import Hop
-from twisted_exec.streaming.http.control import Silent
+from twisted_exec.streaming.http.session_requests import Silent
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -223,7 +223,7 @@ class NextHop:
 
         :param seconds: longest wait for the answer.
         :return: fails if the next hop refuses or does not answer, with
-            :class:`~twisted_exec.streaming.http.control.Silent` if it is not worth the wait.
+            :class:`~twisted_exec.streaming.http.session_requests.Silent` if it is not worth the wait.
         """
         query = ending_query(self._session_id, ending)
         awaits_silence = ending.reason in (POWERED_OFF, SHUTTING_DOWN)

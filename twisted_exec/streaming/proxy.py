@@ -13,8 +13,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.status import MethodNotAllowed, NotFound
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import Hop, HopSettings
-from twisted_exec.streaming.http.control import FurtherRequest, answer_all
 from twisted_exec.streaming.http.routes import WrongMethod
+from twisted_exec.streaming.http.session_requests import FurtherRequest, answer_all
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.location import IStreamLocator

@@ -250,8 +250,15 @@ class SignalTests(ProcessCase):
 
     async def test_stop_during_thaw(self) -> None:
         """A program that stops while it takes its work up again accepts no connections any more."""
+        await self.stop_during_thaw(Deferred())
+
+    async def test_stop_during_thaw_that_goes_on(self) -> None:
+        """The same if the service takes its work up although the program stops."""
+        await self.stop_during_thaw(Deferred(lambda thawing: thawing.callback(None)))
+
+    async def stop_during_thaw(self, thawing: Deferred[None]) -> None:
         process = await self.first()
-        process.service.thaw = Deferred[None]  # type: ignore[method-assign,assignment]
+        process.service.thaw = lambda: thawing  # type: ignore[method-assign]
         successor = await self.begin(process)
         await successor.take_over()
         successor.end()
@@ -261,6 +268,10 @@ class SignalTests(ProcessCase):
         (listening,) = process.sockets.sockets()
         numbers = [each.fileno() for each in reactor.getReaders()]
         self.assertNotIn(listening.socket.fileno(), numbers)
+        started = process.started
+        process.hand_over.begin()
+        await self.settle()
+        self.assertFalse(started.called)
 
     async def test_generations(self) -> None:
         """The newest process stops all before it, whichever of them have ended."""

@@ -37,7 +37,7 @@ from twisted_exec.runtimes.machinebroker import streams
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
 from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.streaming.http import control
+from twisted_exec.streaming.http import session_requests
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.wire.control_messages import TerminalSize
 
@@ -152,7 +152,7 @@ class NestedTests(TestCase):
 
     async def setUp(self) -> None:
         self.patch(streams, "ANSWER_SECONDS", PATIENCE_SECONDS)
-        self.patch(control, "SILENCE_SECONDS", PATIENCE_SECONDS)
+        self.patch(session_requests, "SILENCE_SECONDS", PATIENCE_SECONDS)
         limits = ("connect_seconds", "answer_seconds", "end_seconds")
         defaults = Proxy.__init__.__kwdefaults__ | dict.fromkeys(limits, PATIENCE_SECONDS)
         self.patch(Proxy.__init__, "__kwdefaults__", defaults)

@@ -19,7 +19,7 @@ from tests.streaming.proxy.support import SWITCHED, ProxyTestCase
 from twisted_exec.api.status import BadGateway, Unauthorized
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import END_SECONDS, LOG_LINES
-from twisted_exec.streaming.http.control import SILENCE_SECONDS, SILENT_TURNS
+from twisted_exec.streaming.http.session_requests import SILENCE_SECONDS, SILENT_TURNS
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POOL_DELETED,

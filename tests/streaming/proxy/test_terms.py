@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, ProxyTestCase
 from twisted_exec.streaming.hop import END_SECONDS
-from twisted_exec.streaming.http.control import SILENCE_SECONDS, SILENT_TURNS
+from twisted_exec.streaming.http.session_requests import SILENCE_SECONDS, SILENT_TURNS
 from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.streaming.proxied import TERMS_SECONDS
 from twisted_exec.testing.network import MemoryClient

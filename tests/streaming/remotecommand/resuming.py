@@ -112,7 +112,7 @@ class Client:
         self.opening = self.connect(MARKS, first, protocol)
         self.pump()
         self.client: Any = first.stream
-        self.client._retries._backoff._random = WithoutJitter()
+        self.client._retries._pauses._backoff._random = WithoutJitter()
 
     def connect(self, resume: str, user: MarkUser, protocol: str) -> Deferred[ConsoleClient]:
         return connect(

@@ -45,10 +45,10 @@ TOKEN_SECONDS = 10
 _TOLERANT = """
 from twisted.scripts.twistd import run
 from twisted_exec.auth import oidc
-from twisted_exec.streaming.http import control
+from twisted_exec.streaming.http import session_requests
 from twisted_exec.streaming.proxy import Proxy
 oidc.LEEWAY_SECONDS = 290.0
-control.SILENCE_SECONDS = Proxy.__init__.__kwdefaults__["end_seconds"] = 600.0
+session_requests.SILENCE_SECONDS = Proxy.__init__.__kwdefaults__["end_seconds"] = 600.0
 run()
 """
 """In place of ``twistd``."""

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from twisted_exec.wire.resume import Notice
     from twisted_exec.wire.stream_options import StreamOptions
 
-AGAIN_SECONDS = 1.0
-"""Pause between two attempts to reach a server that was stopped."""
 _NOT_READY = (404, 409, 429)
 """Status codes of a server that has just started: it has no machine yet, or none that runs."""
 NOT_READY_SECONDS = 60.0
@@ -679,14 +677,17 @@ class _Console(ConsoleProgram):
         from twisted.internet.task import deferLater
 
         from twisted_exec.api.status import APIError
+        from twisted_exec.control.retries import Pauses
         from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
         # The machine may be at another prompt when the server is back.
         self._session.discard_input(interrupts=self._options.escape is not None)
-        # Not a PokedLoop: it ends with a stream; each failure is shown to the user, who may leave.
-        not_ready_since = None
+        # Neither a PokedLoop nor Retries: it ends with a stream, and waits for the kubeconfig, too; each
+        # failure is shown to the user, who may leave.
+        pauses, refusal, not_ready_since = Pauses(reactor), None, None
         while True:
-            await deferLater(reactor, AGAIN_SECONDS)
+            await deferLater(reactor, pauses.next_seconds(refusal))
+            refusal = None
             try:
                 if not self._config.needs_plugin:
                     # A server may write a new file at its start.
@@ -701,6 +702,7 @@ class _Console(ConsoleProgram):
                     not_ready_since = not_ready_since or now
                     if error.code not in _NOT_READY or now - not_ready_since > NOT_READY_SECONDS:
                         raise
+                refusal = error
                 self._hindered(explain(error))
             else:
                 self._stopped = ""

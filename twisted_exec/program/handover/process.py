@@ -360,6 +360,8 @@ class HandOver:
                 return  # this process stops meanwhile
             except Exception:
                 self._log.failure("the program did not go on after a hand-over that failed")
+            if self._state is ProcessStage.STOPPING:
+                return  # a service may thaw nevertheless
             self._listening.accept()
         self._state = ProcessStage.SERVING
         systemd.notify(systemd.READY)

@@ -40,9 +40,9 @@ from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.serving.kept_sessions import (
     NotifyingAttachment,
 )
-from twisted_exec.streaming.http.control import FurtherRequest
 from twisted_exec.streaming.http.responses import CLIENT_LEFT, Dispatcher, respond, respond_text
 from twisted_exec.streaming.http.routes import Routes, respond_ready
+from twisted_exec.streaming.http.session_requests import FurtherRequest
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.streaming.rejoinable_transport import Offer, RejoinableTransports

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.http.control`, in memory."""
+"""Tests for :mod:`twisted_exec.streaming.http.session_requests`, in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.streaming.http.test_upgrade_client import OneConnection
 from twisted_exec.api.status import BadGateway, BadRequest, GatewayTimeout, NotFound
 from twisted_exec.program.tasks import URGENT_REST_SECONDS, URGENT_TURN_SECONDS
-from twisted_exec.streaming.http.control import (
+from twisted_exec.streaming.http.responses import Dispatcher, respond_json
+from twisted_exec.streaming.http.session_requests import (
     AT_ONCE,
     BUSY_REQUESTS,
     BUSY_SECONDS,
@@ -23,13 +24,12 @@ from twisted_exec.streaming.http.control import (
     SILENCE_SECONDS,
     SILENT_TURNS,
     TOGETHER,
-    ControlRequests,
     FurtherRequest,
+    SessionRequests,
     Silent,
     answer_all,
     further_requests,
 )
-from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
 from twisted_exec.testing.network import MemoryNetwork
@@ -93,13 +93,13 @@ class Place:
 
 
 class ControlTests(SynchronousTestCase):
-    """Tests for :class:`ControlRequests`."""
+    """Tests for :class:`SessionRequests`."""
 
     def setUp(self) -> None:
         self.clock, self.network = Clock(), MemoryNetwork()
         self.hop = Hop(self.clock)
         self.endpoint = self.network.endpoint(Site(self.hop, self.clock))
-        self.control = ControlRequests(self.clock, 5)
+        self.control = SessionRequests(self.clock, 5)
 
     def send(
         self,
@@ -125,7 +125,7 @@ class ControlTests(SynchronousTestCase):
         self.assertTrue(all(each.lost for each in self.network.transports))
         self.clock.pump([30, 30])
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.assertEqual(self.control._hops, {})
+        self.assertEqual(self.control._peers, {})
 
     def test_one(self) -> None:
         """One request has a connection, which ends with the answer."""
@@ -208,7 +208,7 @@ class ControlTests(SynchronousTestCase):
         sent = self.send("/one", place, awaits_silence=False)
         self.clock.pump([SILENCE_SECONDS / SILENT_TURNS] * SILENT_TURNS)
         self.failureResultOf(sent, Silent)
-        self.assertEqual(self.control._hops, {})
+        self.assertEqual(self.control._peers, {})
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_sign_of_life(self) -> None:
@@ -452,6 +452,6 @@ class ControlTests(SynchronousTestCase):
         for token in (b"Bearer a", b"Bearer b"):
             for _ in range(3):
                 self.send("/x", token=token)
-        self.assertEqual(len(self.control._hops), 2)
+        self.assertEqual(len(self.control._peers), 2)
         self.network.pump()
         self.finished()

@@ -68,7 +68,7 @@ class Silent(GatewayTimeout):
 
 class _Connection(Asking):
     request_noun = "request"
-    hop: _Hop | None = None
+    peer: _Peer | None = None
     uses = 0
     _keeping: IDelayedCall | None = None
 
@@ -107,10 +107,10 @@ class _Connection(Asking):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._keeping is not None and self._keeping.active():
             self._keeping.cancel()
-        hop, self.hop = self.hop, None
+        peer, self.peer = self.peer, None
         super().connectionLost(reason)
-        if hop is not None:
-            hop.lost(self)
+        if peer is not None:
+            peer.lost(self)
 
 
 class _Connections(AskingFactory):
@@ -131,12 +131,12 @@ class _Request:
     is_alone: bool = False
 
 
-class ControlRequests:
+class SessionRequests:
     """The requests of one proxy."""
 
     def __init__(self, clock: IReactorTime, connect_seconds: float) -> None:
         self.clock, self.connect_seconds = clock, connect_seconds
-        self._hops: dict[object, _Hop] = {}
+        self._peers: dict[object, _Peer] = {}
         self._recent: deque[float] = deque(maxlen=BUSY_REQUESTS)
         """When the last requests were sent."""
         self._silent: dict[object, float] = {}
@@ -162,9 +162,9 @@ class ControlRequests:
         # Requests with other credentials must not meet: the hop compares them with the sessions'.
         secrets = tuple(value for name, value in head.headers if name.lower() == b"authorization")
         key = (tuple(label for label, _ in endpoints), head.host, secrets)
-        if key not in self._hops:
-            self._hops[key] = _Hop(self, key)
-        return self._hops[key].add(endpoints, head, seconds, awaits_silence)
+        if key not in self._peers:
+            self._peers[key] = _Peer(self, key)
+        return self._peers[key].add(endpoints, head, seconds, awaits_silence)
 
     @property
     def is_busy(self) -> bool:
@@ -175,27 +175,29 @@ class ControlRequests:
     def was_silent(self, key: object) -> bool:
         return self.clock.seconds() - self._silent.get(key, -math.inf) <= SILENCE_SECONDS
 
-    def heard(self, key: object, *, answer: bool) -> None:
-        if answer:
-            self._silent.pop(key, None)
-            return
+    def answered(self, key: object) -> None:
+        self._silent.pop(key, None)
+
+    def heard_nothing(self, key: object) -> None:
         self._silent = {each: at for each, at in self._silent.items() if self.was_silent(each)}
         self._silent[key] = self.clock.seconds()
 
     def forget(self, key: object) -> None:
-        self._hops.pop(key, None)
+        self._peers.pop(key, None)
 
     def close(self) -> None:
         """Close the kept connections; those in use are not kept after their answers."""
         self._recent.clear()
-        for hop in list(self._hops.values()):
-            hop.close()
+        for peer in list(self._peers.values()):
+            peer.close()
 
 
-class _Hop:
-    def __init__(self, control: ControlRequests, key: object) -> None:
-        self._control, self._key = control, key
-        self._clock, self._connect_seconds = control.clock, control.connect_seconds
+class _Peer:
+    """A next hop, for the requests with the same credentials."""
+
+    def __init__(self, requests: SessionRequests, key: object) -> None:
+        self._requests, self._key = requests, key
+        self._clock, self._connect_seconds = requests.clock, requests.connect_seconds
         self._waiting: deque[_Request] = deque()
         self._idle: list[_Connection] = []
         self._unanswered: dict[_Request, None] = {}
@@ -213,7 +215,7 @@ class _Hop:
         self._unanswered[request] = None
         if self._silence is None and not awaits_silence:
             # The next slice of decisions does not wait for a stopped hop as long as the first one.
-            self._silent_turns = SILENT_TURNS - 1 if self._control.was_silent(self._key) else 0
+            self._silent_turns = SILENT_TURNS - 1 if self._requests.was_silent(self._key) else 0
             self._listen()
         self._work()
         return answered
@@ -239,7 +241,7 @@ class _Hop:
         self._silent_turns += 1
         hasty = [each for each in self._unanswered if not each.awaits_silence]
         if self._silent_turns >= SILENT_TURNS:
-            self._control.heard(self._key, answer=False)
+            self._requests.heard_nothing(self._key)
             Deferred.fromCoroutine(self._give_up_all(hasty))
         elif hasty:
             self._listen()
@@ -266,7 +268,7 @@ class _Hop:
 
     def _end(self) -> None:
         if not (self._waiting or self._idle or self._busy):
-            self._control.forget(self._key)
+            self._requests.forget(self._key)
 
     def _work(self) -> None:
         while self._idle and (request := self._next()) is not None:
@@ -303,9 +305,9 @@ class _Hop:
             self._end()
             return
         assert isinstance(connection, _Connection)
-        if not self._control.was_silent(self._key):  # the kernel accepts for a stopped program
+        if not self._requests.was_silent(self._key):  # the kernel accepts for a stopped program
             self._silent_turns = 0
-        connection.hop = self
+        connection.peer = self
         request = self._next()
         if request is None:
             self._release(connection)
@@ -327,7 +329,7 @@ class _Hop:
             except UpgradeRefused as last:  # of this connection
                 answer = last
             self._silent_turns = 0
-            self._control.heard(self._key, answer=True)
+            self._requests.answered(self._key)
             if 200 <= answer.code < 300:
                 done = _done(answer.body)
                 self._answer(request)
@@ -373,7 +375,7 @@ class _Hop:
 
     def _release(self, connection: _Connection) -> None:
         self._busy -= 1
-        if connection.lost is None and (self._waiting or self._control.is_busy):
+        if connection.lost is None and (self._waiting or self._requests.is_busy):
             connection.keep(self._clock)
             self._idle.append(connection)
         else:
