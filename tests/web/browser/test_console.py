@@ -108,6 +108,16 @@ _SCREEN_FITS = """(() => {
 # Between the output of a former session and that of a new one.
 _MARKED = r"\S\s*\n\[twisted-exec: new session at [^\]]+\]\s+\S"
 _ACTIVE = "document.querySelector('.console.active')"
+_CELLS = "[terminals.at(-1).cols, terminals.at(-1).rows].join()"
+_BOX = "document.querySelector('.terminal-box')"
+# The place of a terminal's last cell, if it is in sight at the end of what scrolls.
+_END = f"""((box) => {{
+    box.scrollTo(box.scrollWidth, box.scrollHeight);
+    const [all, screen] = [box, box.querySelector('.xterm-screen')].map((each) => each.getBoundingClientRect());
+    const isInSight = ['right', 'bottom'].every((edge) => screen[edge] <= all[edge] + 1);
+    const {{cursorX, cursorY}} = terminals.at(-1).buffer.active;
+    return isInSight && [cursorX + 1, cursorY + 1].join();
+}})({_BOX})"""
 _SIZES = "terminals.map(({cols, rows}) => [cols, rows].join()).join(' ')"
 _IS_NEWEST = "({buffer: {active}}) => active.viewportY >= active.baseY"
 # The lines in sight of the active console's terminal.
@@ -611,32 +621,39 @@ class ConsoleTests(WebTestCase):
 
     async def test_smaller_window(self) -> None:
         """
-        An observer whose window is smaller than the writer's reads it while a program draws the whole
-        screen, and no longer; a window that is made larger shows all of it.
+        A smaller window of an observer shows a full-screen program in the writer's size: a finger or the wheel moves to
+        its end, and its user reads both sizes.  A phone that is turned does not change the terminal's size.
         """
         ada = await self.user()
         await self.open_terminal(ada)
-        await ada.type_line(
-            r"printf '\033[?1049h\033[2J\033[30;1Hrow 30\033[31;1Hrow 31'; cat; printf '\033[?1049l'"
-        )
-        await ada.until_terminal("row 30\\s+row 31")
+        drawn = await ada.page.settled(_CELLS)
+        columns, rows = map(int, drawn.split(","))
+        end = rf"\033[?1049h\033[2J\033[{rows};{columns - 5}Hend-4''2"
+        await ada.type_line(f"printf '{end}'; cat; printf '\\033[?1049l'")
+        await ada.until_terminal("end-42$")
         bob = await self.user("bob")
-        await bob.page.resize(700, 400)
+        await bob.page.set_touch()
+        await bob.page.resize(390, 844)
+        said = rf"(ada|The writer)'s window is {columns}x{rows} and yours \d+x\d+: scroll to see all of it"
+        says = await bob.watch_page(said)  # for ten seconds
         await bob.open(f"{VM}?mode=observe")
-        said = r"(ada|The writer)'s window is \d+x\d+ and yours \d+x\d+: this picture is incomplete"
-        await bob.until_page(said)
-        await bob.page.resize(1400, 900)
-        await bob.page.until(
-            "document.querySelector('.message').hidden && "
-            "/row 30[^]*row 31/.test(document.querySelector('.xterm-rows').innerText)"
+        await says()
+        await bob.page.until(f"{_CELLS} === '{drawn}'")
+        await bob.until_terminal("^end-42$")
+        await bob.page.evaluate(
+            "self.resizes = []; terminals.at(-1).onResize(({cols}) => resizes.push(cols)); null"
         )
-        await bob.page.resize(700, 400)
-        # A screen reader's text is still that of the message before.
-        await bob.page.until(
-            "/is incomplete/.test(document.querySelector('.message:not([hidden])')?.textContent)"
-        )
+        for width, height in ((844, 390), (390, 844), (1000, 600), (844, 390)):
+            await bob.page.resize(width, height)
+            self.assertEqual(await faults_of(bob.page), [], width)
+            await bob.page.until(f"{_END} === '{drawn}'")
+        self.assertEqual(await bob.page.evaluate("resizes"), [])
+        await bob.page.evaluate(f"{_BOX}.scrollTo(0, 0)")
+        await bob.page.drag(200, 250, 200, 150)
+        await bob.page.until(f"{_BOX}.scrollTop > 0")
         await ada.page.press("Control+d")
-        await bob.page.until("document.querySelector('.message').hidden")
+        await bob.page.until(f"{_CELLS} !== '{drawn}' && document.querySelector('.message').hidden")
+        await bob.page.until(f"{_BOX}.scrollWidth <= {_BOX}.clientWidth")
         self.check_faults()
 
     async def test_larger_window(self) -> None:

@@ -24,7 +24,7 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, incompleteText, isServerStopped, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, largerText, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -58,7 +58,7 @@ export class Console {
   // Of the present session.
   #rights = { drives: true, takesOver: false, mayType: true, switches: false };
   #roles;
-  #incomplete = ""; // what the user has read about a window that is too small
+  #larger = ""; // what the user has read about the larger window of another user
   #hasDriven = false; // it could type until now
   /** @type {any} */
   #former = null; // how and when the session before has ended, until the role in this one is known
@@ -259,14 +259,14 @@ export class Console {
         // The size before a reload: a console in a hidden tab must not get another one.
         size: this.place.size ?? [80, 24],
         typed: (bytes) => this.#life.typed(this.#keys.apply(bytes)),
-        resized: (columns, rows) => {
-          const isOther = String(this.place.size) !== String([columns, rows]);
-          this.place.size = [columns, rows];
+        resized: (isOther) => {
+          const screen = /** @type {Screen} */ (this.#screen);
+          this.place.size = screen.room;
           this.#on.keep();
-          this.#life.session?.resize(columns, rows);
-          this.#status.size(columns, rows);
+          this.#life.session?.resize(...screen.room);
+          this.#status.size(screen.columns, screen.rows);
           // The machine's program does not draw for an observer's window.
-          if (isOther && this.#roles.isObserver && this.#screen?.isFullScreen) this.#life.redraw();
+          if (isOther && this.#roles.isObserver && screen.isFullScreen) this.#life.redraw();
           this.#compareSizes();
         },
         key: (event) => this.#on.key(event),
@@ -515,17 +515,17 @@ export class Console {
     this.#compareSizes();
   }
 
-  /** Give a full-screen program of another user the window that it draws for, or tell if that is too large. */
+  /** Give a full-screen program of another user the window that it draws for, and tell if that is the larger one. */
   #compareSizes() {
     if (!this.#screen) return;
     const { size, writer } = this.#status.viewersNow;
     const isForOther = size && this.#roles.isObserver && this.#screen.isFullScreen;
-    this.#screen.confine(isForOther ? size : null);
-    const text = isForOther ? incompleteText(writer, size, this.#screen.room) : "";
-    if (text === this.#incomplete) return;
-    if (text) this.#tell(text, "warning");
-    else if (this.#isTold(this.#incomplete)) this.#endMessage();
-    this.#incomplete = text;
+    this.#screen.drawnFor(isForOther ? size : null);
+    const text = isForOther ? largerText(writer, size, this.#screen.room) : "";
+    if (text === this.#larger) return;
+    if (text) this.#tell(text, "");
+    else if (this.#isTold(this.#larger)) this.#endMessage();
+    this.#larger = text;
   }
 
   /** Tell that a session has taken the place of another one, and whether its user no longer types. */

@@ -209,16 +209,16 @@ export function lostText({ isDenied, writer, isOwn }) {
 
 /**
  * Return what an observer reads whose window is smaller than the one that a full-screen program draws for; empty if it is not.
- * The terminal client says the same.
+ * The terminal client, which cannot scroll, begins with the same words.
  *
  * @param {string} writer
  * @param {number[]} drawn columns and rows
  * @param {number[]} own
  */
-export function incompleteText(writer, drawn, own) {
+export function largerText(writer, drawn, own) {
   if (own.every((cells, index) => cells >= drawn[index])) return "";
   const whose = writer ? `${writer}'s` : "The writer's";
-  return `${whose} window is ${drawn.join("x")} and yours ${own.join("x")}: this picture is incomplete; enlarge your window.`;
+  return `${whose} window is ${drawn.join("x")} and yours ${own.join("x")}: scroll to see all of it, or choose “Smaller” in Commands.`;
 }
 
 /**
