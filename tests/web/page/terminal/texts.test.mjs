@@ -233,14 +233,17 @@ test("the first sentence is about the machine, and the server's words follow", (
 });
 
 test("an attempt to connect says what is in the way", () => {
-  assert.deepEqual(["connecting", "open", "resumed"].map((name) => attemptText(name, {}).text), ["", "", ""]);
-  assert.match(attemptText("reconnecting", {}).text, /cannot be reached/);
-  assert.match(attemptText("reconnecting", { unauthorized: true }).text, /login/);
-  assert.match(attemptText("connecting", { message: "no WebSocket", code: 0 }).text, /^The server cannot be reached\. .* by itself/);
-  const busy = attemptText("connecting", { message: "the poollet is not connected", code: 503 });
+  assert.deepEqual(["connecting", "open", "resumed"].map((name) => attemptText(name, {}, AWAY).text), ["", "", ""]);
+  assert.match(attemptText("reconnecting", {}, AWAY).text, /cannot be reached/);
+  assert.match(attemptText("reconnecting", { unauthorized: true }, AWAY).text, /login/);
+  assert.match(attemptText("connecting", { message: "no WebSocket", code: 0 }, AWAY).text, /^The server cannot be reached\. .* by itself/);
+  assert.equal(attemptText("connecting", { message: "no WebSocket", code: 0 }, AWAY).detail, "no WebSocket");
+  assert.equal(attemptText("connecting", { message: AWAY, code: 0 }, AWAY).detail, ""); // the text says it
+  assert.match(attemptText("connecting", { code: 0, message: "x" }, "the command does not run").text, /^The command does not run\. The page tries/);
+  const busy = attemptText("connecting", { message: "the poollet is not connected", code: 503 }, AWAY);
   assert.match(busy.text, /^The console cannot be opened now: the host of the machine cannot be reached now\. .* by itself/);
   assert.match(busy.detail, /poollet/);
-  const away = attemptText("connecting", { message: "cannot reach the API server: connection refused", code: 502 });
+  const away = attemptText("connecting", { message: "cannot reach the API server: connection refused", code: 502 }, AWAY);
   assert.equal(away.text, "The console cannot be opened now: cannot reach the API server: connection refused. The page tries again by itself.");
 });
 

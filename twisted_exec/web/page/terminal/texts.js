@@ -252,11 +252,12 @@ export function explained(message) {
  *
  * @param {string} name of the state of the session
  * @param {object} state its detail
+ * @param {string} unreachable what is in the way if nothing answers
  */
-export function attemptText(name, { message = "", code = 0, unauthorized = false }) {
+export function attemptText(name, { message = "", code = 0, unauthorized = false }, unreachable) {
   if (unauthorized || code === 401) return { text: "Waiting for your login.", detail: "" };
   if (name !== "reconnecting" && !message) return { text: "", detail: "" };
-  if (!code) return { text: "The server cannot be reached. The page tries again by itself.", detail: message };
+  if (!code) return { text: `${sentence(unreachable)} The page tries again by itself.`, detail: message === unreachable ? "" : message };
   const { detail } = explained(message);
   const why = detail ? `the ${HOST_AWAY}` : message.replace(/\.$/, "");
   return { text: `The console cannot be opened now: ${why}. The page tries again by itself.`, detail };
