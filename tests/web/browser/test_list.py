@@ -302,6 +302,8 @@ class ListTests(FleetTestCase):
         await user.until_page("Ticket 4711")
         await user.page.until(f"{_TITLE_LEFT} === 0")
         self.assertEqual(await lasting(user.page, _NEAR_ROWS), [])
+        # There is no time before it.
+        await user.page.until("document.querySelector('.clock').innerText.startsWith('Machine ')")
 
     async def test_states(self) -> None:
         """
