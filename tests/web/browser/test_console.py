@@ -106,6 +106,13 @@ _SCREEN_FITS = """(() => {
 })()"""
 
 # Between the output of a former session and that of a new one.
+# What happens half a minute later happens when the test calls it.
+_LATER = """{
+    const before = setTimeout;
+    self.later = [];
+    self.setTimeout = (act, milliseconds, ...others) =>
+        milliseconds === 30_000 ? later.push(act) : before(act, milliseconds, ...others);
+}"""
 _MARKED = r"\S\s*\n\[twisted-exec: new session at [^\]]+\]\s+\S"
 _ACTIVE = "document.querySelector('.console.active')"
 _CELLS = "[terminals.at(-1).cols, terminals.at(-1).rows].join()"
@@ -353,6 +360,8 @@ class ConsoleTests(WebTestCase):
         A page that is gone is no viewer.
         """
         ada, bob = await self.user(), await self.user("bob")
+        for user in (ada, bob):
+            await user.keep_messages()
         await self.open_terminal(ada)
         await ada.until_page(r"1 viewer: ada \(you\)")
         joined = await ada.watch_page("bob has joined")
@@ -395,14 +404,18 @@ class ConsoleTests(WebTestCase):
     async def test_unread_messages(self) -> None:
         """
         The window's title has the number of messages that were not in sight, and the tab of their console a dot, until
-        the console is.
+        the console is; half a minute later they are gone.
         """
         ada, bob = await self.user(), await self.user("bob")
         await self.open_terminal(ada)
+        await ada.page.evaluate(_LATER)
         await bob.open(f"{VM}?mode=drive")
         await bob.until_page(r"2 viewers: bob \(you\), ada")
         await self.write_message(bob, "this is seen")
         await ada.until_page("this is seen")
+        said = "document.querySelectorAll('.said').length"
+        await ada.page.evaluate("later.splice(0).forEach((act) => act())")
+        self.assertEqual(await ada.page.evaluate(said), 0)
         await self.open_beside(ada, "vm-2")
         self.assertFalse(await ada.page.evaluate("/[(]/.test(document.title)"))
         for number, text in enumerate(("one", "two"), start=1):
@@ -411,8 +424,11 @@ class ConsoleTests(WebTestCase):
         mark = "document.querySelector('.tabs li:first-child .badge.news')"
         self.assertEqual(await ada.page.evaluate(f"{mark}.title"), "2 messages of other users")
         await self.check_layout(ada, "unread", ".tabs .badge.news")
+        self.assertEqual(await ada.page.evaluate(f"[{said}, later.length]"), [2, 0])
         await ada.click_text(".tabs a", "vm-1")
         await ada.page.until(f"document.title.startsWith('vm-1') && {mark}.hidden")
+        await ada.page.evaluate("later.splice(0).forEach((act) => act())")
+        self.assertEqual(await ada.page.evaluate(said), 0)
         await ada.open("machines")
         await self.write_message(bob, "three")
         await ada.page.until("document.title.startsWith('(1) Machines')")
@@ -450,9 +466,14 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_typing_at_the_end(self) -> None:
-        """Keys of a user who types on when a session ends press no button: no part of a line reaches a machine."""
+        """
+        Keys of a user who types on when a session ends press no button: no part of a line reaches a machine.  The tab has
+        a mark meanwhile.
+        """
         ada = await self.user()
         await self.open_terminal(ada)
+        mark = "document.querySelector('.tabs .badge.over')"
+        self.assertTrue(await ada.page.evaluate(f"{mark}.hidden"))
         # The prompt may be of the screen from before the session.
         await ada.until_page("You can type")
         await ada.focus_terminal()
@@ -465,6 +486,7 @@ class ConsoleTests(WebTestCase):
             "admin has ended this session[^]*You may open a new one.[^]*No session"
         )
         await self.check_layout(ada, "ended", PANEL, f"{PANEL} .button", ".console-head")
+        self.assertFalse(await ada.page.evaluate(f"{mark}.hidden"))
         await ada.page.evaluate(_COUNT_SOCKETS)
         for key in ("a", " ", "b", "Enter"):
             await ada.page.press(key)

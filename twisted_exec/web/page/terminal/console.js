@@ -28,7 +28,8 @@ import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
-const MOST_SAID = 3; // messages of other users that stay
+const SAID_MILLISECONDS = 30_000; // a message of another user is longer, and needs an answer
+const MOST_SAID = 3;
 const GAP_PIXELS = 7; // between messages
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
 const PENDING = "Pending";
@@ -115,6 +116,8 @@ export class Console {
   mark = h("span", { class: "badge bad", hidden: true });
   /** In its tab: whether its machine does not run. */
   stoppedMark = h("span", { class: "badge off", hidden: true });
+  /** In its tab: whether its session has ended. */
+  endedMark = h("span", { class: "badge over", hidden: true, title: "No session" }, h("span", { class: "visually-hidden" }, "No session "));
   #keys;
   #panel;
   #status;
@@ -340,6 +343,7 @@ export class Console {
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
     this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
     this.#showRole();
+    this.endedMark.hidden = name !== "ended";
     if (name === "ended") return;
     if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
     else this.#shown();
@@ -722,13 +726,13 @@ export class Console {
     this.focus();
   }
 
-  /** Show a message of another user until it is dismissed, or others follow. */
+  /** Show a message of another user until it was in sight for some time, is dismissed, or others follow. */
   #showSaid(text) {
     const shown = h(
       "div",
       { class: "message said", "data-time": minute(Date.now(), Date.now()) },
       h("span", {}, printable(sentence(text))),
-      button("×", () => (shown.remove(), this.#placeMessages(), this.focus()), { class: "quiet icon", "aria-label": "Dismiss this message" }),
+      button("×", () => this.#removeSaid([shown]), { class: "quiet icon", "aria-label": "Dismiss this message" }),
     );
     this.#said.append(shown);
     while (this.#said.children.length > MOST_SAID) this.#said.firstElementChild?.remove();
@@ -739,7 +743,18 @@ export class Console {
 
   /** The user reads its messages, if it is in sight. */
   read() {
-    if (this.unread && !document.hidden && this.element.checkVisibility()) this.#countUnread(0);
+    if (!this.unread || document.hidden || !this.element.checkVisibility()) return;
+    this.#countUnread(0);
+    const shown = [...this.#said.children];
+    setTimeout(() => this.#removeSaid(shown), SAID_MILLISECONDS);
+  }
+
+  /** @param {Element[]} messages */
+  #removeSaid(messages) {
+    const hadFocus = messages.some((each) => each.contains(document.activeElement));
+    messages.forEach((each) => each.remove());
+    this.#placeMessages();
+    if (hadFocus) this.focus();
   }
 
   #countUnread(number) {
