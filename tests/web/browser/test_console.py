@@ -650,7 +650,7 @@ class ConsoleTests(WebTestCase):
         await self.open_terminal(ada)
         drawn = await ada.page.settled(_CELLS)
         columns, rows = map(int, drawn.split(","))
-        end = rf"\033[?1049h\033[2J\033[{rows};{columns - 5}Hend-4''2"
+        end = rf"\033[?1049h\033[2J\033[{rows};{columns - 6}Hend-4''2"
         await ada.type_line(f"printf '{end}'; cat; printf '\\033[?1049l'")
         await ada.until_terminal("end-42$")
         bob = await self.user("bob")
