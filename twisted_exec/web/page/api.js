@@ -16,7 +16,7 @@ const REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"; // whi
 const CONSOLE_GROUP = "console.twisted-exec.dev";
 
 /** Return what is in the way if nothing answers: the page of `twisted-exec web` has no other server than that command. */
-export function unreachable({ local }) {
+export function unreachable({ local = false }) {
   if (!local) return "the server cannot be reached";
   return `the web console on this computer cannot be reached; if it was stopped, start it again: twisted-exec web --port=${location.port || 80}`;
 }
