@@ -106,8 +106,25 @@ _SCREEN_FITS = """(() => {
 })()"""
 
 # Between the output of a former session and that of a new one.
+# What happens half a minute later happens when the test calls it.
+_LATER = """{
+    const before = setTimeout;
+    self.later = [];
+    self.setTimeout = (act, milliseconds, ...others) =>
+        milliseconds === 30_000 ? later.push(act) : before(act, milliseconds, ...others);
+}"""
 _MARKED = r"\S\s*\n\[twisted-exec: new session at [^\]]+\]\s+\S"
 _ACTIVE = "document.querySelector('.console.active')"
+_CELLS = "[terminals.at(-1).cols, terminals.at(-1).rows].join()"
+_BOX = "document.querySelector('.terminal-box')"
+# The place of a terminal's last cell, if it is in sight at the end of what scrolls.
+_END = f"""((box) => {{
+    box.scrollTo(box.scrollWidth, box.scrollHeight);
+    const [all, screen] = [box, box.querySelector('.xterm-screen')].map((each) => each.getBoundingClientRect());
+    const isInSight = ['right', 'bottom'].every((edge) => screen[edge] <= all[edge] + 1);
+    const {{cursorX, cursorY}} = terminals.at(-1).buffer.active;
+    return isInSight && [cursorX + 1, cursorY + 1].join();
+}})({_BOX})"""
 _SIZES = "terminals.map(({cols, rows}) => [cols, rows].join()).join(' ')"
 _IS_NEWEST = "({buffer: {active}}) => active.viewportY >= active.baseY"
 # The lines in sight of the active console's terminal.
@@ -343,6 +360,8 @@ class ConsoleTests(WebTestCase):
         A page that is gone is no viewer.
         """
         ada, bob = await self.user(), await self.user("bob")
+        for user in (ada, bob):
+            await user.keep_messages()
         await self.open_terminal(ada)
         await ada.until_page(r"1 viewer: ada \(you\)")
         joined = await ada.watch_page("bob has joined")
@@ -385,14 +404,18 @@ class ConsoleTests(WebTestCase):
     async def test_unread_messages(self) -> None:
         """
         The window's title has the number of messages that were not in sight, and the tab of their console a dot, until
-        the console is.
+        the console is; half a minute later they are gone.
         """
         ada, bob = await self.user(), await self.user("bob")
         await self.open_terminal(ada)
+        await ada.page.evaluate(_LATER)
         await bob.open(f"{VM}?mode=drive")
         await bob.until_page(r"2 viewers: bob \(you\), ada")
         await self.write_message(bob, "this is seen")
         await ada.until_page("this is seen")
+        said = "document.querySelectorAll('.said').length"
+        await ada.page.evaluate("later.splice(0).forEach((act) => act())")
+        self.assertEqual(await ada.page.evaluate(said), 0)
         await self.open_beside(ada, "vm-2")
         self.assertFalse(await ada.page.evaluate("/[(]/.test(document.title)"))
         for number, text in enumerate(("one", "two"), start=1):
@@ -401,8 +424,11 @@ class ConsoleTests(WebTestCase):
         mark = "document.querySelector('.tabs li:first-child .badge.news')"
         self.assertEqual(await ada.page.evaluate(f"{mark}.title"), "2 messages of other users")
         await self.check_layout(ada, "unread", ".tabs .badge.news")
+        self.assertEqual(await ada.page.evaluate(f"[{said}, later.length]"), [2, 0])
         await ada.click_text(".tabs a", "vm-1")
         await ada.page.until(f"document.title.startsWith('vm-1') && {mark}.hidden")
+        await ada.page.evaluate("later.splice(0).forEach((act) => act())")
+        self.assertEqual(await ada.page.evaluate(said), 0)
         await ada.open("machines")
         await self.write_message(bob, "three")
         await ada.page.until("document.title.startsWith('(1) Machines')")
@@ -440,9 +466,14 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_typing_at_the_end(self) -> None:
-        """Keys of a user who types on when a session ends press no button: no part of a line reaches a machine."""
+        """
+        Keys of a user who types on when a session ends press no button: no part of a line reaches a machine.  The tab has
+        a mark meanwhile.
+        """
         ada = await self.user()
         await self.open_terminal(ada)
+        mark = "document.querySelector('.tabs .badge.over')"
+        self.assertTrue(await ada.page.evaluate(f"{mark}.hidden"))
         # The prompt may be of the screen from before the session.
         await ada.until_page("You can type")
         await ada.focus_terminal()
@@ -455,6 +486,7 @@ class ConsoleTests(WebTestCase):
             "admin has ended this session[^]*You may open a new one.[^]*No session"
         )
         await self.check_layout(ada, "ended", PANEL, f"{PANEL} .button", ".console-head")
+        self.assertFalse(await ada.page.evaluate(f"{mark}.hidden"))
         await ada.page.evaluate(_COUNT_SOCKETS)
         for key in ("a", " ", "b", "Enter"):
             await ada.page.press(key)
@@ -611,32 +643,39 @@ class ConsoleTests(WebTestCase):
 
     async def test_smaller_window(self) -> None:
         """
-        An observer whose window is smaller than the writer's reads it while a program draws the whole
-        screen, and no longer; a window that is made larger shows all of it.
+        A smaller window of an observer shows a full-screen program in the writer's size: a finger or the wheel moves to
+        its end, and its user reads both sizes.  A phone that is turned does not change the terminal's size.
         """
         ada = await self.user()
         await self.open_terminal(ada)
-        await ada.type_line(
-            r"printf '\033[?1049h\033[2J\033[30;1Hrow 30\033[31;1Hrow 31'; cat; printf '\033[?1049l'"
-        )
-        await ada.until_terminal("row 30\\s+row 31")
+        drawn = await ada.page.settled(_CELLS)
+        columns, rows = map(int, drawn.split(","))
+        end = rf"\033[?1049h\033[2J\033[{rows};{columns - 6}Hend-4''2"
+        await ada.type_line(f"printf '{end}'; cat; printf '\\033[?1049l'")
+        await ada.until_terminal("end-42$")
         bob = await self.user("bob")
-        await bob.page.resize(700, 400)
+        await bob.page.set_touch()
+        await bob.page.resize(390, 844)
+        said = rf"(ada|The writer)'s window is {columns}x{rows} and yours \d+x\d+: scroll to see all of it"
+        says = await bob.watch_page(said)  # for ten seconds
         await bob.open(f"{VM}?mode=observe")
-        said = r"(ada|The writer)'s window is \d+x\d+ and yours \d+x\d+: this picture is incomplete"
-        await bob.until_page(said)
-        await bob.page.resize(1400, 900)
-        await bob.page.until(
-            "document.querySelector('.message').hidden && "
-            "/row 30[^]*row 31/.test(document.querySelector('.xterm-rows').innerText)"
+        await says()
+        await bob.page.until(f"{_CELLS} === '{drawn}'")
+        await bob.until_terminal("^end-42$")
+        await bob.page.evaluate(
+            "self.resizes = []; terminals.at(-1).onResize(({cols}) => resizes.push(cols)); null"
         )
-        await bob.page.resize(700, 400)
-        # A screen reader's text is still that of the message before.
-        await bob.page.until(
-            "/is incomplete/.test(document.querySelector('.message:not([hidden])')?.textContent)"
-        )
+        for width, height in ((844, 390), (390, 844), (1000, 600), (844, 390)):
+            await bob.page.resize(width, height)
+            self.assertEqual(await faults_of(bob.page), [], width)
+            await bob.page.until(f"{_END} === '{drawn}'")
+        self.assertEqual(await bob.page.evaluate("resizes"), [])
+        await bob.page.evaluate(f"{_BOX}.scrollTo(0, 0)")
+        await bob.page.drag(200, 250, 200, 150)
+        await bob.page.until(f"{_BOX}.scrollTop > 0")
         await ada.page.press("Control+d")
-        await bob.page.until("document.querySelector('.message').hidden")
+        await bob.page.until(f"{_CELLS} !== '{drawn}' && document.querySelector('.message').hidden")
+        await bob.page.until(f"{_BOX}.scrollWidth <= {_BOX}.clientWidth")
         self.check_faults()
 
     async def test_larger_window(self) -> None:

@@ -294,6 +294,19 @@ class ListTests(FleetTestCase):
         await user.page.click_element(row("web-2"), "[left + 120, bottom - 8]")
         await user.page.until("location.hash === '#/machines/default/web-2'")
 
+    async def test_titles_on_phone(self) -> None:
+        """On a phone a value of a list begins beside its title, and no line of it is below that."""
+        user = await self.user("alerts", SIZES["phone"])
+        await user.page.set_touch()
+        for view, text in (
+            ("alerts", "md-degraded"),
+            ("requests", "Another user must approve it"),
+            ("recordings", "Ticket 4711"),
+        ):
+            await user.open(f"{view}?namespace=")
+            await user.until_page(text)
+            self.assertEqual(await lasting(user.page, _APART), [], view)
+
     async def test_recording_without_content(self) -> None:
         """Without a player the title of a recording is above its facts on a phone on its side, too, and these are in rows."""
         user = await self.user("recordings/default/web-3")
@@ -302,6 +315,8 @@ class ListTests(FleetTestCase):
         await user.until_page("Ticket 4711")
         await user.page.until(f"{_TITLE_LEFT} === 0")
         self.assertEqual(await lasting(user.page, _NEAR_ROWS), [])
+        # There is no time before it.
+        await user.page.until("document.querySelector('.clock').innerText.startsWith('Machine ')")
 
     async def test_states(self) -> None:
         """
@@ -826,6 +841,14 @@ _COVERED_STATES = """[...document.querySelectorAll('.states .button')].filter((e
     const {left, right, top, bottom} = each.getBoundingClientRect();
     return ![top + 1, bottom - 1].every((y) => each.contains(document.elementFromPoint((left + right) / 2, y)));
 }).map((each) => each.innerText)"""
+_APART = """[...document.querySelectorAll('.facing td')].filter((each) => each.checkVisibility() &&
+    getComputedStyle(each, '::before').content !== 'none').filter((each) => {
+    const range = new Range();
+    range.selectNodeContents(each);
+    const {left, top} = each.getBoundingClientRect();
+    const parts = [...range.getClientRects()].filter(({width}) => width);
+    return !parts.length || parts[0].top > top + 12 || parts.some((part) => part.left < left + 20);
+}).map((each) => each.outerHTML)"""
 _TITLE_LEFT = """(([title, facts]) => title.left - facts.left)(['h1', '.facts'].map((each) =>
     document.querySelector(each).getBoundingClientRect()))"""
 # Facts that are nearly beside others, but not quite.

@@ -39,13 +39,13 @@ _CUT = """[...document.querySelectorAll('.status-line > span, .outage, .outage >
     .map((each) => each.innerText)"""
 _STATES = """[...document.querySelectorAll('.status-line .badge')].filter((each) => each.checkVisibility())
     .map((each) => each.innerText).join()"""
-# The line of a recorded console that came back after a minute, while its machine does not run; it stays so.
+# The line of a recorded console that came back after a minute; it stays so.
 _RECONNECTED = """import(new URL('terminal/status_line.js', document.querySelector('script[type=module]').src)).then(
     ({StatusLine}) => {
         const line = new StatusLine({}, {namespace: 'default', name: 'vm-1'}, {reconnect() {}, waiting: () => 0, away() {}});
         line.state('resumed', {seconds: 72});
-        line.machine({state: 'Shutdown', problem: '', isOff: true}, true);
-        line.viewers({count: 1, writer: 'ada', seconds: 0, recordings: [{user: 'ada', input: 'masked'}]});
+        %s;
+        line.viewers({count: 3, writer: 'ada', seconds: 0, recordings: [{user: 'ada', input: 'masked'}]});
         line.stop();
         document.querySelector('.status-line').replaceWith(line.element);
     })"""
@@ -326,20 +326,27 @@ class PhoneTests(WebTestCase):
         self.check_faults()
 
     async def test_reconnected(self) -> None:
-        """The states of a connection and of its machine are whole beside each other, and have the room that is there."""
+        """The states of a connection, of its machine and of its user are whole beside each other, and have the room that is there."""
         await self.deployment.create_machine("vm-1", "shell")
         ada = await self.user()
         await self.open_terminal(ada)
         await ada.page.set_touch()
-        await ada.page.evaluate(_RECONNECTED)
-        for width, height in ((390, 844), (844, 390), (1440, 900)):
-            await ada.page.resize(width, height)
-            shown = "document.querySelector('.status-line').innerText"
-            await ada.page.until(f"/Reconnected after 72s\\s+Machine: Shutdown/.test({shown})")
-            self.assertEqual(await lasting(ada.page, _CUT), [], f"{width}x{height}")
-            self.assertEqual(await faults_of(ada.page, taps=True), [], f"{width}x{height}")
-            with open(f"{self.mktemp()}-reconnected-{width}.png", "wb") as picture:
-                picture.write(await ada.page.screenshot())
+        for state, text in (
+            (
+                "line.machine({state: 'Shutdown', problem: '', isOff: true}, true)",
+                "Machine: Shutdown",
+            ),
+            ("line.role({isObserver: true, writer: null}, true)", "Observing; nobody types"),
+        ):
+            await ada.page.evaluate(_RECONNECTED % state)
+            for width, height in ((390, 844), (844, 390), (600, 800), (1440, 900)):
+                await ada.page.resize(width, height)
+                shown = "document.querySelector('.status-line').innerText"
+                await ada.page.until(f"/Reconnected after 72s\\s+{text}/.test({shown})")
+                self.assertEqual(await lasting(ada.page, _CUT), [], f"{width}x{height} {text}")
+                self.assertEqual(await faults_of(ada.page, taps=True), [], f"{width}x{height}")
+                with open(f"{self.mktemp()}-reconnected-{width}.png", "wb") as picture:
+                    picture.write(await ada.page.screenshot())
         self.check_faults()
 
     async def test_keys(self) -> None:
@@ -636,6 +643,7 @@ class PhoneTests(WebTestCase):
         """A message of another user leaves the prompt free, also after the screen was cleared."""
         await self.deployment.create_machine("vm-1", "shell")
         ada, bob = await self.user(), await self.user("bob")
+        await ada.keep_messages()
         await self.open_terminal(ada)
         await ada.page.set_touch()
         await bob.open(f"{VM}?mode=drive")

@@ -137,3 +137,10 @@ test("a request that a busy server refuses may succeed later, as one without an 
   assert.deepEqual([0, 401, 408, 429, 500, 503].map(isPassing), Array(6).fill(true));
   assert.deepEqual([400, 403, 404, 409].map(isPassing), Array(4).fill(false));
 });
+
+test("a page of the local command says what to start if nothing answers", async () => {
+  globalThis.location = /** @type {any} */ ({ port: "8001" });
+  const api = new Api({ origin: "http://127.0.0.1:8001", fetch: () => Promise.reject(new TypeError("away")), config: { local: true } });
+  const { code, message } = await api.request("/x").catch((problem) => problem);
+  assert.deepEqual([code, message], [0, "the web console on this computer cannot be reached; if it was stopped, start it again: twisted-exec web --port=8001"]);
+});

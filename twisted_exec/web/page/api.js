@@ -15,6 +15,12 @@ const REVIEW_SECONDS = 60;
 const REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"; // which change nothing
 const CONSOLE_GROUP = "console.twisted-exec.dev";
 
+/** Return what is in the way if nothing answers: the page of `twisted-exec web` has no other server than that command. */
+export function unreachable({ local = false }) {
+  if (!local) return "the server cannot be reached";
+  return `the web console on this computer cannot be reached; if it was stopped, start it again: twisted-exec web --port=${location.port || 80}`;
+}
+
 /** A refusal by the API server, or `code` 0 if the server cannot be reached. */
 export class ApiError extends Error {
   constructor(code, message, status = {}) {
@@ -39,7 +45,7 @@ export class ApiError extends Error {
  * there is another one, `reached` that a console has reached the server, and `retry` that the user wants what was
  * not answered to be read again at once.
  *
- * @param {object} options `origin` of the server; `token()`, null without one; `fetch` and `WebSocket`
+ * @param {object} options `origin` of the server; `token()`, null without one; `fetch` and `WebSocket`; `config` of the page
  */
 export class Api extends EventTarget {
   #token;
@@ -47,9 +53,11 @@ export class Api extends EventTarget {
   #reviews;
   #pulse;
 
-  constructor({ origin, token = () => null, fetch = globalThis.fetch, WebSocket = globalThis.WebSocket, clock = undefined }) {
+  constructor({ origin, token = () => null, fetch = globalThis.fetch, WebSocket = globalThis.WebSocket, clock = undefined, config = {} }) {
     super();
     this.origin = origin;
+    /** What is in the way if nothing answers. */
+    this.unreachable = unreachable(config);
     this.WebSocket = WebSocket;
     this.group = ""; // of machines; set by discovery
     this.small = "/apis"; // what is asked for to learn whether the server of the machines answers; set by discovery
@@ -78,7 +86,7 @@ export class Api extends EventTarget {
       response = await this.#answer(this.origin + withQuery(path, query), options, signal);
     } catch (problem) {
       if (signal?.aborted) throw problem;
-      throw new ApiError(0, "the server cannot be reached");
+      throw new ApiError(0, this.unreachable);
     }
     if (response.ok) return response;
     if (response.status === 401) this.#unauthorized(token);

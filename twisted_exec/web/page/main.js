@@ -57,7 +57,7 @@ async function main() {
   const config = await read();
   // A new URL of the local command that is opened in this tab changes the fragment alone.
   if (config.local) addEventListener("hashchange", () => secretOf(location.hash) && location.reload());
-  const api = new Api({ origin: location.origin, token: () => store.get("token") });
+  const api = new Api({ origin: location.origin, token: () => store.get("token"), config });
   const frame = new Frame(config, theme, () => logout(context));
   const context = {
     api,

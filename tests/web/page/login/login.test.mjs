@@ -12,7 +12,7 @@ install();
 const FORGED = "?code=a&state=b&theme=dark";
 
 /** Open the page at an address in a tab whose store has `kept`; `status` is the server's answer about its token. */
-function begin(t, search, kept, status = 201) {
+function begin(t, search, kept, status = 201, { config = { local: false }, reason = "" } = {}) {
   const values = new Map(Object.entries(kept));
   const store = {
     get: (key, missing) => values.get(key) ?? missing,
@@ -27,9 +27,9 @@ function begin(t, search, kept, status = 201) {
   globalThis.history = { replaceState: (_state, _title, address) => (page.address = address) };
   t.mock.method(globalThis, "fetch", async () => {
     if (!status) throw new TypeError("away");
-    return { status, ok: status < 300, headers: new globalThis.Headers(), json: async () => ({}) };
+    return { status, ok: status < 300, headers: new globalThis.Headers(config.local ? { "WWW-Authenticate": "Bearer" } : {}), json: async () => ({}) };
   });
-  login({ local: false }, { store }, { reason: "" }).then(() => (page.isOver = true));
+  login(config, { store }, { reason }).then(() => (page.isOver = true));
   return page;
 }
 
@@ -79,4 +79,22 @@ test("an answer goes to the window that waits for it, and this one closes", asyn
   await closed;
   opener.close();
   assert.deepEqual([page.isOver, page.address], [false, "/console/"]);
+});
+
+test("the page of a local command that was started again says that, and not that a login has expired", async (t) => {
+  begin(t, "", { token: "t" }, 401, { config: { local: true, cluster: "lab" }, reason: "Your login as ada has expired or was withdrawn." });
+  await pass();
+  const dialog = document.body.lastChild;
+  assert.match(dialog.text, /The web console on this computer was started again\. Log in again\. Open consoles stay\./);
+  assert.doesNotMatch(dialog.text, /expired|administrator/);
+  dialog.close();
+});
+
+test("a login at a local command that does not run says what to start", async (t) => {
+  begin(t, "", {}, 0, { config: { local: true } });
+  globalThis.location.port = "8001";
+  await pass();
+  document.body.lastChild.all("form")[0].submit();
+  await pass();
+  assert.match(document.body.lastChild.text, /The web console on this computer cannot be reached; if it was stopped, start it again: twisted-exec web --port=8001/);
 });

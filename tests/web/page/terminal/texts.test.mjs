@@ -4,7 +4,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { STOPPED } from "../../../../twisted_exec/web/page/session/session.js";
-import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, incompleteText, lostText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, roleText, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, largerText, lostText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, roleText, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+
+const AWAY = "the server cannot be reached";
 
 test("amounts have the units of all views", () => {
   assert.deepEqual([1, 5120, 34_683_237].map(amount), ["1 B", "5.0 KiB", "33 MiB"]);
@@ -231,14 +233,17 @@ test("the first sentence is about the machine, and the server's words follow", (
 });
 
 test("an attempt to connect says what is in the way", () => {
-  assert.deepEqual(["connecting", "open", "resumed"].map((name) => attemptText(name, {}).text), ["", "", ""]);
-  assert.match(attemptText("reconnecting", {}).text, /cannot be reached/);
-  assert.match(attemptText("reconnecting", { unauthorized: true }).text, /login/);
-  assert.match(attemptText("connecting", { message: "no WebSocket", code: 0 }).text, /^The server cannot be reached\. .* by itself/);
-  const busy = attemptText("connecting", { message: "the poollet is not connected", code: 503 });
+  assert.deepEqual(["connecting", "open", "resumed"].map((name) => attemptText(name, {}, AWAY).text), ["", "", ""]);
+  assert.match(attemptText("reconnecting", {}, AWAY).text, /cannot be reached/);
+  assert.match(attemptText("reconnecting", { unauthorized: true }, AWAY).text, /login/);
+  assert.match(attemptText("connecting", { message: "no WebSocket", code: 0 }, AWAY).text, /^The server cannot be reached\. .* by itself/);
+  assert.equal(attemptText("connecting", { message: "no WebSocket", code: 0 }, AWAY).detail, "no WebSocket");
+  assert.equal(attemptText("connecting", { message: AWAY, code: 0 }, AWAY).detail, ""); // the text says it
+  assert.match(attemptText("connecting", { code: 0, message: "x" }, "the command does not run").text, /^The command does not run\. The page tries/);
+  const busy = attemptText("connecting", { message: "the poollet is not connected", code: 503 }, AWAY);
   assert.match(busy.text, /^The console cannot be opened now: the host of the machine cannot be reached now\. .* by itself/);
   assert.match(busy.detail, /poollet/);
-  const away = attemptText("connecting", { message: "cannot reach the API server: connection refused", code: 502 });
+  const away = attemptText("connecting", { message: "cannot reach the API server: connection refused", code: 502 }, AWAY);
   assert.equal(away.text, "The console cannot be opened now: cannot reach the API server: connection refused. The page tries again by itself.");
 });
 
@@ -268,14 +273,14 @@ test("a user who has lost the right to type reads to whom", () => {
   assert.match(lostText({ isDenied: false, writer: "ada", isOwn: true }), /^Another session of yours types/);
 });
 
-test("an observer whose window is smaller in one direction reads both sizes", () => {
-  assert.equal(incompleteText("bob", [120, 40], [120, 40]), "");
-  assert.equal(incompleteText("bob", [80, 24], [120, 40]), "");
+test("an observer whose window is smaller in one direction reads both sizes, and what shows the rest", () => {
+  assert.equal(largerText("bob", [120, 40], [120, 40]), "");
+  assert.equal(largerText("bob", [80, 24], [120, 40]), "");
   assert.equal(
-    incompleteText("bob", [120, 40], [200, 24]),
-    "bob's window is 120x40 and yours 200x24: this picture is incomplete; enlarge your window.",
+    largerText("bob", [120, 40], [200, 24]),
+    "bob's window is 120x40 and yours 200x24: scroll to see all of it, or choose “Smaller” in Commands.",
   );
-  assert.match(incompleteText("", [120, 40], [119, 40]), /^The writer's window is 120x40/);
+  assert.match(largerText("", [120, 40], [119, 40]), /^The writer's window is 120x40/);
 });
 
 test("an observer who types reads that it is not sent, and what to choose first, if anything helps", () => {

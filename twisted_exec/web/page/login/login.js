@@ -9,6 +9,8 @@ import { CERTIFICATE, PENDING, PLACE, TOKEN, askForLogin, enter, renewal, secret
 import { answerOf, isForOpener, withoutAnswer } from "./oidc.js";
 import { accepted, exchangeCode, refusalOf } from "./requests.js";
 
+/** The local command knows a token until it ends. */
+const STARTED_AGAIN = "The web console on this computer was started again.";
 /** Time limit for the window that waits for an answer to take it. */
 const OPENER_MS = 1000;
 
@@ -51,7 +53,8 @@ export async function login(config, context, { reason }) {
   }
   // A reload must not try a refused credential again.
   logout(store);
-  if (reason) problem += " Log in again; if that is refused, ask your administrator. Open consoles stay.";
+  const advice = config.local ? "Log in again." : "Log in again; if that is refused, ask your administrator.";
+  if (reason) problem = `${config.local ? STARTED_AGAIN : reason} ${advice} Open consoles stay.`;
   await askForLogin(config, store, { problem, keepsPage: Boolean(reason) });
 }
 

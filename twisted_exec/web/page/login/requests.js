@@ -1,10 +1,13 @@
 /** Requests of a login: they carry another token than the page's, or none, and an answer 401 asks for no login. */
 
+import { unreachable } from "../api.js";
 import { checkToken, codeOf } from "./oidc.js";
 
 const REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REVIEW = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
-const UNREACHABLE = "the server cannot be reached; try again";
+const HOSTED = { local: false };
+const LOCAL = { local: true };
+const awayText = (config) => unreachable(config) + (config.local ? "" : "; try again");
 
 /**
  * Return the token for the secret in the URL of the local command, and where the page is.
@@ -12,7 +15,7 @@ const UNREACHABLE = "the server cannot be reached; try again";
  * @returns {Promise<{token: string, place: {cluster: string, namespace: string, machine: object|null}}>}
  */
 export async function exchangeSecret(secret) {
-  const { token, cluster, namespace, machine = null } = await call("login", { secret });
+  const { token, cluster, namespace, machine = null } = await call("login", { secret }, LOCAL);
   return { token, place: { cluster, namespace, machine } };
 }
 
@@ -26,7 +29,7 @@ export async function exchangeCode(answer, pending) {
 }
 
 /** Send a request to the page's own server, without credentials; @throws {Error} with its message. */
-export async function call(path, body) {
+export async function call(path, body, config = HOSTED) {
   let response;
   try {
     response = await fetch(path, {
@@ -37,7 +40,7 @@ export async function call(path, body) {
       redirect: "error",
     });
   } catch {
-    throw new Error(UNREACHABLE);
+    throw new Error(awayText(config));
   }
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) throw new Error(answer.message ?? `the server answered ${response.status}`);
@@ -52,7 +55,7 @@ export async function userOf(token) {
   const response = await review(token);
   if (response.status === 401) return null;
   const answer = await response.json().catch(() => ({}));
-  if (response.status >= 500) throw new Error(answer.message ?? UNREACHABLE);
+  if (response.status >= 500) throw new Error(answer.message ?? awayText(HOSTED));
   return answer.status?.userInfo?.username ?? "";
 }
 
@@ -63,19 +66,19 @@ export async function accepted(token) {
 }
 
 /**
- * Return why a token is refused, and whether by the local command or by the API server behind it; null if it is not;
+ * Return why a token of the local page is refused, and whether by the command or by the API server behind it; null if it is not;
  * @throws {Error} the server is away.
  */
 export async function refusalOf(token) {
-  const response = await review(token);
+  const response = await review(token, LOCAL);
   const { message } = await response.json().catch(() => ({}));
-  if (response.status >= 500) throw new Error(message ?? UNREACHABLE);
+  if (response.status >= 500) throw new Error(message ?? awayText(HOSTED));
   if (response.status !== 401) return null;
   // The command drops this header from answers of the API server.
   return { isOfCommand: response.headers.has("WWW-Authenticate"), message };
 }
 
-async function review(token) {
+async function review(token, config = HOSTED) {
   try {
     return await fetch(REVIEWS, {
       method: "POST",
@@ -87,6 +90,6 @@ async function review(token) {
       redirect: "error",
     });
   } catch {
-    throw new Error(UNREACHABLE);
+    throw new Error(awayText(config));
   }
 }

@@ -91,7 +91,7 @@ export class Attachment {
         state: (state, detail) => this.#changed(state, detail),
       },
     });
-    this.session.resize(this.#screen.columns, this.#screen.rows);
+    this.session.resize(...this.#screen.room);
   }
 
   /** Show the screen as it is now, for another size of the terminal. */

@@ -24,11 +24,12 @@ import { opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, incompleteText, isServerStopped, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, largerText, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
-const MOST_SAID = 3; // messages of other users that stay
+const SAID_MILLISECONDS = 30_000; // a message of another user is longer, and needs an answer
+const MOST_SAID = 3;
 const GAP_PIXELS = 7; // between messages
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
 const PENDING = "Pending";
@@ -58,7 +59,7 @@ export class Console {
   // Of the present session.
   #rights = { drives: true, takesOver: false, mayType: true, switches: false };
   #roles;
-  #incomplete = ""; // what the user has read about a window that is too small
+  #larger = ""; // what the user has read about the larger window of another user
   #hasDriven = false; // it could type until now
   /** @type {any} */
   #former = null; // how and when the session before has ended, until the role in this one is known
@@ -115,6 +116,8 @@ export class Console {
   mark = h("span", { class: "badge bad", hidden: true });
   /** In its tab: whether its machine does not run. */
   stoppedMark = h("span", { class: "badge off", hidden: true });
+  /** In its tab: whether its session has ended. */
+  endedMark = h("span", { class: "badge over", hidden: true, title: "No session" }, h("span", { class: "visually-hidden" }, "No session "));
   #keys;
   #panel;
   #status;
@@ -259,14 +262,14 @@ export class Console {
         // The size before a reload: a console in a hidden tab must not get another one.
         size: this.place.size ?? [80, 24],
         typed: (bytes) => this.#life.typed(this.#keys.apply(bytes)),
-        resized: (columns, rows) => {
-          const isOther = String(this.place.size) !== String([columns, rows]);
-          this.place.size = [columns, rows];
+        resized: (isOther) => {
+          const screen = /** @type {Screen} */ (this.#screen);
+          this.place.size = screen.room;
           this.#on.keep();
-          this.#life.session?.resize(columns, rows);
-          this.#status.size(columns, rows);
+          this.#life.session?.resize(...screen.room);
+          this.#status.size(screen.columns, screen.rows);
           // The machine's program does not draw for an observer's window.
-          if (isOther && this.#roles.isObserver && this.#screen?.isFullScreen) this.#life.redraw();
+          if (isOther && this.#roles.isObserver && screen.isFullScreen) this.#life.redraw();
           this.#compareSizes();
         },
         key: (event) => this.#on.key(event),
@@ -340,6 +343,7 @@ export class Console {
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
     this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
     this.#showRole();
+    this.endedMark.hidden = name !== "ended";
     if (name === "ended") return;
     if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
     else this.#shown();
@@ -515,17 +519,17 @@ export class Console {
     this.#compareSizes();
   }
 
-  /** Give a full-screen program of another user the window that it draws for, or tell if that is too large. */
+  /** Give a full-screen program of another user the window that it draws for, and tell if that is the larger one. */
   #compareSizes() {
     if (!this.#screen) return;
     const { size, writer } = this.#status.viewersNow;
     const isForOther = size && this.#roles.isObserver && this.#screen.isFullScreen;
-    this.#screen.confine(isForOther ? size : null);
-    const text = isForOther ? incompleteText(writer, size, this.#screen.room) : "";
-    if (text === this.#incomplete) return;
-    if (text) this.#tell(text, "warning");
-    else if (this.#isTold(this.#incomplete)) this.#endMessage();
-    this.#incomplete = text;
+    this.#screen.drawnFor(isForOther ? size : null);
+    const text = isForOther ? largerText(writer, size, this.#screen.room) : "";
+    if (text === this.#larger) return;
+    if (text) this.#tell(text, "");
+    else if (this.#isTold(this.#larger)) this.#endMessage();
+    this.#larger = text;
   }
 
   /** Tell that a session has taken the place of another one, and whether its user no longer types. */
@@ -722,13 +726,13 @@ export class Console {
     this.focus();
   }
 
-  /** Show a message of another user until it is dismissed, or others follow. */
+  /** Show a message of another user until it was in sight for some time, is dismissed, or others follow. */
   #showSaid(text) {
     const shown = h(
       "div",
       { class: "message said", "data-time": minute(Date.now(), Date.now()) },
       h("span", {}, printable(sentence(text))),
-      button("×", () => (shown.remove(), this.#placeMessages(), this.focus()), { class: "quiet icon", "aria-label": "Dismiss this message" }),
+      button("×", () => this.#removeSaid([shown]), { class: "quiet icon", "aria-label": "Dismiss this message" }),
     );
     this.#said.append(shown);
     while (this.#said.children.length > MOST_SAID) this.#said.firstElementChild?.remove();
@@ -739,7 +743,18 @@ export class Console {
 
   /** The user reads its messages, if it is in sight. */
   read() {
-    if (this.unread && !document.hidden && this.element.checkVisibility()) this.#countUnread(0);
+    if (!this.unread || document.hidden || !this.element.checkVisibility()) return;
+    this.#countUnread(0);
+    const shown = [...this.#said.children];
+    setTimeout(() => this.#removeSaid(shown), SAID_MILLISECONDS);
+  }
+
+  /** @param {Element[]} messages */
+  #removeSaid(messages) {
+    const hadFocus = messages.some((each) => each.contains(document.activeElement));
+    messages.forEach((each) => each.remove());
+    this.#placeMessages();
+    if (hadFocus) this.focus();
   }
 
   #countUnread(number) {

@@ -109,7 +109,7 @@ export class Panel {
       const { name, detail, begin } = this.#attempt;
       const { runs, state: machine } = this.#owner.machine ?? {};
       const waited = Date.now() - begin;
-      const attempt = attemptText(name, detail);
+      const attempt = attemptText(name, detail, this.#owner.context.api.unreachable);
       warning.textContent = printable(this.#attempt.warning);
       const machineText = machine ? `The machine is ${runs ? "running" : `in the state ${printable(machine)}`}. ` : "";
       const server = printable(this.#owner.context.config.cluster || location.host);

@@ -95,23 +95,25 @@ export class Screen {
   #sight;
   #isInSight = true;
   #timer;
-  #room = [0, 0]; // columns and rows of the element
+  #room; // columns and rows that the element has room for
   /** @type {number[] | null} */
-  #confines = null; // columns and rows that it may have
+  #drawn = null; // columns and rows of another window, for which a program draws
   /** @type {(() => void) | null} */
   #restore = null; // brings back what was in sight before another size
 
   /**
    * @param {Array} loaded what {@link load} resolved with
    * @param {object} options `theme`, `preferences`; `size`: [columns, rows] until the terminal is shown;
-   *     `typed(bytes)`, `resized(columns, rows)`, `key(event)`: false keeps a key from the machine;
+   *     `typed(bytes)`, `resized(isOther)`: it was fitted into its element, and whether it has other columns or rows;
+   *     `key(event)`: false keeps a key from the machine;
    *     `found(index, count)`: what a search has found, -1 for one of more than it counts; `drawn(isNewest, free)`: whether
-   *     the newest output is in sight, and how much of the terminal's height is free below the cursor, from 0 to 1
+   *     the newest output is in sight, and how much of the element's height is free below the cursor, from 0 to 1
    */
   constructor([{ Terminal }, { FitAddon }, { SearchAddon }], { theme, preferences, size, typed, resized, key, found, drawn }) {
     this.#theme = theme;
     this.#preferences = preferences;
     this.#resized = resized;
+    this.#room = size;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.terminal = new Terminal({
       allowProposedApi: true, // the search addon marks matches
@@ -139,7 +141,7 @@ export class Screen {
       const isNewest = viewportY >= baseY;
       // xterm.js goes on to hold the place of a user who has scrolled where a resize, or a program, has removed the rows below.
       if (isNewest) this.terminal._core._bufferService.isUserScrolling = false;
-      drawn(isNewest, isNewest ? 1 - (cursorY + 1) / this.rows : 0);
+      drawn(isNewest, isNewest ? Math.max(0, 1 - (cursorY + 1) / this.#room[1]) : 0);
     });
     this.#fit = new FitAddon();
     this.#search = new SearchAddon({ highlightLimit: MOST_FOUND });
@@ -160,6 +162,8 @@ export class Screen {
     this.terminal.open(element);
     this.terminal.textarea?.setAttribute("aria-description", "Ctrl ] or Ctrl F6 opens the commands, and leaves the terminal.");
     this.#scrollByTouch(element);
+    // The box of a larger screen scrolls; xterm.js would send the turns of the wheel to the program.
+    element.addEventListener("wheel", (event) => this.#drawn && event.stopPropagation(), { capture: true, passive: true });
     // It also notices when the terminal is shown again.  Not at once: xterm.js does not draw a hidden terminal, and
     // would keep the height that it had before.
     this.#observer = new ResizeObserver(() => this.#fitSoon());
@@ -186,7 +190,7 @@ export class Screen {
     element.addEventListener(
       "touchmove",
       ({ touches }) => {
-        if (touches.length > 1) return; // they zoom
+        if (touches.length > 1 || this.#drawn) return; // they zoom, or the box scrolls
         const row = element.clientHeight / this.rows;
         const rows = Math.trunc((from - touches[0].clientY) / row);
         from -= rows * row;
@@ -196,27 +200,31 @@ export class Screen {
     );
   }
 
-  /** Adapt columns and rows to the element. */
+  /**
+   * Adapt columns and rows to the element, or have those that a program draws for: the element then scrolls, and its size
+   * does not matter.
+   */
   fit() {
+    if (!this.#element.offsetParent || !this.#isInSight) return; // hidden
+    this.#element.classList.toggle("foreign", this.#drawn !== null);
     const size = this.#fit.proposeDimensions();
-    if (!size?.cols || !size.rows || !this.#element.offsetParent || !this.#isInSight) return; // hidden
-    const columns = Math.max(2, Math.min(size.cols, LARGEST.columns));
-    const rows = Math.max(1, Math.min(size.rows, LARGEST.rows));
-    this.#room = [columns, rows];
-    const [widest, highest] = this.#confines ?? this.#room;
-    const shown = [Math.max(2, Math.min(columns, widest)), Math.min(rows, highest)];
-    if (shown[0] !== this.terminal.cols || shown[1] !== this.terminal.rows) this.#resizeInPlace(...shown);
-    this.#resized(...shown);
+    if (!size?.cols || !size.rows) return;
+    this.#room = [Math.max(2, Math.min(size.cols, LARGEST.columns)), Math.max(1, Math.min(size.rows, LARGEST.rows))];
+    const [columns, rows] = this.#drawn ?? this.#room;
+    const isOther = columns !== this.terminal.cols || rows !== this.terminal.rows;
+    if (isOther) this.#resizeInPlace(columns, rows);
+    this.#resized(isOther);
   }
 
   /**
-   * Use no more columns and rows than the terminal that a program draws for, or all of the element.
+   * Show what a program draws for the window of another user.
    *
-   * @param {number[] | null} size
+   * @param {number[] | null} size its columns and rows; null: it draws for this one, or draws lines.
    */
-  confine(size) {
-    if (String(size) === String(this.#confines)) return;
-    this.#confines = size;
+  drawnFor(size) {
+    const drawn = size && [Math.max(2, Math.min(size[0], LARGEST.columns)), Math.max(1, Math.min(size[1], LARGEST.rows))];
+    if (String(drawn) === String(this.#drawn)) return;
+    this.#drawn = drawn;
     this.#fitSoon();
   }
 

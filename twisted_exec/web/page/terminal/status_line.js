@@ -342,7 +342,8 @@ export class StatusLine {
     // Where there is little room the styles depend on what is news: if all is good, only the role.
     const isStopped = this.#machineText.textContent !== "";
     const { isObserver, withheld } = this.#role.roles;
-    const others = { ended: this.#state.name === "ended", withheld: this.#isAnswering && !isStopped && !isObserver && withheld !== "" };
+    const { name } = this.#state;
+    const others = { ended: name === "ended", resumed: name === "resumed", withheld: this.#isAnswering && !isStopped && !isObserver && withheld !== "" };
     this.element.className = ["status-line", isStopped && kind === "good" ? "stopped" : kind, ...Object.keys(others).filter((each) => others[each])].join(" ");
     const { echo, roundTrip } = this.#facts;
     const speeds = [

@@ -209,16 +209,16 @@ export function lostText({ isDenied, writer, isOwn }) {
 
 /**
  * Return what an observer reads whose window is smaller than the one that a full-screen program draws for; empty if it is not.
- * The terminal client says the same.
+ * The terminal client, which cannot scroll, begins with the same words.
  *
  * @param {string} writer
  * @param {number[]} drawn columns and rows
  * @param {number[]} own
  */
-export function incompleteText(writer, drawn, own) {
+export function largerText(writer, drawn, own) {
   if (own.every((cells, index) => cells >= drawn[index])) return "";
   const whose = writer ? `${writer}'s` : "The writer's";
-  return `${whose} window is ${drawn.join("x")} and yours ${own.join("x")}: this picture is incomplete; enlarge your window.`;
+  return `${whose} window is ${drawn.join("x")} and yours ${own.join("x")}: scroll to see all of it, or choose “Smaller” in Commands.`;
 }
 
 /**
@@ -252,11 +252,12 @@ export function explained(message) {
  *
  * @param {string} name of the state of the session
  * @param {object} state its detail
+ * @param {string} unreachable what is in the way if nothing answers
  */
-export function attemptText(name, { message = "", code = 0, unauthorized = false }) {
+export function attemptText(name, { message = "", code = 0, unauthorized = false }, unreachable) {
   if (unauthorized || code === 401) return { text: "Waiting for your login.", detail: "" };
   if (name !== "reconnecting" && !message) return { text: "", detail: "" };
-  if (!code) return { text: "The server cannot be reached. The page tries again by itself.", detail: message };
+  if (!code) return { text: `${sentence(unreachable)} The page tries again by itself.`, detail: message === unreachable ? "" : message };
   const { detail } = explained(message);
   const why = detail ? `the ${HOST_AWAY}` : message.replace(/\.$/, "");
   return { text: `The console cannot be opened now: ${why}. The page tries again by itself.`, detail };

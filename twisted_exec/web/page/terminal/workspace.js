@@ -358,6 +358,7 @@ class Workspace {
       { class: isSelected ? "selected" : "" },
       each.mark,
       each.stoppedMark,
+      each.endedMark,
       each.awayMark,
       each.unreadMark,
       nameLink(href, label, { onclick, "aria-current": isSelected ? "page" : null, title: printable(`${namespace} / ${name}`) }),

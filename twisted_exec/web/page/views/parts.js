@@ -135,7 +135,10 @@ export class Table {
     const opened = entry.element.querySelector("details[open]") !== null;
     const cells = this.#columns.map(({ title, cell, class: name }) => {
       const content = cell(row);
-      return h("td", { class: name ?? null, "data-title": title }, typeof content === "string" ? printable(content) : content);
+      // On a phone a title is beside its value, which is one element then.
+      const isValue = Array.isArray(content) && title && name !== "name";
+      const value = isValue ? h("div", {}, content) : typeof content === "string" ? printable(content) : content;
+      return h("td", { class: name ?? null, "data-title": title }, isValue && !value.firstChild ? null : value);
     });
     if (opened) cells.forEach((each) => each.querySelector("details")?.setAttribute("open", ""));
     renew(entry.element, cells);

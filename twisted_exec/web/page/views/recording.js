@@ -139,7 +139,7 @@ class RecordingView {
     const machineLink = () => h("a", { href: link(row.namespace, machine) }, `${printable(row.namespace)}/${printable(row.machine)}`);
     // The facts are below the player.
     const users = printable(row.users.join(", "));
-    fill(this.about, ". Machine ", machineLink(), users && `, recorded for ${users}`, row.input && `, ${printable(inputText(row.input))}`, row.begin && `, since ${zonedTime(row.begin)}`);
+    fill(this.about, " Machine ", machineLink(), users && `, recorded for ${users}`, row.input && `, ${printable(inputText(row.input))}`, row.begin && `, since ${zonedTime(row.begin)}`);
     const facts = [
       ["Machine", machineLink()],
       ["State", [badge(row.state, STATE_KINDS[row.state]), row.message && ` ${printable(row.message)}`]],
@@ -252,7 +252,7 @@ class RecordingView {
     const at = isLast ? length : this.#now();
     const begin = this.#cast.begin;
     const time = begin === null ? "" : `, ${zonedTime(begin + at * 1000)}`;
-    this.clock.textContent = `${isLast ? "Last screen:" : `${clock(at)} of`} ${clock(length)}${time}`;
+    this.clock.textContent = `${isLast ? "Last screen:" : `${clock(at)} of`} ${clock(length)}${time}.`;
   }
 
   #showMarks() {
