@@ -127,7 +127,7 @@ class LossTests(SynchronousTestCase):
         chain.machine.transport.write(frame(b"\x01lost output"))
         chain.cut()
         self.assertEqual(chain.losses, 1)
-        self.assertTrue(chain.splice.is_waiting)
+        self.assertFalse(chain.splice.has_machine)
         self.assertIsNone(chain.machine.lost)
         chain.machine.transport.write(frame(b"\x01more"))
         chain.user.transport.write(b"later\n")
@@ -524,7 +524,7 @@ class AnyOrderTests(SynchronousTestCase):
                 chain.machine.transport.write(output)
             elif act == "cut":
                 chain.cut()
-            elif act == "rejoin" and chain.splice.is_waiting:
+            elif act == "rejoin" and not chain.splice.has_machine:
                 chain.rejoin()
             elif act == "pump":
                 chain.network.pump(max(chunk, 100))
@@ -533,7 +533,7 @@ class AnyOrderTests(SynchronousTestCase):
                     transport.step(chunk)
             elif act == "pong" and chain.user.got == printed:
                 chain.stream.answered()
-        if chain.splice.is_waiting:
+        if not chain.splice.has_machine:
             chain.rejoin()
         chain.network.pump()
         self.assertEqual(chain.machine.got, typed)
@@ -586,11 +586,11 @@ class RejoinerTests(SynchronousTestCase):
         self.answers = [refuse(502), refuse(504), refuse(503), refuse(401), self.accept]
         self.chain.cut()
         for seconds in (0.1, 0.2, 0.4, 0.8):
-            self.assertTrue(self.chain.splice.is_waiting)
+            self.assertFalse(self.chain.splice.has_machine)
             self.chain.clock.advance(seconds)
         self.assertEqual(len(self.requests), 5)
         self.assertEqual(self.patience, [1, 1, 2, 2, 2])  # a hop that was too slow gets more time
-        self.assertFalse(self.chain.splice.is_waiting)
+        self.assertTrue(self.chain.splice.has_machine)
         self.assertEqual(self.chain.clock.getDelayedCalls(), [])
 
     def test_refused(self) -> None:

@@ -134,7 +134,7 @@ class RejoinableStream(SplicedStream):
 
     def hold_to(self, terms: Terms) -> bool:
         # While there is no connection, the request that rejoins the stream has the terms.
-        return self.connections.is_waiting or super().hold_to(terms)
+        return not self.connections.has_machine or super().hold_to(terms)
 
     def _left(self) -> None:
         assert self._next_hop is not None
@@ -151,9 +151,9 @@ class RejoinableStream(SplicedStream):
             super()._sever(reason)
 
     def end(self, ending: Ending) -> None:
-        if self.connections.is_waiting:
+        if not self.connections.has_machine:
             self.connections.give_up(ending)
-        else:
-            super().end(ending)
-            if ending.reason in _TOLD_HERE:
-                self.connections.tell_user(ending)
+            return
+        super().end(ending)
+        if ending.reason in _TOLD_HERE:
+            self.connections.tell_user(ending)

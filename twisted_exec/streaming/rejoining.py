@@ -5,7 +5,8 @@ A splice whose connection to the machine can be replaced, and the search for ano
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
 from typing import Any
 
 from twisted.internet.error import ConnectionDone
@@ -17,6 +18,7 @@ from twisted_exec.control.retries import RETRIED, Retries
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.streaming.kept_bytes import KeptBytes
+from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.sessions.hop_messages import REJOIN
 from twisted_exec.streaming.splice import LOST, Splice, SpliceEnd
 from twisted_exec.wire.control_messages import INTERNAL, Ending
@@ -31,8 +33,46 @@ KEPT_BYTES = 256 << 10
 _RETRIED = RETRIED | {Unauthorized.code}
 """The next hop may not know yet by which CA this hop's new certificate was issued (401)."""
 
+_USER_CLOSED = "client closed"
 
-class RejoinableSplice(Splice):
+
+class Life(Enum):
+    """Where a splice is in its life; :data:`TRANSITIONS` has the order."""
+
+    OPENING = "opening"
+    """A connection, or both, are not up yet."""
+    CARRIED = "carried"
+    """Both connections are up."""
+    WAITING = "waiting"
+    """The machine's connection was lost before the status; the owner looks for another."""
+    LEAVING = "leaving"
+    """The user's connection was lost before the status; the machine's end does not know yet."""
+    TOLD = "told"
+    """The user gets the reason from this hop; the machine's end is to close its connection."""
+    ENDING = "ending"
+    """An end has closed, or this hop closes both."""
+    CLOSING = "closing"
+    """The user's connection closes, and there is none to the machine."""
+    OVER = "over"
+    """Both connections are lost."""
+
+
+TRANSITIONS: Mapping[Life, frozenset[Life]] = {
+    Life.OPENING: frozenset({Life.CARRIED, Life.ENDING}),
+    Life.CARRIED: frozenset({Life.WAITING, Life.LEAVING, Life.TOLD, Life.ENDING}),
+    Life.WAITING: frozenset({Life.CARRIED, Life.CLOSING}),
+    Life.LEAVING: frozenset({Life.ENDING}),
+    Life.TOLD: frozenset({Life.ENDING}),
+    Life.ENDING: frozenset({Life.TOLD, Life.OVER}),
+    Life.CLOSING: frozenset({Life.OVER}),
+    Life.OVER: frozenset(),
+}
+"""What may follow each phase of a splice's life."""
+
+_ENDS = frozenset({Life.ENDING, Life.CLOSING, Life.OVER})
+
+
+class RejoinableSplice(Splice, Living[Life]):
     """
     A splice whose connection to the machine can be replaced.
 
@@ -41,6 +81,8 @@ class RejoinableSplice(Splice):
     :param on_leave: called when the user has left and the machine's end does not know yet;
         :meth:`left` must follow.
     """
+
+    transitions = TRANSITIONS
 
     def __init__(
         self,
@@ -52,16 +94,20 @@ class RejoinableSplice(Splice):
         **more: Any,
     ) -> None:
         super().__init__(clock, on_end, **more)
+        self.life = Life.OPENING
         self._on_loss, self._on_leave = on_loss, on_leave
-        self._has_left = self._is_told = False
         self._kept = KeptBytes(KEPT_BYTES)
         self._again = b""
-        self.is_waiting = False
         self.follow(boundaries)
+
+    @property
+    def has_machine(self) -> bool:
+        """Return whether there is a connection to the machine, or will be the first."""
+        return self.life is not Life.WAITING and self.life is not Life.CLOSING
 
     def can_rejoin(self, received: int) -> bool:
         """Return whether a machine's end that got so many of the user's bytes can go on."""
-        return self.is_waiting and not self._reason and self._kept.has(received)
+        return self.life is Life.WAITING and self._kept.has(received)
 
     def rejoined(self, received: int) -> SpliceEnd:
         self._kept.forget_until(received)
@@ -69,11 +115,9 @@ class RejoinableSplice(Splice):
         return self.machine
 
     def give_up(self, ending: Ending) -> None:
-        if self.is_waiting and not self._reason:
-            self._reason = ending.reason
+        if self.life is Life.WAITING:
             self._explain(ending)
-            self.user.shut()
-            self._drain()
+            self.cut(ending.reason)
 
     def tell_user(self, ending: Ending) -> None:
         """
@@ -82,8 +126,13 @@ class RejoinableSplice(Splice):
         The machine's connection stays, because a hop that was asked to end the session must still
         find it.
         """
-        self._is_told = True
-        self.say(ending)
+        if self.has_machine and self.can_say:
+            self._become(Life.TOLD)
+            self.say(ending)
+
+    def cut(self, reason: str) -> None:
+        self._end()
+        super().cut(reason)
 
     def sever_with(self, ending: Ending) -> None:
         """As :meth:`Splice.sever`, but tell the user if that is possible."""
@@ -111,58 +160,58 @@ class RejoinableSplice(Splice):
     def _survives(self, end: SpliceEnd) -> bool:
         if end not in self._ends:
             return True  # another connection has taken its place
-        if end is self.user:
-            return self._survives_user(end)
-        if not self._can_wait(end):
-            return False
-        self.is_waiting = True
+        if self.life is Life.TOLD and end is self.user:
+            return True
+        if self.life is Life.CARRIED and self._boundaries is not None and self._boundaries.owed:
+            if end is self.machine:
+                self._wait(end)
+                return True
+            if end.gone:
+                self._leave()
+                return True
+        if self.life is Life.WAITING and end is self.user:
+            self._reason = _USER_CLOSED
+        self._end()
+        return False
+
+    def _wait(self, end: SpliceEnd) -> None:
+        self._become(Life.WAITING)
         self.user.hold()
-        self.machine = end.successor()
+        self.machine = end.replacement()
         self._ends = (self.user, self.machine)
         end.retire()
         self._on_loss()
-        return True
+
+    def _leave(self) -> None:
+        self._become(Life.LEAVING)
+        self._reason = _USER_CLOSED
+        self._on_leave()
+
+    def _end(self) -> None:
+        if self.life is Life.WAITING:
+            self.machine.gone = True  # it gets no connection
+            self._become(Life.CLOSING)
+        elif self.life not in _ENDS:
+            self._become(Life.ENDING)
 
     def _finish(self) -> None:
+        self._become(Life.OVER)
         super()._finish()
         # Sessions are freed by reference counts; the callbacks' owner refers to this splice.
         self._on_loss = self._on_leave = _ignore
 
     def _hush(self) -> None:
-        if not self._is_told:
+        if self.life is not Life.TOLD:
             super()._hush()
             return
         self.machine.drop()
         self.user.shut()
-        if not self.machine.gone:
-            self.machine.transport.resumeProducing()  # it may have waited for the user
+        self.machine.transport.resumeProducing()  # it may have waited for the user
         self._drain()
 
-    def _survives_user(self, end: SpliceEnd) -> bool:
-        if self._is_told and not self.machine.gone:
-            return True
-        if self.is_waiting:
-            self._reason = self._reason or f"{end.name} closed"
-            if end.gone:
-                self._finish()
-            else:
-                end.shut()
-            return True
-        is_owed = self._boundaries is not None and self._boundaries.owed
-        if not end.gone or not is_owed or self._has_left or self._reason or not end.joined:
-            return False
-        self._has_left = True
-        self._reason = f"{end.name} closed"
-        self._on_leave()
-        return True
-
-    def _can_wait(self, end: SpliceEnd) -> bool:
-        boundaries = self._boundaries
-        is_whole = boundaries is not None and boundaries.owed and self._words is None
-        return is_whole and end.joined and not self._reason and not self.user.is_shut
-
     def _send_again(self) -> None:
-        self.is_waiting = False
+        if self.life is Life.OPENING or self.life is Life.WAITING:
+            self._become(Life.CARRIED)
         again, self._again = self._again, b""
         if again:
             self.machine.transport.write(again)

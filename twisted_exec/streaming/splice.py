@@ -215,7 +215,7 @@ class SpliceEnd(Protocol):
         self.transport.unregisterProducer()
         self.transport.pauseProducing()
 
-    def successor(self) -> SpliceEnd:
+    def replacement(self) -> SpliceEnd:
         """Return the end that replaces this end, whose connection is lost."""
         other = SpliceEnd(self._splice, self.name)
         other.received, other.passing, other.peer = self.received, self.passing, self.peer
@@ -325,6 +325,12 @@ class Splice:
         if self.machine.transport is not None and not self.machine.gone:
             self.machine.transport.abortConnection()
 
+    @property
+    def can_say(self) -> bool:
+        """Return whether :meth:`say` has an effect."""
+        is_up = not (self.machine.gone or self.user.gone)
+        return is_up and self._boundaries is not None and self._words is None
+
     def say(self, ending: Ending) -> None:
         """
         End the session with a last message, behind the message that is being passed.
@@ -332,7 +338,7 @@ class Splice:
         The caller limits the time for a message that never ends.
         """
         boundaries = self._boundaries
-        if boundaries is None or self._words is not None or self.machine.gone or self.user.gone:
+        if boundaries is None or not self.can_say:
             return
         self._reason = ending.reason
         self.user.drop()
