@@ -78,8 +78,8 @@ class RejoinableStream(SplicedStream):
         super().over(reason)
 
     def _lost(self) -> None:
-        assert self._next_hop is not None
-        self._next_hop.cancel()
+        if self._next_hop is not None:  # it may be lost before the session has its stream
+            self._next_hop.cancel()
         if self._session.ending is not None:
             self.connections.give_up(self._session.ending)
             return
