@@ -16,7 +16,7 @@ from twisted_exec.streaming.rejoinable_transport import (
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.resume import Rejoin, Rejoinable
 
-from .test_rejoining import Chain, Peer, frame
+from .rejoin.test_splice import Chain, Peer, frame
 
 
 class StreamsTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.rejoining` and :mod:`twisted_exec.streaming.rejoinable_transport`: both ends of
+Tests for :mod:`twisted_exec.streaming.rejoin.splice` and :mod:`twisted_exec.streaming.rejoinable_transport`: both ends of
 a stream whose middle is lost.
 """
 
@@ -16,13 +16,13 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, Conflict
+from twisted_exec.streaming.rejoin.splice import KEPT_BYTES, RejoinableSplice, Rejoiner
 from twisted_exec.streaming.rejoinable_transport import (
     MOST_KEPT_BYTES,
     PING_BYTES,
     Life,
     RejoinableTransport,
 )
-from twisted_exec.streaming.rejoining import KEPT_BYTES, RejoinableSplice, Rejoiner
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import INTERNAL, Ending, decode_ending

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.rejoinable`."""
+"""Tests for :mod:`twisted_exec.streaming.rejoin.stream`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from twisted_exec.testing.network import MemoryClient
 from twisted_exec.wire.resume import Rejoin, received_text
 from twisted_exec.wire.session_terms import Right, Terms
 
-from .frames import handshake, masked
-from .proxy.support import SWITCHED, ProxyTestCase
+from ..frames import handshake, masked
+from ..proxy.support import SWITCHED, ProxyTestCase
 
 KEY = "k" * 43
 OBSERVER = Terms(right=Right.OBSERVE)
