@@ -19,7 +19,8 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.proxied import NextHop, SplicedStream, describe_terms
-from twisted_exec.streaming.rejoin.splice import RejoinableSplice, Rejoiner
+from twisted_exec.streaming.rejoin.search import Rejoiner
+from twisted_exec.streaming.rejoin.splice import RejoinableSplice
 from twisted_exec.streaming.sessions.hop_messages import REJOIN, confirmed_terms, session_id
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
