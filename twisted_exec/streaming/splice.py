@@ -94,7 +94,8 @@ class SpliceEnd(Protocol):
         # Decrypted bytes may arrive after a pause, and bytes may arrive before both ends are
         # connected.
         if self._withheld or not self.joined:
-            self._early.append(data)
+            if self.passing is not _nothing:
+                self._early.append(data)
             return
         if self.passing is not None:
             data = self.passing(data)

@@ -154,6 +154,21 @@ class LossTests(SynchronousTestCase):
         self.assertEqual(chain.ends, ["cut"])
         self.assertFalse(chain.splice.can_rejoin(0))
 
+    def test_input_after_the_end(self) -> None:
+        """What a user still sends, whose hop has given up or ended the session, is not kept."""
+        for is_cut in (False, True):
+            chain = Chain()
+            chain.network.pump()
+            chain.cut()
+            if is_cut:
+                chain.splice.cut("cut")
+            else:
+                chain.splice.give_up(LOST)
+            chain.user.transport.write(b"keys")
+            chain.network.pump()
+            self.assertEqual(chain.splice.user.received, 4)
+            self.assertEqual(chain.splice.user._early, [])
+
     def test_severed(self) -> None:
         """A hop that does not end the session does not keep the reason from the user."""
         chain = self.chain
