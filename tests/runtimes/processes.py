@@ -33,7 +33,8 @@ from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, upgrade
 from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
 from twisted_exec.streaming.interfaces import Ending, IAttachment
-from twisted_exec.streaming.rejoining import RejoinableSplice, Rejoiner
+from twisted_exec.streaming.rejoin.search import Rejoiner
+from twisted_exec.streaming.rejoin.splice import RejoinableSplice
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.sessions.hop_messages import REJOIN, accepted_offer
 from twisted_exec.streaming.subject import Subject

@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Conflict, NotFound
 from twisted_exec.streaming.rejoinable_transport import (
+    RejoinableTransport,
     RejoinableTransports,
     StreamOwner,
     TransportState,
@@ -16,7 +17,7 @@ from twisted_exec.streaming.rejoinable_transport import (
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.resume import Rejoin, Rejoinable
 
-from .test_rejoining import Chain, Peer, frame
+from .rejoin.support import WAIT_SECONDS, Chain, Peer, frame
 
 
 class StreamsTests(SynchronousTestCase):
@@ -148,3 +149,24 @@ class AnotherProcessTests(SynchronousTestCase):
         chain.cut()
         chain.clock.advance(30)
         self.assertEqual(len(streams), 0)
+
+
+class HeadTests(SynchronousTestCase):
+    """The head of a response that the protocol writes is no part of the stream."""
+
+    def test_not_sent_again(self) -> None:
+        """Bytes are counted from behind the head, however it is written."""
+        machine, near = Peer(), Peer()
+        stream = RejoinableTransport(machine, Clock(), WAIT_SECONDS, has_head=True)
+        network = MemoryNetwork()
+        first, _ = network.join(near, stream.connection())
+        for piece in (b"HTTP/1.1 101 Switching\r\n", b"A: b\r", b"\n\r\n\x82\x00", b"rest"):
+            machine.transport.write(piece)
+        network.pump()
+        self.assertTrue(near.got.endswith(b"\r\n\r\n\x82\x00rest"))
+        first.abortConnection()
+        network.pump()
+        again = Peer()
+        network.join(again, stream.rejoin(2))
+        network.pump()
+        self.assertEqual(again.got, b"rest")

@@ -282,7 +282,9 @@ class ExecLocator:
     @as_deferred
     async def _renew(self, subject: Subject, is_open: bool, reason: Renewal) -> Location | None:
         # The URL of the runtime is for one request that opens or rejoins the stream.
-        return None if reason is Renewal.CONTROL else await self._to(subject, is_open)
+        if reason is Renewal.CONTROL:
+            return None
+        return await self._to(subject, is_open or reason is Renewal.REJOIN)
 
     def _location(
         self,

@@ -34,7 +34,7 @@ from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade,
 from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.proxied import NextHop, SplicedStream, TranslatedStream, describe_terms
-from twisted_exec.streaming.rejoinable import OFFERED, RejoinableStream
+from twisted_exec.streaming.rejoin.stream import OFFERED, RejoinableStream
 from twisted_exec.streaming.remotecommand.carriers import (
     STREAM_PROTOCOL,
     Attempt,

@@ -94,7 +94,8 @@ class SpliceEnd(Protocol):
         # Decrypted bytes may arrive after a pause, and bytes may arrive before both ends are
         # connected.
         if self._withheld or not self.joined:
-            self._early.append(data)
+            if self.passing is not _nothing:
+                self._early.append(data)
             return
         if self.passing is not None:
             data = self.passing(data)
@@ -215,7 +216,7 @@ class SpliceEnd(Protocol):
         self.transport.unregisterProducer()
         self.transport.pauseProducing()
 
-    def successor(self) -> SpliceEnd:
+    def replacement(self) -> SpliceEnd:
         """Return the end that replaces this end, whose connection is lost."""
         other = SpliceEnd(self._splice, self.name)
         other.received, other.passing, other.peer = self.received, self.passing, self.peer
@@ -328,12 +329,18 @@ class Splice:
     def sever_with(self, ending: Ending) -> None:
         """As :meth:`sever`, but tell the user if that is possible."""
         boundaries, machine = self._boundaries, self.machine
-        if boundaries is None or not boundaries.at_edge or self._words is not None or machine.gone:
+        if boundaries is None or not boundaries.at_edge or not self.can_say:
             self.sever(ending.reason)
             return
         self.say(ending)
         if machine.transport is not None and not machine.gone:
             machine.transport.abortConnection()
+
+    @property
+    def can_say(self) -> bool:
+        """Return whether :meth:`say` has an effect."""
+        is_up = not (self.machine.gone or self.user.gone)
+        return is_up and self._boundaries is not None and self._words is None
 
     def say(self, ending: Ending) -> None:
         """
@@ -342,7 +349,7 @@ class Splice:
         The caller limits the time for a message that never ends.
         """
         boundaries = self._boundaries
-        if boundaries is None or self._words is not None or self.machine.gone or self.user.gone:
+        if boundaries is None or not self.can_say:
             return
         self._reason = ending.reason
         self.user.drop()

@@ -15,8 +15,8 @@ from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
+from twisted_exec.streaming.rejoin.splice import RejoinableSplice
 from twisted_exec.streaming.rejoinable_transport import RejoinableTransport
-from twisted_exec.streaming.rejoining import RejoinableSplice
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.wire.frame_boundaries import WebSocketFrameBoundaries
 

@@ -16,7 +16,7 @@ from tests import soak
 from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
-from tests.streaming.test_rejoinable import Restarted
+from tests.streaming.rejoin.test_stream import Restarted
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.registry import Session, StreamRequest

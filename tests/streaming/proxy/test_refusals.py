@@ -17,7 +17,7 @@ from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
-from tests.streaming.test_rejoinable import Restarted
+from tests.streaming.rejoin.test_stream import Restarted
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.streaming.http.site import Request

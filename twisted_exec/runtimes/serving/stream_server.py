@@ -45,7 +45,7 @@ from twisted_exec.runtimes.serving.kept_sessions import (
     KeptSessions,
     NotifyingAttachment,
 )
-from twisted_exec.runtimes.serving.rejoining import Rejoining
+from twisted_exec.runtimes.serving.rejoin_requests import Rejoining
 from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,
     RESUME_SECONDS,

@@ -19,7 +19,8 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.proxied import NextHop, SplicedStream, describe_terms
-from twisted_exec.streaming.rejoining import RejoinableSplice, Rejoiner
+from twisted_exec.streaming.rejoin.search import Rejoiner
+from twisted_exec.streaming.rejoin.splice import RejoinableSplice
 from twisted_exec.streaming.sessions.hop_messages import REJOIN, confirmed_terms, session_id
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
@@ -78,8 +79,8 @@ class RejoinableStream(SplicedStream):
         super().over(reason)
 
     def _lost(self) -> None:
-        assert self._next_hop is not None
-        self._next_hop.cancel()
+        if self._next_hop is not None:  # it may be lost before the session has its stream
+            self._next_hop.cancel()
         if self._session.ending is not None:
             self.connections.give_up(self._session.ending)
             return
@@ -134,7 +135,7 @@ class RejoinableStream(SplicedStream):
 
     def hold_to(self, terms: Terms) -> bool:
         # While there is no connection, the request that rejoins the stream has the terms.
-        return self.connections.is_waiting or super().hold_to(terms)
+        return not self.connections.has_machine or super().hold_to(terms)
 
     def _left(self) -> None:
         assert self._next_hop is not None
@@ -145,9 +146,9 @@ class RejoinableStream(SplicedStream):
         telling.addCallback(lambda _: self.connections.left())
 
     def end(self, ending: Ending) -> None:
-        if self.connections.is_waiting:
+        if not self.connections.has_machine:
             self.connections.give_up(ending)
-        else:
-            super().end(ending)
-            if ending.reason in _TOLD_HERE:
-                self.connections.tell_user(ending)
+            return
+        super().end(ending)
+        if ending.reason in _TOLD_HERE:
+            self.connections.tell_user(ending)

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.rejoinable`."""
+"""Tests for :mod:`twisted_exec.streaming.rejoin.stream`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import weakref
 from typing import Any
 
-from twisted.internet.defer import succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from twisted.python.failure import Failure
@@ -20,8 +20,8 @@ from twisted_exec.testing.network import MemoryClient
 from twisted_exec.wire.resume import Rejoin, received_text
 from twisted_exec.wire.session_terms import Right, Terms
 
-from .frames import handshake, masked
-from .proxy.support import SWITCHED, ProxyTestCase
+from ..frames import handshake, masked
+from ..proxy.support import SWITCHED, ProxyTestCase
 
 KEY = "k" * 43
 OBSERVER = Terms(right=Right.OBSERVE)
@@ -57,7 +57,8 @@ class RejoinableTestCase(ProxyTestCase):
         """Lose the connection to the next hop; the next one is another."""
         lost, self.backend = self.backend, OneConnection()
         self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
-        lost.transport.protocol.connectionLost(Failure(ConnectionLost()))
+        protocol = lost.transport.protocol or lost.protocol  # the latter until the stream is up
+        protocol.connectionLost(Failure(ConnectionLost()))
 
 
 class OfferTests(RejoinableTestCase):
@@ -106,6 +107,25 @@ class OfferTests(RejoinableTestCase):
             self.switch(answer)
             self.lose()
             self.assertTrue(client.closed, answer)
+
+
+class OpeningTests(RejoinableTestCase):
+    """The connection to the next hop is lost while the session is opened."""
+
+    def test_lost_before_last_decision(self) -> None:
+        """The stream that the next hop has opened is rejoined."""
+        decided: Deferred[None] = Deferred()
+        self.locator.more["confirm"] = lambda: decided
+        client = self.opened()
+        self.lose()
+        decided.callback(None)
+        self.assertEqual(self.sent(), [Rejoin(KEY, 0).text().encode()])
+        client.send(KEYS)
+        self.switch(received_text(0).encode(), early=OUTPUT)
+        self.assertTrue(self.backend.transport.value().endswith(KEYS))
+        self.assertTrue(client.received().endswith(OUTPUT))
+        (session,) = self.sessions.live()
+        self.assertEqual(session.counts(), (len(KEYS), len(OUTPUT)))
 
 
 class LostTests(RejoinableTestCase):

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.runtimes.serving.rejoining`, over real sockets."""
+"""Tests for :mod:`twisted_exec.runtimes.serving.rejoin_requests`, over real sockets."""
 
 from __future__ import annotations
 

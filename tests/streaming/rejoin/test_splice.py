@@ -1,114 +1,30 @@
 """
-Tests for :mod:`twisted_exec.streaming.rejoining` and :mod:`twisted_exec.streaming.rejoinable_transport`: both ends of
-a stream whose middle is lost.
+Tests for :mod:`twisted_exec.streaming.rejoin.splice`, with the transport at the machine's end: both ends of a stream
+whose middle is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import Clock
-from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.status import APIError, Conflict
+from twisted_exec.api.status import Conflict
+from twisted_exec.streaming.rejoin.splice import KEPT_BYTES
 from twisted_exec.streaming.rejoinable_transport import (
     MOST_KEPT_BYTES,
     PING_BYTES,
     Life,
     RejoinableTransport,
 )
-from twisted_exec.streaming.rejoining import KEPT_BYTES, RejoinableSplice, Rejoiner
-from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
+from twisted_exec.testing.network import MemoryNetwork
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import INTERNAL, Ending, decode_ending
-from twisted_exec.wire.frame_boundaries import frame_boundaries
-from twisted_exec.wire.resume import REJOIN_HEADER, Rejoin, Rejoinable, parse_rejoin, received_text
-from twisted_exec.wire.upgrade import WEBSOCKET
 
-WAIT_SECONDS = 30.0
+from .support import WAIT_SECONDS, Chain, Peer, frame
+
 LOST = Ending(INTERNAL, "the machine's runtime did not come back")
-
-
-class Peer(Protocol):
-    """One end of the stream, which records what it gets."""
-
-    transport: Any
-
-    def __init__(self) -> None:
-        self.got = b""
-        self.lost: Failure | None = None
-        self.paused = False
-
-    def connectionMade(self) -> None:
-        self.transport.registerProducer(self, True)
-
-    def dataReceived(self, data: bytes) -> None:
-        self.got += data
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.lost = reason
-
-    def pauseProducing(self) -> None:
-        self.paused = True
-
-    def resumeProducing(self) -> None:
-        self.paused = False
-
-    def stopProducing(self) -> None:
-        self.paused = True
-
-
-def frame(payload: bytes, kind: int = 2) -> bytes:
-    """A server's message."""
-    return bytes((0x80 | kind, 126)) + len(payload).to_bytes(2, "big") + payload
-
-
-class Chain:
-    """A user, an enduring splice, a connection that can be lost, and an enduring stream."""
-
-    def __init__(self, encrypted: bool = False) -> None:
-        self.clock, self.network, self.encrypted = Clock(), MemoryNetwork(), encrypted
-        self.ends: list[str] = []
-        self.losses = self.leaves = 0
-        boundaries = frame_boundaries(WEBSOCKET, V5, commands=True)
-        self.splice = RejoinableSplice(
-            self.clock, self.ends.append, self.lost, self.left, boundaries
-        )
-        self.user, self.machine = Peer(), Peer()
-        self.over: list[bool] = []
-        self.stream = RejoinableTransport(
-            self.machine, self.clock, WAIT_SECONDS, on_end=lambda: self.over.append(True)
-        )
-        self.network.join(self.user, self.splice.user, encrypted)
-        self.middle = self.join(self.splice.machine, self.stream.connection())
-
-    def join(self, near: Any, far: Any) -> tuple[MemoryTransport, MemoryTransport]:
-        return self.network.join(near, far, self.encrypted)
-
-    def lost(self) -> None:
-        self.losses += 1
-
-    def left(self) -> None:
-        self.leaves += 1
-
-    def cut(self) -> None:
-        """Lose the connection between splice and stream, with what is on its way."""
-        for transport in self.middle:
-            transport.abortConnection()
-        self.network.pump()
-
-    def rejoin(self) -> None:
-        """What the hops do over a new connection."""
-        received = self.splice.machine.received
-        self.stream.check(received)
-        far = self.stream.rejoin(received)
-        assert self.splice.can_rejoin(self.stream.received)
-        self.middle = self.join(self.splice.rejoined(self.stream.received), far)
 
 
 class LossTests(SynchronousTestCase):
@@ -127,7 +43,7 @@ class LossTests(SynchronousTestCase):
         chain.machine.transport.write(frame(b"\x01lost output"))
         chain.cut()
         self.assertEqual(chain.losses, 1)
-        self.assertTrue(chain.splice.is_waiting)
+        self.assertFalse(chain.splice.has_machine)
         self.assertIsNone(chain.machine.lost)
         chain.machine.transport.write(frame(b"\x01more"))
         chain.user.transport.write(b"later\n")
@@ -237,6 +153,21 @@ class LossTests(SynchronousTestCase):
         chain.network.pump()
         self.assertEqual(chain.ends, ["cut"])
         self.assertFalse(chain.splice.can_rejoin(0))
+
+    def test_input_after_the_end(self) -> None:
+        """What a user still sends, whose hop has given up or ended the session, is not kept."""
+        for is_cut in (False, True):
+            chain = Chain()
+            chain.network.pump()
+            chain.cut()
+            if is_cut:
+                chain.splice.cut("cut")
+            else:
+                chain.splice.give_up(LOST)
+            chain.user.transport.write(b"keys")
+            chain.network.pump()
+            self.assertEqual(chain.splice.user.received, 4)
+            self.assertEqual(chain.splice.user._early, [])
 
     def test_severed(self) -> None:
         """A hop that does not end the session does not keep the reason from the user."""
@@ -478,27 +409,6 @@ class BoundsTests(SynchronousTestCase):
         self.assertIsNotNone(machine.lost)
 
 
-class HeadTests(SynchronousTestCase):
-    """The head of a response that the protocol writes is no part of the stream."""
-
-    def test_not_sent_again(self) -> None:
-        """Bytes are counted from behind the head, however it is written."""
-        machine, near = Peer(), Peer()
-        stream = RejoinableTransport(machine, Clock(), WAIT_SECONDS, has_head=True)
-        network = MemoryNetwork()
-        first, _ = network.join(near, stream.connection())
-        for piece in (b"HTTP/1.1 101 Switching\r\n", b"A: b\r", b"\n\r\n\x82\x00", b"rest"):
-            machine.transport.write(piece)
-        network.pump()
-        self.assertTrue(near.got.endswith(b"\r\n\r\n\x82\x00rest"))
-        first.abortConnection()
-        network.pump()
-        again = Peer()
-        network.join(again, stream.rejoin(2))
-        network.pump()
-        self.assertEqual(again.got, b"rest")
-
-
 _ACTS = st.lists(
     st.sampled_from(["type", "print", "cut", "rejoin", "pump", "step", "pong", "print much"]),
     max_size=60,
@@ -524,7 +434,7 @@ class AnyOrderTests(SynchronousTestCase):
                 chain.machine.transport.write(output)
             elif act == "cut":
                 chain.cut()
-            elif act == "rejoin" and chain.splice.is_waiting:
+            elif act == "rejoin" and not chain.splice.has_machine:
                 chain.rejoin()
             elif act == "pump":
                 chain.network.pump(max(chunk, 100))
@@ -533,125 +443,9 @@ class AnyOrderTests(SynchronousTestCase):
                     transport.step(chunk)
             elif act == "pong" and chain.user.got == printed:
                 chain.stream.answered()
-        if chain.splice.is_waiting:
+        if not chain.splice.has_machine:
             chain.rejoin()
         chain.network.pump()
         self.assertEqual(chain.machine.got, typed)
         self.assertEqual(chain.user.got, printed)
         self.assertEqual(chain.ends, [])
-
-
-class RejoinerTests(SynchronousTestCase):
-    """Attempts to rejoin a stream."""
-
-    def setUp(self) -> None:
-        self.chain = Chain()
-        self.chain.network.pump()
-        self.requests: list[str] = []
-        self.patience: list[int] = []
-        self.answers: list[Callable[[Rejoin], Any]] = []
-        self.rejoiner = Rejoiner(self.chain.clock, Rejoinable("k" * 43, 30), self.reach)
-        self.chain.lost = lambda: self.rejoiner.start(self.chain.splice)  # type: ignore[method-assign]
-        self.chain.splice._on_loss = self.chain.lost
-
-    async def reach(self, header: str, patience: int) -> Any:
-        self.requests.append(header)
-        self.patience.append(patience)
-        request = parse_rejoin(header)
-        assert request is not None
-        answer = self.answers.pop(0) if self.answers else refuse(502)
-        return answer(request)
-
-    def accept(self, request: Rejoin) -> Any:
-        """As the machine's end does."""
-        self.chain.stream.check(request.received)
-        received = self.chain.stream.received
-        far = self.chain.stream.rejoin(request.received)
-        return Connected(self.chain, far, received_text(received))
-
-    def status(self) -> str:
-        text = self.chain.user.got.decode("latin-1")
-        return text[text.index("{") : text.rindex("}") + 1]
-
-    def test_at_once(self) -> None:
-        self.answers = [self.accept]
-        self.chain.user.transport.write(b"keys")
-        self.chain.cut()
-        self.chain.network.pump()
-        self.assertEqual(self.chain.machine.got, b"keys")
-        self.assertEqual(self.requests, [Rejoin("k" * 43, 0).text()])
-
-    def test_later(self) -> None:
-        """A hop that is not there yet is tried again, less and less often."""
-        self.answers = [refuse(502), refuse(504), refuse(503), refuse(401), self.accept]
-        self.chain.cut()
-        for seconds in (0.1, 0.2, 0.4, 0.8):
-            self.assertTrue(self.chain.splice.is_waiting)
-            self.chain.clock.advance(seconds)
-        self.assertEqual(len(self.requests), 5)
-        self.assertEqual(self.patience, [1, 1, 2, 2, 2])  # a hop that was too slow gets more time
-        self.assertFalse(self.chain.splice.is_waiting)
-        self.assertEqual(self.chain.clock.getDelayedCalls(), [])
-
-    def test_refused(self) -> None:
-        """A refusal that will not change ends the session with its message."""
-        self.answers = [refuse(404)]
-        self.chain.cut()
-        self.chain.network.pump()
-        self.assertIn("no such stream; open the console again", self.status())
-        self.assertEqual(self.chain.ends, [INTERNAL])
-
-    def test_time_over(self) -> None:
-        self.chain.cut()
-        for _ in range(60):
-            self.chain.clock.advance(0.5)
-        self.chain.network.pump()
-        self.assertIn("no such stream", self.status())
-        self.assertLess(len(self.requests), 40)
-
-    def test_other_answer(self) -> None:
-        """A hop that does not know the header cannot continue the stream."""
-        connected = Connected(self.chain, Peer(), "")
-        self.answers = [lambda _: connected]
-        self.chain.cut()
-        self.chain.network.pump()
-        self.assertTrue(connected.aborted)
-        self.assertIn("status; open the console again", self.status())
-        self.assertEqual(self.chain.ends, [INTERNAL])
-
-    def test_too_little_kept(self) -> None:
-        connected = Connected(self.chain, Peer(), received_text(5))
-        self.answers = [lambda _: connected]
-        self.chain.cut()
-        self.assertTrue(connected.aborted)
-
-    def test_cancelled(self) -> None:
-        self.chain.cut()
-        self.rejoiner.cancel()
-        self.assertEqual(len(self.requests), 1)
-        self.assertNotIn(True, [each.active() for each in self.chain.clock.getDelayedCalls()][1:])
-
-
-class Connected:
-    """A connection after its 101."""
-
-    aborted = False
-
-    def __init__(self, chain: Chain, far: Any, text: str) -> None:
-        self.chain, self.far = chain, far
-        self.headers = [(REJOIN_HEADER.encode(), text.encode())] if text else []
-
-    def hand_over(self, near: Any) -> None:
-        self.chain.middle = self.chain.join(near, self.far)
-
-    def abort(self) -> None:
-        self.aborted = True
-
-
-def refuse(code: int) -> Callable[[Rejoin], Any]:
-    """An answer that refuses."""
-
-    def answer(request: Rejoin) -> Any:
-        raise APIError("no such stream", code=code, reason="")
-
-    return answer
