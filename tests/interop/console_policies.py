@@ -129,7 +129,8 @@ class PolicyTests(SynchronousTestCase):
 
         path = self.cluster.programs.path("bob.kubeconfig")
         code, text = self.said(["twisted-exec", "request", "deny", "r", f"--kubeconfig={path}"])
-        self.assertEqual((code, text), (0, 'request "r" denied\n'))
+        withdrawn = 'approval of request "r" withdrawn; a session that uses it ends\n'
+        self.assertEqual((code, text), (0, withdrawn))
         code, text = self.kubectl("ada", "console", "vm", *RUN)
         self.assertIn('your request "r" does not count, bob withdrew the approval', text)
         code, text = self.kubectl("bob", "get", "events")
