@@ -151,7 +151,7 @@ NAMES = (
         "lib",
         ("resumption",),
         f"{_PYOPENSSL}/issues/1275",
-        SSL_session_reused="a resumed session has no callback, so its certificate is checked again",
+        SSL_session_reused="a resumed session has no callback that checks its certificate",
     ),
     *_of(
         "Twisted",
