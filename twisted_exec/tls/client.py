@@ -12,7 +12,6 @@ certificate is checked again if the name or the check is another.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import socket
 import time
@@ -362,23 +361,11 @@ class _CurrentTLS(ClientTLS):
         return self._context
 
 
-_contexts: OrderedDict[bytes, SSL.Context] = OrderedDict()
-
-
+@lru_cache(_CONTEXTS_KEPT)
 def _shared_context(
     ca_pem: bytes | None, certificate_pem: bytes, key_pem: bytes, alpn: tuple[bytes, ...]
 ) -> SSL.Context:
-    digest = hashlib.sha256(b"system" if ca_pem is None else b"given")
-    for part in (ca_pem or b"", certificate_pem, key_pem, *alpn):
-        digest.update(len(part).to_bytes(8, "big") + part)
-    name = digest.digest()
-    context = _contexts.get(name)
-    if context is None:
-        context = _contexts[name] = _new_context(ca_pem, certificate_pem, key_pem, alpn)
-        if len(_contexts) > _CONTEXTS_KEPT:
-            _contexts.popitem(last=False)
-    _contexts.move_to_end(name)
-    return context
+    return _new_context(ca_pem, certificate_pem, key_pem, alpn)
 
 
 def _new_context(
