@@ -465,6 +465,16 @@ class ResumptionTests(LoopbackCase):
         with self.assertRaisesRegex(VerificationError, "not the right pool"):
             await self.resumes(self.resuming(check=refuse))
 
+    async def test_checked(self) -> None:
+        """A check that has accepted the certificate of a session does not look at it again."""
+        looks: list[x509.Certificate] = []
+        tls = self.resuming(check=looks.append)
+        self.assertEqual([await self.resumes(tls) for _ in range(3)], [False, True, True])
+        self.assertEqual(len(looks), 1)
+        self.kept.clear()
+        self.assertFalse(await self.resumes(tls))
+        self.assertEqual(len(looks), 2)
+
     async def test_age(self) -> None:
         """The server is verified in full after a while, however often the session was resumed."""
         clock = Clock()

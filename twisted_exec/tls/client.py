@@ -6,12 +6,12 @@ subject alternative names, not the common name). Both checks happen inside a ful
 a wrong server gets none of our data.
 
 OpenSSL does not verify a resumed session's certificate again.  Such a session is resumed only for
-ten minutes after a full verification, with the same CA, and its certificate is checked again.
+ten minutes after a full verification, with the same CA, and before its certificate expires.  Its
+certificate is checked again if the name or the check is another.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import socket
 import time
@@ -50,7 +50,7 @@ from twisted_exec.tls.files import Reloading
 Check = Callable[[x509.Certificate], None]
 """
 Looks at a server's certificate after its verification; raises :class:`VerificationError` to refuse
-it.
+it.  It is called once for a TLS session and those that resume it.
 """
 
 RESUMED_SECONDS = 600.0
@@ -125,7 +125,7 @@ class ClientTLS:
         connection.set_app_data(tlsProtocol)
         resumption = None
         if self._resumes and openssl.can_resume():
-            resumption = TLSResumption((context, self.hostname))
+            resumption = TLSResumption((context, self.hostname), self)
             resumption.offer(connection)
         # OpenSSL calls back for every certificate of a chain.  Should it ever
         # not, the endpoint finds ``passed`` unset and refuses the server.
@@ -159,6 +159,7 @@ class ClientTLS:
 @dataclass
 class _Resumable:
     session: SSL.Session
+    rules: ClientTLS  # have accepted its certificate
     verified: float
     expires: datetime
     since: float
@@ -171,8 +172,8 @@ _resumable: OrderedDict[_ServerKey, _Resumable] = OrderedDict()
 class TLSResumption:
     """Resumes the last session with a server, and keeps the next one."""
 
-    def __init__(self, server: _ServerKey) -> None:
-        self._server, self._verified = server, time.monotonic()
+    def __init__(self, server: _ServerKey, rules: ClientTLS) -> None:
+        self._server, self._rules, self._verified = server, rules, time.monotonic()
         self._offered: _Resumable | None = None
 
     def offer(self, connection: SSL.Connection) -> None:
@@ -192,6 +193,10 @@ class TLSResumption:
         self._verified = self._offered.verified
         return True
 
+    def is_accepted(self) -> bool:
+        """Return whether the same rules have accepted the certificate of the offered session."""
+        return self._offered is not None and self._offered.rules is self._rules
+
     def keep(self, connection: SSL.Connection) -> None:
         """Keep the session of a connection that ends, unless an equally good one is kept."""
         last, now = _resumable.get(self._server), time.monotonic()
@@ -202,7 +207,7 @@ class TLSResumption:
         if session is None or certificate is None:
             return
         _resumable[self._server] = _Resumable(
-            session, self._verified, certificate.not_valid_after_utc, now
+            session, self._rules, self._verified, certificate.not_valid_after_utc, now
         )
         _resumable.move_to_end(self._server)
         if len(_resumable) > _SESSIONS_KEPT:
@@ -219,6 +224,9 @@ class _Verdict:
     def look_again(self, connection: SSL.Connection) -> None:
         """Check the certificate of a resumed session, for which OpenSSL does not call back."""
         if self.resumption is not None and self.resumption.has_resumed(connection):
+            if self.resumption.is_accepted():
+                self.passed = True
+                return
             certificate = connection.get_peer_certificate()
             if certificate is not None:
                 self.look(certificate, SSL.X509VerificationCodes.OK, 0, 1)
@@ -353,23 +361,11 @@ class _CurrentTLS(ClientTLS):
         return self._context
 
 
-_contexts: OrderedDict[bytes, SSL.Context] = OrderedDict()
-
-
+@lru_cache(_CONTEXTS_KEPT)
 def _shared_context(
     ca_pem: bytes | None, certificate_pem: bytes, key_pem: bytes, alpn: tuple[bytes, ...]
 ) -> SSL.Context:
-    digest = hashlib.sha256(b"system" if ca_pem is None else b"given")
-    for part in (ca_pem or b"", certificate_pem, key_pem, *alpn):
-        digest.update(len(part).to_bytes(8, "big") + part)
-    name = digest.digest()
-    context = _contexts.get(name)
-    if context is None:
-        context = _contexts[name] = _new_context(ca_pem, certificate_pem, key_pem, alpn)
-        if len(_contexts) > _CONTEXTS_KEPT:
-            _contexts.popitem(last=False)
-    _contexts.move_to_end(name)
-    return context
+    return _new_context(ca_pem, certificate_pem, key_pem, alpn)
 
 
 def _new_context(

@@ -595,6 +595,7 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     ],
     SLOW: lambda: [_stored_alerts("a[ab]{900}" * 5 + "%d", changes=False)],
     OPENS: lambda: [_again(_opener)] * _OPENERS,
+    "opens-500": lambda: [_again(_opener)] * 500,
     "pages": lambda: [_paging()] * 8,
     "selectors": lambda: [_selecting()] * 8,
     "watches": lambda: [_watching],

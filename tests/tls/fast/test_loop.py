@@ -86,13 +86,12 @@ class Readable(FileDescriptor):
         self._fail("doRead")
         if self.failing == "readConnectionLost":
             return ConnectionDone()
-        return ConnectionLost() if self.failing in ("connectionLost", "logPrefix") else None
+        return ConnectionLost() if self.failing == "connectionLost" else None
 
     def doWrite(self) -> None:
         self._fail("doWrite")
 
     def logPrefix(self) -> str:
-        self._fail("logPrefix")
         return "failing" if self.failing else "other"
 
     def readConnectionLost(self, reason: Failure) -> None:
@@ -145,7 +144,7 @@ class ShortTurnsTests(SynchronousTestCase):
         their turn, and only it is disconnected.
         """
         shorten_turns(self.reactor)
-        for callback in ("doRead", "doWrite", "connectionLost", "readConnectionLost", "logPrefix"):
+        for callback in ("doRead", "doWrite", "connectionLost", "readConnectionLost"):
             with self.subTest(callback):
                 failing, other = self.readables(2)
                 failing.ends(callback)
@@ -158,8 +157,7 @@ class ShortTurnsTests(SynchronousTestCase):
                 self.assertEqual(self.reads[other], 1)
                 errors = [each for each in logged if each["isError"]]
                 self.assertTrue(errors, callback)
-                if callback != "logPrefix":
-                    self.assertEqual({each["system"] for each in errors}, {"failing"})
+                self.assertEqual({each["system"] for each in errors}, {"failing"})
                 self.flushLoggedErrors(ValueError)
                 self.reactor.doIteration(0)
                 self.assertNotIn(failing, self.reactor.getReaders())

@@ -558,6 +558,9 @@ class SessionObjects(StoreFollower):
 
     def _end(self, record: SessionRecord) -> None:
         record.live = False
+        if record.stored is None and not self._queue.is_running(record):
+            self._forget(record)  # it was short, and has no object
+            return
         self._queue.add_after(record, self._delay_of(record))
 
     def _delay_of(self, record: SessionRecord) -> float:

@@ -34,7 +34,7 @@ TURN_EVENTS = 16
 """Most events of one turn."""
 
 
-_IN = getattr(select, "EPOLLIN", 1)  # which only Linux has
+_IN, _OUT = getattr(select, "EPOLLIN", 1), getattr(select, "EPOLLOUT", 4)  # which only Linux has
 
 _LONGEST_SECONDS = 1_000_000
 """Limit of one wait: epoll_wait(2) takes milliseconds as a C ``int``."""
@@ -64,17 +64,20 @@ def _iterate(reactor: Any, timeout: float | None) -> None:
         selectable = selectables.get(descriptor)
         if selectable is None:
             continue  # an earlier event has closed it
-        if event != _IN:
-            # As in Twisted, an error is logged with the prefix of its culprit, and ends nothing else.
+        # As in Twisted, an error is logged with the prefix of its culprit, and ends nothing else.
+        if event not in (_IN, _OUT):
             log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, descriptor, event)
             continue
         try:
-            why = selectable.doRead()
+            why = selectable.doRead() if event == _IN else selectable.doWrite()
         except BaseException as problem:
             why = problem
             log.callWithLogger(selectable, log.err)
         if why:
-            log.callWithLogger(selectable, reactor._disconnectSelectable, selectable, why, True)
+            try:
+                reactor._disconnectSelectable(selectable, why, event == _IN)
+            except BaseException:
+                log.callWithLogger(selectable, log.err)
 
 
 def _main_loop(reactor: Any) -> None:
