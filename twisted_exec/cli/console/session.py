@@ -581,7 +581,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     # The user's events.
 
     def typed(self, data: bytes) -> None:
-        if self._display.uncover():
+        if self._conversation is None and self._display.uncover():
             self._redraw()
         if self._conversation is not None:
             leave = self._escapes.leave if self._escapes is not None else None
@@ -868,7 +868,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._conversation.resized()
 
     def _draw_resized(self) -> None:
-        if self._display.covers:
+        if self._display.covers and self._conversation is None:
             self._display.uncover()
             self._terminal.redraw()
             self._unequal = None
