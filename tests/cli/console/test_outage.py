@@ -34,6 +34,7 @@ class ResumableStream(FakeStream):
     resumes = missed_bytes = 0
     attendance: Attendance | None = None
     session = "3f2a"
+    hindrance = ""
 
     def network_changed(self) -> None:
         self.told.append("network changed")

@@ -54,11 +54,15 @@ class Outage:
         self._timer = clock.callLater(SILENT_SECONDS, self._begin_line)
         self._stop_watching = watch_network(try_now)
 
-    def status(self) -> str:
-        """Return the line for the status."""
+    def status(self, hindrance: str) -> str:
+        """
+        Return the line for the status.
+
+        :param hindrance: why the connection could not be made again so far; may be empty.
+        """
         seconds = self._clock.seconds() - self._begun
         why = f" ({self._reason})" if self._reason != LOST else ""
-        return f"connection lost {duration(seconds)} ago{why}; reconnecting"
+        return f"connection lost {duration(seconds)} ago{why}; reconnecting{hindrance and f': {hindrance}'}"
 
     def resumed(self, seconds: float, missed_bytes: int, keys: str) -> None:
         """
