@@ -75,6 +75,16 @@ class RetriesTests(SynchronousTestCase):
         self.retries.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_problem(self) -> None:
+        """The reason of the last failure is known, until another outage begins."""
+        self.retries.start()
+        self.assertEqual(self.retries.problem, "")
+        self.run_for(1)
+        self.assertEqual(self.retries.problem, "connection refused")
+        self.retries.stop()
+        self.retries.start()
+        self.assertEqual(self.retries.problem, "")
+
     def test_random(self) -> None:
         """Pauses are shortened by up to half."""
         self.retries = self.make(rng=random.Random(7))

@@ -92,6 +92,7 @@ class Retries(Generic[T]):
     :param retried: codes of refusals after which another attempt may succeed.
     :ivar patience: 2 after an attempt that was too slow, else 1: a server to which many clients
         return at once might otherwise finish none.
+    :ivar problem: why the last attempt of the outage failed; empty before that.
     """
 
     _log = Logger()
@@ -115,6 +116,7 @@ class Retries(Generic[T]):
         self._retried = retried
         self._pauses = Pauses(clock, rng)
         self.patience = 1
+        self.problem = ""
         self._attempted_at = self._may_pass_at = 0.0
         self._running: Deferred[T] | None = None
         self._timer: IDelayedCall | None = None
@@ -127,6 +129,7 @@ class Retries(Generic[T]):
         """
         self._pauses.begin()
         self.patience = 1
+        self.problem = ""
         self._may_pass_at = self._clock.seconds()
         if at_once:
             self._try()
@@ -153,6 +156,7 @@ class Retries(Generic[T]):
         """
         if error.code == GatewayTimeout.code:
             self.patience = 2
+        self.problem = error.message
         if error.code in self._retried:
             self._may_pass_at = self._clock.seconds()
         elif error.code != Forbidden.code or not self._may_be_starting(error):

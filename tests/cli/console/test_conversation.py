@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Any
 
 from tests.cli.console.test_menu import MenuCase
 from tests.cli.console.test_people import PeopleCase, SaidStream
@@ -57,6 +59,104 @@ class TakeOverTests(MenuCase):
         for keys in (b"\r", b"ls\r"):
             self.session.typed(keys)
         self.assertEqual((roles_of(stream), stream.sent), ([Role.WRITER], b"|ls\r"))
+
+
+class OverScreenTests(MenuCase):
+    """Dialogs over the screen that a program draws, on a terminal of 60 columns and 6 rows."""
+
+    ERASED = b"\x1b7\x1b[m\x1b[5;1H\x1b[K\x1b[6;1H\x1b[K\x1b8"
+
+    def open(self, **more: Any) -> FakeStream:
+        self.full_screen = True
+        self.redrawn: list[bool] = []
+        redraw = lambda: self.redrawn.append(True)  # noqa: E731
+        stream = super().open(**{"shows_more": True, "redraw": redraw, **more})
+        self.session.data_received(b"\x1b[3;9Hvi")
+        return stream
+
+    def rows(self, *pieces: bytes) -> list[str]:
+        """Type; return what was drawn over the last rows at last, and check that nothing else was drawn."""
+        drawn = self.type(*pieces)
+        frames = re.findall(r"\x1b7\x1b\(B\x1b\[m\x1b\[7m(.*?)\x1b8", drawn)
+        self.assertEqual(drawn, "".join(f"\x1b7\x1b(B\x1b[m\x1b[7m{each}\x1b8" for each in frames))
+        rows = re.findall(r"\x1b\[(\d);1H([^\x1b]*)(?:\x1b\[K)?", frames[-1])
+        self.assertEqual([int(row) for row, _ in rows], [*range(7 - len(rows), 7)])
+        return [text for _, text in rows]
+
+    def test_question(self) -> None:
+        """
+        Questions and answers are in the last rows; the last answer of the program stays until a key,
+        and the program's picture is drawn again.
+        """
+        stream = self.open()
+        asked = ["Machine a is Running; its power is On."]
+        asked.append("Power: f off, r reset (off and on); any other key cancels: ")
+        self.assertEqual(self.rows(b"~P"), asked)
+        self.assertEqual(self.redrawn, [])
+        asked[-1] += "x"
+        self.assertEqual(self.rows(b"x"), [*asked, "The power was not changed."])
+        self.assertEqual((self.redrawn, stream.sent), ([True], b""))
+        self.assertEqual(self.sink.written.count(b"The power was not changed."), 1)
+        self.session.typed(b"j")
+        self.assertTrue(self.sink.written.endswith(b"\x1b[6;1H\x1b[K\x1b8"), self.sink.written)
+        self.assertEqual((self.redrawn, stream.sent), ([True] * 2, b"j"))
+
+    def test_observer(self) -> None:
+        """It is the same for an observer, who reads nothing more behind the last key."""
+        self.open()
+        self.session.notice(TakeOverTests.OBSERVES)
+        self.assertEqual(
+            self.rows(b"~f"),
+            [
+                "ada types at this console. If you take it over, ada only",
+                "  observes.",
+                "y takes over; any other key cancels: ",
+            ],
+        )
+        self.rows(b"n")
+        self.assertTrue(self.sink.written.endswith(b"\x1b[6;1H\x1b[K\x1b8"), self.sink.written)
+        self.assertTrue(self.redrawn)
+
+    def test_line(self) -> None:
+        """What the user types is behind the prompt, also after a change of the window's size."""
+        self.open()
+        self.rows(b"~L")
+        for typed, text in ((b"b-", "b-"), (b"\x7f", "b"), (b"x", "bx")):
+            row = self.rows(typed)[-1]
+            self.assertEqual(row, f"Switch to (number or name; Enter stays here): {text}")
+            self.session.window_changed()
+        self.assertIn('No name in namespace ns has "bx" in it.', self.rows(b"\r"))
+
+    def test_slow_server(self) -> None:
+        """The seconds count in the last row, which the answer replaces."""
+        self.open()
+        self.client.silent = True
+        self.session.typed(b"~P")
+        for second in (1, 2):
+            self.drawn = b""
+            self.clock.advance(second - 0.5)
+            row = f"\x1b[6;1Hasking the server about a, {second} s (Ctrl-C cancels)\x1b[K\x1b8"
+            self.assertTrue(self.drawn.endswith(row.encode()), self.drawn)
+        self.assertEqual(self.rows(b"x\x03"), ["1 key typed meanwhile was discarded"])
+
+    def test_output(self) -> None:
+        """Output waits, and the last message is drawn again behind it."""
+        self.open()
+        self.session.typed(b"~P")
+        self.sink.written = b""
+        self.session.data_received(b"\x1b[6;1H~")
+        self.clock.advance(1)
+        self.assertEqual(self.sink.written, b"")
+        self.session.typed(b"x")
+        self.assertTrue(self.sink.written.startswith(b"\x1b[6;1H~\x1b7\x1b(B"), self.sink.written)
+        self.assertTrue(self.sink.written.endswith(b"not changed.\x1b[K\x1b8"), self.sink.written)
+
+    def test_left(self) -> None:
+        """A user who leaves in the middle finds no question on the terminal."""
+        self.open()
+        self.session.typed(b"~P")
+        self.session.typed(b"\x1d")
+        self.assertTrue(self.sink.written.endswith(self.ERASED), self.sink.written)
 
 
 class MessageTests(PeopleCase):

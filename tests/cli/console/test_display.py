@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.cli.console.display`, in a session.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -268,6 +269,26 @@ class MessageTests(OutageCase):
         self.session.typed(b"j")
         self.session.typed(b"k")
         self.assertEqual(redrawn, [True])
+
+    def test_most_rows(self) -> None:
+        """Messages cover half of a program's screen at most, unless a single message needs more."""
+        self.is_full = True
+        self.begin()
+        for name in ("ada", "bob", "eve", "ian"):
+            self.session.notice(Notice(f"{name} is back"))
+        rows = (f"[twisted-exec: {name} is back]" for name in ("bob", "eve", "ian"))
+        self.assertEqual(self.covering(), list(rows))
+        self.session.notice(Notice("x" * 130))
+        word = ["  " + "x" * 38, "x" * 40, "x" * 40, "x" * 12 + "]"]
+        self.assertEqual(self.covering(), ["[twisted-exec:", *word])
+        self.session.typed(b"j")
+        self.session.notice(Notice("ada is back"))
+        self.assertEqual(self.covering(), ["[twisted-exec: ada is back]"])
+
+    def covering(self) -> list[str]:
+        """Return the last rows of the screen as the last messages have drawn them."""
+        drawn = self.sink.written.rpartition(b"\x1b7")[2].decode()
+        return re.findall(r"\x1b\[\d;1H([^\x1b]*)", drawn)
 
     def test_drawn_rows(self) -> None:
         """So it is over what a program has drawn on the screen of lines, until that program has left."""

@@ -112,7 +112,7 @@ class MenuCase(SessionCase):
         self.directory = self.mktemp()
         os.mkdir(self.directory)
 
-    def open(self, *, with_server: bool = True) -> FakeStream:
+    def open(self, *, with_server: bool = True, **more: Any) -> FakeStream:
         """Open a session of the machine ``a``."""
 
         def carry_out(command: EscapeCommand, dialog: Any, scrollback: Any) -> Any:
@@ -127,6 +127,7 @@ class MenuCase(SessionCase):
             say=self.said.append,
             full_screen=lambda: self.full_screen,
             moves_cursor=True,
+            **more,
         )
         return self.attach()
 

@@ -34,6 +34,7 @@ class ResumableStream(FakeStream):
     resumes = missed_bytes = 0
     attendance: Attendance | None = None
     session = "3f2a"
+    hindrance = ""
 
     def network_changed(self) -> None:
         self.told.append("network changed")
@@ -114,6 +115,29 @@ class OutageTests(OutageCase):
         self.session.resumed(4, 0, 0)
         self.clock.advance(9)
         self.assertEqual(len(drawn), count)
+
+    def test_count_over_a_screen(self) -> None:
+        """Over a program's screen the lines return after a key has erased them, until the end of the loss."""
+        size = TerminalSize(80, 6)
+        self.begin(size=lambda: size, shows_more=True, full_screen=lambda: True)
+        self.attach()
+        self.session.outage(LOST)
+        self.clock.advance(0.5)
+        for _ in range(3):
+            self.session.typed(b"j")
+            self.sink.written = b""
+            self.clock.advance(1)
+            self.assertRegex(
+                self.sink.written,
+                rb"\[5;1Hconnection lost; Ctrl-\] leaves, not Ctrl-C\x1b\[K"
+                rb"\x1b\[6;1Hreconnecting, \d s\x1b\[K\x1b8\Z",
+            )
+        self.session.resumed(4, 0, 0)
+        self.assertTrue(self.sink.written.endswith(b"\x1b[6;1Hreconnected after 4.0 s\x1b[K\x1b8"))
+        self.session.typed(b"j")
+        self.sink.written = b""
+        self.clock.advance(9)
+        self.assertEqual(self.sink.written, b"")
 
     def test_missed_output(self) -> None:
         """The line says how much output the machine has printed meanwhile."""
@@ -429,11 +453,21 @@ class SilenceTests(OutageCase):
         self.assertEqual(self.said[1:], ["the server answers again"])
 
     def test_counts_over_a_screen(self) -> None:
-        """Over the screen of a program, the message's row is drawn again."""
+        """Over the screen of a program, the message is drawn again, also after a key has erased it."""
         self.silent(full_screen=True)
-        self.assertIn(b"\x1b[24;1Hno answer for 5 s", self.drawn_after(5))
-        self.session.typed(b"x")
-        self.assertEqual(self.drawn_after(6), b"")
+        for seconds in (5, 6):
+            lines = self.drawn_after(seconds)
+            row = b"\x1b[23;1Hthe server does not answer; Ctrl-] leaves\x1b[K"
+            self.assertIn(row + b"\x1b[24;1Hno answer for %d s\x1b[K" % seconds, lines)
+            self.session.typed(b"x")
+        self.assertIn(b"\x1b[24;1H[twisted-exec: ada is back]", self.drawn_notice())
+        self.assertIn(b"\x1b[24;1Hno answer for 7 s", self.drawn_after(7))
+        self.assertEqual(self.drawn_after(0).count(b"answer"), 1)
+
+    def drawn_notice(self) -> bytes:
+        self.sink.written = b""
+        self.session.notice(Notice("ada is back"))
+        return self.sink.written
 
     def test_counts_no_more(self) -> None:
         """Nothing is drawn where the message may no longer be."""

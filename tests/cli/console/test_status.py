@@ -12,6 +12,7 @@ from twisted.internet.address import IPv4Address
 
 from tests.cli.console.test_outage import OutageCase, ResumableStream
 from tests.cli.console.test_session import FakeStream
+from twisted_exec.console.notices import LINE_AGAIN
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.wire.control_messages import TerminalSize
 from twisted_exec.wire.resume import (
@@ -284,6 +285,38 @@ class StatusTests(OutageCase):
             self.session.data_received(b"another program")
         self.assertEqual((self.covering(), self.redrawn), (lines, 0))
 
+    def test_size_in_status(self) -> None:
+        """The status has the difference of the windows while a program draws for the writer's."""
+        stream = self.begin_observing(act=self.fail, draw=lambda _: None)
+        self.is_full = True
+        self.attended(stream, 240, 24)
+        line = "bob's window is 240x24 and yours 200x24: this picture is incomplete; enlarge your window"
+        for is_full, columns, lines in (
+            (True, 240, 1),
+            (False, 240, 0),
+            (True, 240, 1),
+            (True, 200, 0),
+        ):
+            self.is_full = is_full
+            self.attended(stream, columns, 24)
+            self.session.data_received(b"x\r\n")
+            self.session.typed(b"x")
+            self.sink.written = b""
+            self.said.clear()
+            self.session.typed(b"~s")
+            shown = self.sink.written.decode() + "".join(self.said)
+            self.assertEqual(shown.count(f"  size        {line}"), lines, (is_full, columns))
+
+    def test_off(self) -> None:
+        """The status says that the machine is off, until it has started again."""
+        self.begin()
+        self.attach()
+        line = "  machine     the machine was powered off; not started again yet"
+        notice = Notice("off", NoticeKind.INTERRUPTED, why="the machine was powered off")
+        for each, lines in ((notice, 1), (Notice(LINE_AGAIN), 0)):
+            self.session.notice(each)
+            self.assertEqual(self.status().count(line), lines)
+
     def test_smaller_window_of_lines(self) -> None:
         """
         The same holds for a program that draws on the usual screen, such as ``top``, also with more
@@ -400,9 +433,9 @@ class StatusTests(OutageCase):
         self.assertTrue(self.said[-1].startswith("vm (default) at https://server\nAt the start"))
 
     def test_outage(self) -> None:
-        """During an outage the status says since when, and why."""
+        """During an outage the status says since when, and why, and why it goes on."""
         self.begin()
-        self.attach()
+        stream = self.attach()
         self.clock.advance(60)
         self.session.outage("the server has not answered for 20 seconds")
         self.clock.advance(12)
@@ -412,6 +445,10 @@ class StatusTests(OutageCase):
         self.session.resumed(12, 0, 0)
         self.session.outage(LOST)
         self.assertEqual(self.status()[0], "connection lost 0.0 s ago; reconnecting")
+        stream.hindrance = "cannot reach https://server: Connection refused"
+        self.assertEqual(
+            self.status()[0], f"connection lost 0.0 s ago; reconnecting: {stream.hindrance}"
+        )
 
     def test_roles(self) -> None:
         """The status names the writer, if a notice did."""

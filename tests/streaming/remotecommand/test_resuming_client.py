@@ -590,6 +590,13 @@ class EndTests(ResumingCase):
         self.end.wait(3)
         self.assertEqual(len(self.user.returns), 1)
 
+    def test_hindrance(self) -> None:
+        """While no attempt succeeds, the reason of the last failure is known."""
+        self.lose()
+        self.assertEqual(self.end.client.hindrance, "")
+        self.end.wait(2)
+        self.assertIn("refused", self.end.client.hindrance)
+
     def test_no_answer(self) -> None:
         """A server that cannot resume sessions at all is recognised."""
         self.server.print(b"one")

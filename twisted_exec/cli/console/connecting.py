@@ -17,7 +17,7 @@ TLS = "TLS"
 WAITING = "waiting for the machine"
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
-_ERASE = "\r\x1b[K"
+ERASE = "\r\x1b[K"
 
 SILENT_SECONDS = 0.5
 """Waits that take longer get a line."""
@@ -69,7 +69,7 @@ class ProgressLine:
     def erase(self) -> None:
         """Remove the line before another message; it may come again."""
         if self._is_drawn and not self._is_plain:
-            self._write(_ERASE)
+            self._write(ERASE)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -85,7 +85,7 @@ class ProgressLine:
             self._write(f"{text}\r\n")
         else:
             # A second row could not be erased.
-            self._write(f"{_ERASE}{_shortened(text, max(1, self._columns() - 1))}")
+            self._write(f"{ERASE}{_shortened(text, max(1, self._columns() - 1))}")
 
 
 def _shortened(text: str, size: int) -> str:

@@ -66,6 +66,7 @@ class Conversation:
             mid_line=display.mid_line,
             full_screen=terminal.full_screen(),
             asks=asks,
+            cover=display.cover if display.covers else None,
         )
 
     @property
@@ -128,6 +129,8 @@ class Conversation:
         if tells and (count := self._dialog.unread_keys):
             self._dialog.tell(keys_discarded(count, "typed meanwhile"))
         self._display.release(begins_line=not self._dialog.mid_line)
+        if self._dialog.is_read:
+            self._display.uncover()
 
 
 async def write_message(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.cli.console.connecting import ProgressLine
+from twisted_exec.cli.console.connecting import ERASE, ProgressLine
 from twisted_exec.cli.console.display import framed
 from twisted_exec.cli.console.views import Key, first_key
 from twisted_exec.cli.messages import one_line
@@ -31,6 +31,12 @@ _BEGIN, _END = "\x1b[?1049h\x1b[?25l\x1b(B\x1b[m\x1b[2J", "\x1b[?25h\x1b[?1049l"
 _CLEAR = "\x1b[m\x1b[H\x1b[2J"
 
 
+class Cover(Protocol):
+    """Shows a message over the last rows of a program's screen."""
+
+    def __call__(self, text: str, *, passes: bool = False) -> None: ...
+
+
 class Dialog:
     """
     A dialog with the user.
@@ -39,6 +45,8 @@ class Dialog:
     :param mid_line: the cursor is inside a line.
     :param full_screen: the machine's program uses the other screen, so that a view shares it.
     :param asks: false if the dialog only tells something: keys are not for it then.
+    :param cover: see :meth:`.Display.cover`; ``None`` on a screen of lines.
+    :ivar is_read: the user has pressed a key behind all that the dialog has told.
     :ivar held: such keys, for the session after the dialog.
     :ivar has_asked: the user was asked something, or saw a view.
     """
@@ -53,9 +61,11 @@ class Dialog:
         mid_line: bool = False,
         full_screen: bool = False,
         asks: bool = True,
+        cover: Cover | None = None,
     ) -> None:
         self.held = b""
-        self._asks = asks
+        self._asks, self._cover = asks, cover
+        self.is_read = True
         self.mid_line = mid_line
         self.full_screen = full_screen
         self.has_asked = False
@@ -105,6 +115,10 @@ class Dialog:
 
     def tell(self, lines: str) -> None:
         """Print lines; the last one has no newline."""
+        self.is_read = False
+        if self._cover is not None:
+            self._cover(lines)
+            return
         self._draw_bytes(framed(lines, self._size(), mid_line=self.mid_line))
         self.mid_line = False
 
@@ -113,6 +127,9 @@ class Dialog:
         """Show ``what`` and the seconds if the body of the ``with`` statement takes long."""
 
         def write(text: str) -> None:
+            if self._cover is not None:
+                self._cover(text.removeprefix(ERASE), passes=True)
+                return
             self._begin_line()
             self._draw(text)
 
@@ -130,13 +147,19 @@ class Dialog:
 
     async def key(self, question: str) -> str:
         """Print a question; return the printable key that answers it, or empty."""
-        self._begin_line()
-        self._draw(question)
+        if self._cover is None:
+            self._begin_line()
+            self._draw(question)
         key: Key | str | None = None
         while key is None:
+            if self._cover is not None:
+                self._cover(question, passes=True)
             key = await self._key()
         shown = key if isinstance(key, str) and key.isprintable() else ""
-        self._draw(f"{shown}\r\n")
+        if self._cover is not None:
+            self._cover(f"{question}{shown}")
+        else:
+            self._draw(f"{shown}\r\n")
         return shown
 
     async def line(self, prompt: str, row: int = 0, longest: int = _LONGEST_LINE) -> str | None:
@@ -146,16 +169,23 @@ class Dialog:
         :param row: of the view that is open; 0 without a view.
         :param longest: in characters; the bell rings for further keys, which are ignored.
         """
-        if not row:
+        cover = None if row else self._cover
+        if not row and cover is None:
             self._begin_line()
         text = ""
         while True:
             columns = (self._size() or _USUAL).columns
             shown = text[-max(1, columns - len(prompt) - 2) :]
-            self._draw(f"{f'{chr(27)}[{row};1H' if row else chr(13)}\x1b[K{prompt}{shown}")
+            if cover is not None:
+                cover(f"{prompt}{shown}", passes=True)
+            else:
+                self._draw(f"{f'{chr(27)}[{row};1H' if row else chr(13)}\x1b[K{prompt}{shown}")
             key = await self._key()
             if key in CANCEL or key is Key.ENTER:
-                self._draw("" if row else "\r\n")
+                if cover is not None:
+                    cover(f"{prompt}{shown}")
+                else:
+                    self._draw("" if row else "\r\n")
                 return None if key in CANCEL else text
             if key in _ERASE:
                 text = text[:-1]
@@ -200,7 +230,7 @@ class Dialog:
         self._draw_bytes(text.encode("utf-8", "replace"))
 
     def _key(self) -> Deferred[Key | str | None]:
-        self.has_asked = True
+        self.has_asked = self.is_read = True
         if self._keys:
             return succeed(self._keys.pop(0))
         self._waiting = Deferred()

@@ -3,7 +3,7 @@ The display of a console: the machine's output, and notices and messages between
 
 A message begins a line of its own, and the machine's last line is usually drawn again behind it.
 On a screen that a program draws it covers the last rows until the next key, and is drawn again
-after output of the program.
+after output of the program.  So does a dialog, which covers them until its end.
 """
 
 from __future__ import annotations
@@ -120,6 +120,11 @@ def _broken(
     return [row for line in lines.split("\n") for row in rows_of(line, size.columns)]
 
 
+def _cut(rows: list[str], columns: int) -> list[str]:
+    """Cut long words, which would scroll the screen at its end."""
+    return [row[at : at + columns] for row in rows for at in range(0, max(1, len(row)), columns)]
+
+
 def _hinted(notice: Notice) -> str:
     """Return the text of a notice; a console without a writer needs no takeover."""
     if notice.role is NoticeRole.OBSERVER and not notice.writer:
@@ -167,6 +172,7 @@ class Display:
         self._held: list[Callable[[], None]] | None = None
         self._line = b""  # the machine's last line, when a dialog began
         self._covering: list[str] = []  # rows of messages over a program's screen
+        self._passing = 0  # of them, the last ones, which the next message replaces
         self._drawn_again = 0  # since the last of them
         self._counts = False  # the row above the cursor's is a message that counts
 
@@ -201,6 +207,7 @@ class Display:
             self._last_byte = b"\n"
         for write in held:
             write()
+        self._cover_again()
         if not self.is_paused:
             self.resumeProducing()
 
@@ -291,8 +298,8 @@ class Display:
             self._held.append(lambda: self._between(text, show, line))
             return
         size, shows_more = self._terminal.size(), self._terminal.shows_more
-        if self.covers and size is not None:
-            self._cover(text, size)
+        if self.covers:
+            self.cover(text)
             return
         if not (shows_more and self.mid_line):
             line = b""
@@ -320,17 +327,38 @@ class Display:
         """True if messages cover a part of the screen, which a program has drawn."""
         return self._terminal.shows_more and self.is_drawn
 
-    def _cover(self, text: str, size: TerminalSize) -> None:
-        """Draw a message over the last rows of a program's screen, below earlier messages."""
-        self._covering = [*self._covering, *_broken(text, size, wrapped)]
+    def cover(self, text: str, *, passes: bool = False) -> None:
+        """
+        Draw a message over the last rows of a program's screen, below earlier messages.
+
+        Rows that are covered stay so until :meth:`uncover`: nothing else draws them again.
+
+        :param text: may be empty.
+        :param passes: the next message replaces it, such as a question without its answer yet.
+        """
+        if (size := self._terminal.size()) is None:
+            return
+        count = len(self._covering)
+        earlier = self._covering[: max(0, count - self._passing)]
+        while earlier and not earlier[0]:
+            del earlier[0]
+        new = _cut(_broken(text, size, wrapped), size.columns) if text else []
+        most = max(count, len(new), size.rows // 2)
+        if self._held is not None:
+            most = size.rows  # the program waits for the dialog
+        rows = [*earlier, *new][-most:]
+        self._covering = [""] * (count - len(rows)) + rows
+        self._passing = min(len(new), most) if passes else 0
         self._drawn_again = 0
         self._draw_covering(size)
 
     def _cover_again(self) -> None:
         """Draw the messages again, unless the program has left or they have been there for long."""
         size = self._terminal.size()
+        if self._held is not None:
+            return  # a dialog draws them itself, or has a view over them
         if not self.covers:
-            self._covering = []
+            self._covering, self._passing = [], 0
         elif self._covering and size is not None and self._drawn_again < _MOST_DRAWN_AGAIN:
             self._drawn_again += 1
             self._draw_covering(size)
@@ -338,15 +366,20 @@ class Display:
     def _draw_covering(self, size: TerminalSize) -> None:
         self._covering = self._covering[-size.rows :]
         first = size.rows - len(self._covering) + 1
-        rows = (f"\x1b[{first + at};1H{row}\x1b[K" for at, row in enumerate(self._covering))
-        drawn = f"\x1b7\x1b(B\x1b[m\x1b[7m{''.join(rows)}\x1b8"
-        self._write_in_place(drawn.encode("utf-8", "replace"))
+        rows = (
+            # Behind the last column, EL would erase the last character.
+            f"\x1b[{first + at};1H{row}" + "\x1b[K" * (len(row) < size.columns)
+            for at, row in enumerate(self._covering)
+        )
+        drawn = f"\x1b7\x1b(B\x1b[m\x1b[7m{''.join(rows)}\x1b8".encode("utf-8", "replace")
+        if self._held is None:
+            self._write_in_place(drawn)
+        elif self._terminal.draw is not None:
+            self._terminal.draw(drawn)
 
     def uncover(self) -> bool:
         """Erase the messages over a program's screen; return whether there were any."""
-        covering, self._covering = self._covering, []
-        if covering:
-            self._counts = False
+        covering, self._covering, self._passing = self._covering, [], 0
         size = self._terminal.size()
         if covering and size is not None and self.covers and self._held is None:
             # At once, because nothing draws these rows again for a user who leaves.
@@ -389,6 +422,9 @@ class Display:
 
     def begin_count(self, lines: str) -> None:
         """Print a message about the connection; :meth:`count` may change the figure of its last line."""
+        if self.covers:
+            self.count(lines)
+            return
         last_line, size = self._last_line(), self._terminal.size()
         self.inform(lines)
         line = lines.rpartition("\n")[2]
@@ -401,19 +437,19 @@ class Display:
             and max(len(line), len(last_line.expandtabs())) < size.columns
         )
 
-    def count(self, line: str) -> None:
-        """Write over the last line of :meth:`begin_count`, unless something was written behind it."""
+    def count(self, lines: str) -> None:
+        """
+        Write over the last line of :meth:`begin_count`, unless something was written behind it.
+
+        Over a program's screen a key has perhaps erased the message: it returns.
+        """
         size = self._terminal.size()
-        if not self._counts or size is None or self._terminal.draw is None:
-            return
-        if self._covering:
-            self._covering.pop()
-            self._cover(line, size)
-            self._counts = True
-        else:
-            self._terminal.draw(
-                f"\x1b7\x1b[A\r\x1b(B\x1b[m{line[: size.columns - 1]}\x1b[K\x1b8".encode()
-            )
+        if self.covers:
+            if self._held is None and not self._is_quiet:
+                self.cover(lines, passes=True)
+        elif self._counts and size is not None and self._terminal.draw is not None:
+            line = lines.rpartition("\n")[2][: size.columns - 1]
+            self._terminal.draw(f"\x1b7\x1b[A\r\x1b(B\x1b[m{line}\x1b[K\x1b8".encode())
 
     # The user's output paces the stream through these.
 

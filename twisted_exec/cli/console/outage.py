@@ -25,7 +25,7 @@ class Lines(Protocol):
     def tell(self, lines: str) -> None: ...
     def inform(self, line: str) -> None: ...
     def begin_count(self, lines: str) -> None: ...
-    def count(self, line: str) -> None: ...
+    def count(self, lines: str) -> None: ...
 
 
 class Outage:
@@ -54,11 +54,15 @@ class Outage:
         self._timer = clock.callLater(SILENT_SECONDS, self._begin_line)
         self._stop_watching = watch_network(try_now)
 
-    def status(self) -> str:
-        """Return the line for the status."""
+    def status(self, hindrance: str) -> str:
+        """
+        Return the line for the status.
+
+        :param hindrance: why the connection could not be made again so far; may be empty.
+        """
         seconds = self._clock.seconds() - self._begun
         why = f" ({self._reason})" if self._reason != LOST else ""
-        return f"connection lost {duration(seconds)} ago{why}; reconnecting"
+        return f"connection lost {duration(seconds)} ago{why}; reconnecting{hindrance and f': {hindrance}'}"
 
     def resumed(self, seconds: float, missed_bytes: int, keys: str) -> None:
         """
@@ -86,11 +90,14 @@ class Outage:
     def _begin_line(self) -> None:
         self._is_told = True
         leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
-        self._lines.begin_count(f"connection lost{leaves}\nreconnecting")
+        self._heading = f"connection lost{leaves}"
+        self._lines.begin_count(f"{self._heading}\nreconnecting")
         self._timer = self._clock.callLater(1, self._go_on)
 
     def _go_on(self) -> None:
-        self._lines.count(f"reconnecting, {self._clock.seconds() - self._begun:.0f} s")
+        self._lines.count(
+            f"{self._heading}\nreconnecting, {self._clock.seconds() - self._begun:.0f} s"
+        )
         self._timer = self._clock.callLater(1, self._go_on)
 
 
@@ -136,12 +143,12 @@ class Silence:
             self._lines.inform("the server answers again")
 
     def _tell(self, line: str) -> None:
-        if self._line is _Line.COUNTS:
-            self._lines.count(line)
-            return
         leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
-        first = "" if self.is_told else f"the server does not answer{leaves}\n"
-        self._lines.begin_count(f"{first}{line}")
+        lines = f"the server does not answer{leaves}\n{line}"
+        if self._line is _Line.COUNTS:
+            self._lines.count(lines)
+            return
+        self._lines.begin_count(line if self.is_told else lines)
         self._line = _Line.COUNTS
 
     def covered(self) -> None:

@@ -431,15 +431,16 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._timers.after("refresh", max(_REFRESH_SECONDS, pause), self._refresh)
         if is_new:
             self._unequal = own, drawn
-            writer = self._display.notices.writer
-            whose = "the writer's" if writer in ("", NOBODY) else f"{writer}'s"
-            size = f"{drawn.columns}x{drawn.rows}"
-            what = (
-                "this picture is incomplete; enlarge your window"
-                if is_smaller
-                else f"this picture may be wrong at times; make your window {size}"
-            )
-            self._inform(f"{whose} window is {size} and yours {own.columns}x{own.rows}: {what}")
+            self._inform(self._size_difference(own, drawn))
+
+    def _size_difference(self, own: TerminalSize, drawn: TerminalSize) -> str:
+        writer = self._display.notices.writer
+        whose = "the writer's" if writer in ("", NOBODY) else f"{writer}'s"
+        size = f"{drawn.columns}x{drawn.rows}"
+        what = f"this picture may be wrong at times; make your window {size}"
+        if own.columns < drawn.columns or own.rows < drawn.rows:
+            what = "this picture is incomplete; enlarge your window"
+        return f"{whose} window is {size} and yours {own.columns}x{own.rows}: {what}"
 
     def _compare_drawn(self) -> None:
         if self._display.is_drawn:
@@ -581,7 +582,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     # The user's events.
 
     def typed(self, data: bytes) -> None:
-        if self._display.uncover():
+        if self._conversation is None and self._display.uncover():
             self._redraw()
         if self._conversation is not None:
             leave = self._escapes.leave if self._escapes is not None else None
@@ -836,9 +837,14 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         from twisted_exec.cli.console.status import status
 
         now, is_attached = self._clock.seconds(), self._stream is not None
-        outage = self._outage.status() if self._outage is not None else ""
+        outage = ""
+        if self._outage is not None:
+            outage = self._outage.status(one_line(self._facts.hindrance))
         if self._interrupted_at is not None and not is_attached:
             outage = f"not connected for {duration(now - self._interrupted_at)}"
+        size = ""
+        if self._unequal is not None and self.is_observer and self._display.is_drawn:
+            size = self._size_difference(*self._unequal)
         return status(
             self._stream,
             seconds=now - self._attached_at if is_attached else None,
@@ -847,6 +853,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             notices=self._display.notices,
             read_only=self._read_only,
             names=names,
+            size=size,
             messages=[f"{duration(now - at)} ago: {text}" for at, text in self._messages],
         )
 
@@ -868,7 +875,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._conversation.resized()
 
     def _draw_resized(self) -> None:
-        if self._display.covers:
+        if self._display.covers and self._conversation is None:
             self._display.uncover()
             self._terminal.redraw()
             self._unequal = None

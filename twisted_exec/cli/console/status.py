@@ -25,6 +25,7 @@ def status(
     notices: RoleNotices,
     read_only: bool,
     names: str = "",
+    size: str = "",
     messages: Sequence[str] = (),
 ) -> list[str]:
     """
@@ -35,6 +36,7 @@ def status(
         was stopped, if any.
     :param problem: why it is not connected yet, if known.
     :param names: of the viewers, or why they are missing; may be empty.
+    :param size: how the user's window differs from that for which a program draws; may be empty.
     :param messages: the last ones of other users, the newest last.
     """
     if stream is None or seconds is None:
@@ -42,10 +44,12 @@ def status(
     attendance = stream.attendance
     facts = {
         "session": stream.session,
+        "machine": f"{notices.interruption}; not started again yet" if notices.is_off else "",
         "role": "observer" if read_only or notices.is_observer else "writer",
         "writer": _writer(notices, attendance),
         "withheld": attendance.withheld if attendance is not None else "",
         "viewers": _viewers(attendance, names),
+        "size": size,
         "round trip": _round_trip(stream),
         "TCP": _tcp(stream.transport),
         "hops": _hops(stream.round_trips),

@@ -180,6 +180,11 @@ class ResumingClient(ConsoleStream, Living[Life]):
         return stream.overdue_seconds if stream is not None else 0.0
 
     @property
+    def hindrance(self) -> str:
+        """Why the lost connection could not be made again so far; empty if unknown."""
+        return self._retries.problem
+
+    @property
     def round_trips(self) -> tuple[RoundTrip, ...]:
         stream = self._present
         return () if stream is None or stream.resumable is None else stream.resumable.round_trips

@@ -69,6 +69,11 @@ class ConsoleStream:
         return 0.0
 
     @property
+    def hindrance(self) -> str:
+        """Why the lost connection could not be made again so far; empty if unknown."""
+        return ""
+
+    @property
     def echo_seconds(self) -> float | None:
         """The machine's last time from input to output; ``None`` if unknown."""
         return None
