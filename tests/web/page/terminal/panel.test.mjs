@@ -371,3 +371,20 @@ test("a panel whose request did not reach the server says when that answers agai
   assert.match(made.element.text, /The server answers again\./);
   assert.doesNotMatch(made.element.text, /cannot be reached/);
 });
+
+test("a user who may only observe asks for that", async () => {
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval' }];
+  for (const [isReadOnly, right] of [[true, "observe"], [false, "drive"]]) {
+    const { made, owner } = panel(null);
+    owner.place.mode = "drive";
+    const rights = [];
+    owner.context.api.request = async (path, { body } = {}) => {
+      rights.push(body?.spec.right);
+      throw Object.assign(new Error("away"), { code: 503 });
+    };
+    made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: !isReadOnly }, isReadOnly);
+    made.element.all("form")[0].submit();
+    await turn();
+    assert.equal(rights.at(-1), right);
+  }
+});

@@ -157,7 +157,7 @@ export class Panel {
         ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }), { class: "primary" })
         : null;
     if (required.reason || required.approval) {
-      this.#showForm(ending, required);
+      this.#showForm(ending, required, isReadOnly);
     } else if (isMachineMissing(ending)) {
       const isDeleted = ending.reason === MACHINE_DELETED || ending.hadSession;
       const known = missingTexts(isDeleted, this.#owner.place);
@@ -341,9 +341,11 @@ export class Panel {
   /**
    * @param {any} ending
    * @param {{reason: boolean, approval: boolean}} required
+   * @param {boolean} isReadOnly whether the session was, or was to be, one that only observes: the approval is for that, too
    */
-  #showForm(ending, required) {
+  #showForm(ending, required, isReadOnly) {
     const { place, context } = this.#owner;
+    const wanted = { ...place, mode: isReadOnly ? "observe" : place.mode };
     const hasEnded = ending.hadSession;
     const former = requestOf(ending); // the user's last one
     const refused = demandTexts(ending.causes, Boolean(place.reason));
@@ -431,8 +433,8 @@ export class Panel {
       if (!required.approval) return open();
       if (ask.disabled) return;
       const reason = input.value.trim();
-      const fits = request && (request.spec.reason ?? "") === reason && request.spec.right === rightOf(place);
-      wait(async (signal) => fits ? request : createRequest(context, { ...place, reason }, signal));
+      const fits = request && (request.spec.reason ?? "") === reason && request.spec.right === rightOf(wanted);
+      wait(async (signal) => fits ? request : createRequest(context, { ...wanted, reason }, signal));
     };
     const ask = button(required.approval ? "Ask for approval" : "Open with this reason", null, { type: "submit", class: "primary" });
     const again = button("Try again", open);
