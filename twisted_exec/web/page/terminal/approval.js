@@ -2,6 +2,7 @@
 
 import { qualifiedName } from "../machines.js";
 import { itemPath, listPath } from "../objects.js";
+import { minute } from "../times.js";
 import { stateOf, WAITING } from "../views/request_model.js";
 import { sleep } from "../watch.js";
 
@@ -73,11 +74,12 @@ export async function answered({ api }, signal, pause = sleep) {
 function approvalOf(request) {
   const { name } = request.metadata;
   const { decidedBy = "another user", message } = request.status ?? {};
-  const because = message ? `: ${message}` : "";
+  const decided = Date.parse(request.status?.decisionTime);
+  const because = `${decided ? ` at ${minute(decided, Date.now())}` : ""}${message ? `: ${message}` : ""}`;
   const state = stateOf(request, Date.now());
   if (state === "Denied") throw new Denied(decidedBy, `${decidedBy} denied request "${name}"${because}`);
   if (state === "Withdrawn") throw new Denied(decidedBy, `${decidedBy} withdrew the approval of request "${name}"${because}`, true);
-  if (state === "Approved") return `${decidedBy} approved${because || " your request"}`;
+  if (state === "Approved") return `${decidedBy} approved${message ? `: ${message}` : " your request"}`;
   if (state === "Used") throw new EndedRequest(`the approval of request "${name}" was for one session, which has begun: ask again`);
   if (state !== WAITING) throw new EndedRequest(`request "${name}" counts no longer (${state}): ask again`);
   return "";

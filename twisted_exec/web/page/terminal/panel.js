@@ -419,9 +419,11 @@ export class Panel {
       } catch (problem) {
         claim.release();
         if (signal.aborted) return;
+        // An old denial is not why this session has ended, or is not open.
+        const isNews = problem instanceof Denied && (request !== null || (hasEnded && problem.isWithdrawn));
         request = null;
         refusal.hidden = problem instanceof EndedRequest; // it says the same, or is of a request before
-        draw(false, problem instanceof Denied ? denied(problem) : title);
+        draw(false, isNews ? denied(problem) : title);
         const { reason, others } = demandTexts(causesOf(problem.status), true);
         refuse(reason);
         say(reason || others ? others : explained(problem.message).text);
