@@ -49,6 +49,7 @@ function panel(ending, { machine = null, readable = [], names = [] } = {}) {
     reopen: (changes) => opened.push(changes),
     focus: () => {},
     waitsForApproval: () => {},
+    openingWith: (reason) => ({ path: "/exec", query: { reason } }),
     switched: "",
     isResetting: false,
   };
@@ -424,4 +425,19 @@ test("a request that is denied while its user waits is the news", async (t) => {
   t.mock.timers.tick(2000);
   await turn();
   assert.equal(made.element.all("h3")[0].text, "bob has denied your request");
+});
+
+test("a console that needs no approval any more opens instead of a request", async () => {
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval' }];
+  const { made, owner, opened } = panel({ reason: "Forbidden", code: 403, message: "", causes });
+  const [asked, told] = [[], []];
+  owner.tellApproval = (text) => told.push(text);
+  owner.context.api.request = async (path) => {
+    asked.push(path);
+    throw Object.assign(new Error(""), { code: 400, status: { details: { causes: [{ reason: "UpgradeRequired" }] } } });
+  };
+  made.element.all("input")[0].value = "OPS-1";
+  made.element.all("form")[0].submit();
+  await turn();
+  assert.deepEqual([asked, told, opened], [["/exec"], ["no approval is needed any more"], [{ reason: "OPS-1" }]]);
 });

@@ -39,7 +39,7 @@ export class Console {
   #on;
   #life = new Lifecycle({
     ask: () => this.#ask(),
-    attach: (rights, changed) => this.#attach(rights, changed),
+    attach: (_rights, changed) => this.#attach(changed),
     state: (name, detail) => this.#stateChanged(name, detail),
     opened: () => this.#opened(),
     lost: () => this.#lost(),
@@ -56,6 +56,7 @@ export class Console {
     tell: (text, kind) => this.#tell(text, kind),
   });
   // Of the present session.
+  /** @type {any} */
   #rights = { drives: true, takesOver: false, mayType: true, switches: false };
   #roles;
   #larger = ""; // what the user has read about the larger window of another user
@@ -302,11 +303,9 @@ export class Console {
   }
 
   /** Return the next session, which is not started yet. */
-  #attach(rights, changed) {
-    const { path, query } = rights;
-    const { reason } = this.place;
+  #attach(changed) {
     const attachment = new Attachment(this.context, this.place, {
-      request: { path, query: { ...query, ...(reason && { reason }) } },
+      request: this.openingWith(this.place.reason),
       screen: /** @type {Screen} */ (this.#screen),
       follows: this.#former !== null,
       on: {
@@ -793,6 +792,12 @@ export class Console {
     const on = this.#screen?.toggleScreenReader();
     this.#tell(on ? "Screen reader mode is on: output is read aloud." : "Screen reader mode is off.", "");
     this.focus();
+  }
+
+  /** Return the request that opens the console with a reason. */
+  openingWith(reason) {
+    const { path, query } = this.#rights;
+    return { path, query: { ...query, ...(reason && { reason }) } };
   }
 
   /** Open the session again, with another reason or mode. */

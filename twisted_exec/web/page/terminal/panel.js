@@ -6,7 +6,7 @@ import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { asOfText, copyButton, isSilence, outageNotice, silenceText } from "../views/parts.js";
-import { Denied, EndedRequest, answered, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
+import { Denied, EndedRequest, NOT_NEEDED, answered, approved, createRequest, isNeeded, rightOf, waitingRequest } from "./approval.js";
 import { suggested } from "./suggestion.js";
 import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
 
@@ -402,6 +402,7 @@ export class Panel {
       if (document.activeElement === this.element) stop.focus();
       this.#owner.waitsForApproval(Date.parse(creationTimestamp));
     };
+    const needed = (signal) => isNeeded(context, this.#owner.openingWith(input.value.trim()), signal);
     const wait = async (find) => {
       this.#waiting?.abort();
       const { signal } = (this.#waiting = new AbortController());
@@ -410,10 +411,12 @@ export class Panel {
       if (document.activeElement === ask) this.element.focus(); // a disabled button has none
       draw(true);
       try {
-        const { metadata, spec } = await find(signal);
-        input.value = spec.reason || input.value; // which an approval is for, also before it is seen
-        const take = () => claim.take(`request ${metadata.uid}`, navigator.locks, globalThis);
-        const message = await approved(context, metadata, signal, seen, take);
+        const found = await find(signal);
+        signal.throwIfAborted();
+        input.value = found?.spec.reason || input.value; // which an approval is for, also before it is seen
+        const take = () => claim.take(`request ${found.metadata.uid}`, navigator.locks, globalThis);
+        const message = found ? await approved(context, found.metadata, signal, seen, take, () => needed(signal)) : NOT_NEEDED;
+        signal.throwIfAborted();
         this.#owner.tellApproval(message);
         this.#owner.reopen({ reason: input.value.trim() });
       } catch (problem) {
@@ -436,7 +439,10 @@ export class Panel {
       if (ask.disabled) return;
       const reason = input.value.trim();
       const fits = request && (request.spec.reason ?? "") === reason && request.spec.right === rightOf(wanted);
-      wait(async (signal) => fits ? request : createRequest(context, { ...wanted, reason }, signal));
+      wait(async (signal) => {
+        if (!(await needed(signal))) return null; // since the console was refused, its policy has changed
+        return fits ? request : createRequest(context, { ...wanted, reason }, signal);
+      });
     };
     const ask = button(required.approval ? "Ask for approval" : "Open with this reason", null, { type: "submit", class: "primary" });
     const again = button("Try again", open);
