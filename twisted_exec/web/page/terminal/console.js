@@ -57,7 +57,7 @@ export class Console {
   });
   // Of the present session.
   /** @type {any} */
-  #rights = { drives: true, takesOver: false, mayType: true, switches: false };
+  #rights = { drives: true, takesOver: false, mayType: true, switches: false, records: false };
   #roles;
   #larger = ""; // what the user has read about the larger window of another user
   #hasDriven = false; // it could type until now
@@ -592,6 +592,12 @@ export class Console {
   /** Whether the user may power the machine on and off. */
   get maySwitch() {
     return this.#rights.switches && this.machine !== null;
+  }
+
+  /** Whether the user may begin a recording. */
+  get mayRecord() {
+    const { machines } = this.context;
+    return this.#rights.records && machines.has(machines.parse(this.place.name).kind, "recordings");
   }
 
   /** Whether the user may read a part of the machine, such as `log`. */
