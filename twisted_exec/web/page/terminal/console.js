@@ -335,7 +335,7 @@ export class Console {
   #stateChanged(name, detail) {
     const { since } = this.#former ?? {};
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
-    this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
+    this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
     this.#showRole();
     this.endedMark.hidden = name !== "ended";
     if (name === "ended") return;
