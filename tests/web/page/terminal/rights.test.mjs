@@ -31,6 +31,7 @@ test("a console is opened with as much as its user may do", async () => {
     mayType: true,
     switches: true,
     records: true,
+    endsRecordings: true,
     machine: MACHINE,
     path: "/a/vm/exec",
     query: { stdin: "true", stdout: "true", tty: "true" },
@@ -40,7 +41,7 @@ test("a console is opened with as much as its user may do", async () => {
   const watching = await opening(context("get exec"), "a", "vm", "observe");
   assert.deepEqual([watching.path, watching.query.readOnly, watching.mayType], ["/a/vm/exec", "true", true]);
   const observer = await opening(context("observe console"), "a", "vm", "drive");
-  assert.deepEqual([observer.path, observer.query.readOnly, observer.mayType, observer.records], ["/a/vm/console", "true", false, false]);
+  assert.deepEqual([observer.path, observer.query.readOnly, observer.mayType, observer.records, observer.endsRecordings], ["/a/vm/console", "true", false, false, false]);
 });
 
 test("a kube-apiserver that knows no verbs decides by machines/exec", async () => {

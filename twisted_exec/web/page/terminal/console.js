@@ -57,7 +57,7 @@ export class Console {
   });
   // Of the present session.
   /** @type {any} */
-  #rights = { drives: true, takesOver: false, mayType: true, switches: false, records: false };
+  #rights = { drives: true, takesOver: false, mayType: true, switches: false, records: false, endsRecordings: false };
   #roles;
   #larger = ""; // what the user has read about the larger window of another user
   #hasDriven = false; // it could type until now
@@ -596,8 +596,17 @@ export class Console {
 
   /** Whether the user may begin a recording. */
   get mayRecord() {
+    return this.#hasRecordings && this.#rights.records;
+  }
+
+  /** Whether there is a recording, and the user may end recordings. */
+  get mayEndRecording() {
+    return this.#hasRecordings && this.#rights.endsRecordings && this.isRecorded;
+  }
+
+  get #hasRecordings() {
     const { machines } = this.context;
-    return this.#rights.records && machines.has(machines.parse(this.place.name).kind, "recordings");
+    return machines.has(machines.parse(this.place.name).kind, "recordings");
   }
 
   /** Whether the user may read a part of the machine, such as `log`. */

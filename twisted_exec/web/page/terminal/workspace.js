@@ -256,7 +256,7 @@ class Workspace {
         ...(change ? [{ key: "P", label: `Power ${change.toLowerCase()}`, action: () => console.switch() }] : []),
         ...(change === "Off" ? [{ key: "X", label: "Reset", action: () => console.reset() }] : []),
         ...(console.mayRecord ? [{ key: "k", label: "Record", action: () => console.record() }] : []),
-        ...(machines.has(kind, "recordings") && console.isRecorded ? [{ key: "K", label: "End recording", action: () => console.endRecording() }] : []),
+        ...(console.mayEndRecording ? [{ key: "K", label: "End recording", action: () => console.endRecording() }] : []),
         { key: "e", label: "Details", action: () => console.showDetails() },
         { key: "j", label: console.tellsCompany ? "Do not tell who joins" : "Tell who joins", action: () => console.toggleCompany() },
         part("g", "Log", "logs"),
