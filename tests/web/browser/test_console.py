@@ -432,6 +432,26 @@ class ConsoleTests(WebTestCase):
         await ada.open("machines")
         await self.write_message(bob, "three")
         await ada.page.until("document.title.startsWith('(1) Machines')")
+        news = "document.querySelector('#bar .count.news')"
+        self.assertEqual(await ada.page.evaluate(f"{news}.title"), "1 message of other users")
+        for text in ("four", *(f"{each} " * 30 for each in ("five", "six", "seven"))):
+            await self.write_message(bob, text)
+        await ada.page.until(f"{news}.textContent.startsWith('5 new')")
+        for width, height in ((1280, 800), (390, 844)):
+            await ada.page.resize(width, height)
+            self.assertEqual(await faults_of(ada.page), [])
+            await self.check_layout(ada, f"news-{width}", "#bar .count.news")
+        await ada.open(VM)
+        await ada.page.until(f"{said} === 5 && {news}.hidden")
+        box, newest = (
+            f"document.querySelector('{each}').getBoundingClientRect()"
+            for each in (".said-list", ".said:last-child")
+        )
+        self.assertTrue(await ada.page.evaluate(f"{newest}.bottom <= {box}.bottom + 1"))
+        await ada.page.resize(390, 420)  # the box is lower
+        await self.write_message(bob, "eight " * 30)
+        await ada.page.until(f"{said} === 6")
+        self.assertTrue(await ada.page.evaluate(f"{newest}.top >= {box}.top - 1"))
         self.check_faults()
 
     async def test_page_and_terminal(self) -> None:

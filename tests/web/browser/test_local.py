@@ -266,7 +266,8 @@ class LocalConsoleTests(WebTestCase):
         await self.check_layout(user, "web-stopped", ".status-line", ".console-head", ".outage")
         url = await self.restart()
         await user.until_page(
-            "Open consoles stay[^]*waiting for your login|waiting for your login[^]*Open consoles stay"
+            "started again; waiting for your login. A new session opens after it[^]*Open consoles come back"
+            "|Open consoles come back[^]*started again; waiting for your login. A new session opens after it"
         )
         said = await user.page.watch(ANEW)  # for ten seconds
         await user.log_in(url)

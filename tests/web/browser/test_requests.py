@@ -105,7 +105,7 @@ class RequestTests(WebTestCase):
         await bob.until_page("vm-1[^]*ada[^]*Typing for 60m[^]*Waiting[^]*OPS-7")
         await self.decide(bob, "Deny", "not now")
         await ada.until_page(
-            'bob has denied your request[^]*bob denied request "vm-1-[^ ]+": not now'
+            'bob has denied your request[^]*bob denied request "vm-1-[^ ]+" at [0-9:]+: not now'
         )
         await bob.page.until(f"/Denied\\s*by bob: not now/.test({_TABLE}) && {_NUMBER} === ''")
         await bob.page.until("document.title === 'Requests'")

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { confirmed, insist, recordedAlready } from "../../../twisted_exec/web/page/dialogs.js";
-import { confirmPaste } from "../../../twisted_exec/web/page/terminal/dialogs.js";
+import { askForMessage, confirmPaste } from "../../../twisted_exec/web/page/terminal/dialogs.js";
 import { examine } from "../../../twisted_exec/web/page/terminal/paste.js";
 import { install } from "./dom.mjs";
 
@@ -106,4 +106,22 @@ test("a dialog that the page needs an answer to stays open", async () => {
   close("token");
   assert.equal(await answer, "token");
   assert.deepEqual([dialog.open, document.body.children], [false, []]);
+});
+
+test("a message that is too long is not cut, but refused with the number of characters to leave out", async () => {
+  const answer = askForMessage("vm-1", "2 viewers", 200);
+  const dialog = document.body.lastChild;
+  const [field] = dialog.all("input");
+  const send = dialog.all("button").at(-1);
+  const typed = (text) => {
+    field.value = text;
+    field.send("input");
+    return [dialog.all("p").at(-1).text, send.disabled];
+  };
+  assert.equal(dialog.all("p").at(-1).text, "200 characters left");
+  assert.equal(field.maxlength, undefined);
+  assert.deepEqual(typed("\u{1f600}".repeat(203)), ["A message has at most 200 characters: leave out 3.", true]);
+  assert.deepEqual(typed(` ${"x".repeat(198)}  y `), ["0 characters left", false]);
+  dialog.all("form")[0].submit();
+  assert.equal(await answer, field.value);
 });

@@ -30,6 +30,7 @@ export class Frame {
   #waiting = 0;
   #isAway = false;
   #unread = 0;
+  #news = h("span", { class: "count news", hidden: true });
   #user;
   #leave;
 
@@ -43,6 +44,7 @@ export class Frame {
     this.#links = Object.fromEntries(LINKS.map(([view, label]) => [view, h("a", { href: `#/${view}` }, label)]));
     this.#counts = Object.fromEntries(Object.keys(COUNTED).map((view) => [view, h("span", { class: "count", hidden: true })]));
     for (const [view, count] of Object.entries(this.#counts)) this.#links[view].append(count);
+    this.#links.consoles.append(this.#news);
     this.#counts.alerts.classList.add("bad");
     this.offer("requests", false);
     this.#user = h("span", { class: "user dim" });
@@ -109,6 +111,9 @@ export class Frame {
   consoles(isAway, unread) {
     this.#isAway = isAway;
     this.#unread = unread;
+    this.#news.hidden = !unread;
+    this.#news.title = unreadText(unread);
+    fill(this.#news, `${unread} new`, h("span", { class: "visually-hidden" }, ` ${unread === 1 ? "message" : "messages"} of other users`));
     this.#drawTitle();
   }
 
@@ -151,6 +156,11 @@ export class Frame {
       this.#announcements.textContent = printable(text);
     }, 50);
   }
+}
+
+/** Return the number of messages of other users. */
+export function unreadText(number) {
+  return `${number} ${number === 1 ? "message" : "messages"} of other users`;
 }
 
 /** Return the head of a machine's views, which looks as that of its console and is at the same place. */

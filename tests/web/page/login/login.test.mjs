@@ -85,7 +85,7 @@ test("the page of a local command that was started again says that, and not that
   begin(t, "", { token: "t" }, 401, { config: { local: true, cluster: "lab" }, reason: "Your login as ada has expired or was withdrawn." });
   await pass();
   const dialog = document.body.lastChild;
-  assert.match(dialog.text, /The web console on this computer was started again\. Log in again\. Open consoles stay\./);
+  assert.match(dialog.text, /The web console on this computer was started again\. Log in again\. Open consoles come back then\./);
   assert.doesNotMatch(dialog.text, /expired|administrator/);
   dialog.close();
 });

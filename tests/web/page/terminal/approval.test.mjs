@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Denied, answered, approved, createRequest, waitingRequest } from "../../../../twisted_exec/web/page/terminal/approval.js";
+import { Denied, answered, approved, createRequest, isNeeded, waitingRequest } from "../../../../twisted_exec/web/page/terminal/approval.js";
 
 const KIND = { group: "g", version: "v1", plural: "machines" };
 
@@ -26,6 +26,7 @@ const PLACE = { namespace: "a", name: "vm", mode: "drive", reason: "OPS-1" };
 const METADATA = { namespace: "a", name: "vm-x7" };
 const now = async () => {};
 const ours = async () => true;
+const needed = async () => true;
 
 test("a request has the right and the reason of its console", async () => {
   const { sent, context: page } = requests();
@@ -42,7 +43,7 @@ test("an approval is awaited, also over a server that is away", async () => {
   const away = Object.assign(new Error(""), { code: 503 });
   const { sent, context: page } = requests({}, away, { approved: true, decidedBy: "bob", message: "go on" });
   const seen = [];
-  assert.equal(await approved(page, METADATA, undefined, (request) => seen.push(request), ours, now), "bob approved: go on");
+  assert.equal(await approved(page, METADATA, undefined, (request) => seen.push(request), ours, needed, now), "bob approved: go on");
   assert.deepEqual([seen.map(({ status }) => status), sent.length], [[{}], 3]);
 });
 
@@ -53,10 +54,10 @@ test("an approval is left to the window that has claimed it, until that is gone,
   const note = (_, message, isOurs) => seen.push([message, isOurs]);
   const text = "bob approved your request";
   const gone = requests({}, approval, approval, approval);
-  assert.equal(await approved(gone.context, METADATA, undefined, note, claims(false, false, false, true), now), text);
+  assert.equal(await approved(gone.context, METADATA, undefined, note, claims(false, false, false, true), needed, now), text);
   assert.deepEqual([seen, gone.sent.length], [[["", false], [text, false], [text, false]], 4]);
   const used = requests(approval, { ...approval, session: "s-1" });
-  await assert.rejects(approved(used.context, METADATA, undefined, now, claims(false, true), now), /was for one session, which has begun: ask again/);
+  await assert.rejects(approved(used.context, METADATA, undefined, now, claims(false, true), needed, now), /was for one session, which has begun: ask again/);
 });
 
 const APPROVAL = { approved: true, decidedBy: "bob" };
@@ -66,28 +67,28 @@ test("a request that waits is claimed as soon as the other window is gone", asyn
   const claims = [false, true];
   const seen = [];
   const note = (_, message, isOurs) => seen.push([message, isOurs]);
-  assert.equal(await approved(page, METADATA, undefined, note, async () => claims.shift(), now), "bob approved your request");
+  assert.equal(await approved(page, METADATA, undefined, note, async () => claims.shift(), needed, now), "bob approved your request");
   assert.deepEqual(seen, [["", false], ["", true]]);
 });
 
 test("a request that is denied or deleted says so", async () => {
   const denied = requests({ denied: true, decidedBy: "bob", message: "not now" });
   await assert.rejects(
-    approved(denied.context, METADATA, undefined, now, ours, now),
+    approved(denied.context, METADATA, undefined, now, ours, needed, now),
     (problem) => problem instanceof Denied && problem.user === "bob" && /bob denied .*: not now/.test(problem.message),
   );
   const withdrawn = requests({ denied: true, decidedBy: "bob", expirationTime: "2099-01-01T00:00:00Z" });
   await assert.rejects(
-    approved(withdrawn.context, METADATA, undefined, now, now),
+    approved(withdrawn.context, METADATA, undefined, now, needed, now),
     (problem) => problem instanceof Denied && problem.isWithdrawn && /bob withdrew the approval/.test(problem.message),
   );
   const deleted = requests(Object.assign(new Error(""), { code: 404 }));
-  await assert.rejects(approved(deleted.context, METADATA, undefined, now, ours, now), /was deleted/);
+  await assert.rejects(approved(deleted.context, METADATA, undefined, now, ours, needed, now), /was deleted/);
 });
 
 test("a request that has expired is not waited for", async () => {
   const expired = requests({ expirationTime: "2026-01-01T00:00:00Z" });
-  await assert.rejects(approved(expired.context, METADATA, undefined, now, ours, now), /counts no longer .Expired.: ask again/);
+  await assert.rejects(approved(expired.context, METADATA, undefined, now, ours, needed, now), /counts no longer .Expired.: ask again/);
 });
 
 test("the last request of a console that was refused is waited for only while it waits", async () => {
@@ -108,4 +109,29 @@ test("a server answers again when it grants or refuses a request; a user who has
   const leaving = new AbortController();
   const leave = async () => leaving.abort();
   await assert.rejects(answered(requests(away).context, leaving.signal, leave), { name: "AbortError" });
+});
+
+test("a request is waited for only while the console needs it", async () => {
+  const { sent, context: page } = requests(...Array(20).fill({}));
+  const answers = [true, false];
+  assert.equal(await approved(page, METADATA, undefined, () => {}, ours, async () => answers.shift(), now), "no approval is needed any more");
+  assert.deepEqual([answers, sent.length], [[], 11]);
+  const { context: other } = requests({}, {}, {}, {}, {}, APPROVAL);
+  assert.equal(await approved(other, METADATA, undefined, () => {}, ours, async () => false, now), "bob approved your request");
+});
+
+test("a console needs an approval as long as the server does not say the contrary", async () => {
+  const refusal = (code, ...reasons) => Object.assign(new Error(""), { code, status: { details: { causes: reasons.map((reason) => ({ reason })) } } });
+  for (const [error, isExpected] of [
+    [refusal(403, "ApprovalRequired"), true],
+    [refusal(403, "ReasonRequired", "ApprovalRequired"), true],
+    [refusal(403, "ReasonRequired"), false],
+    [refusal(400, "UpgradeRequired"), false],
+    [refusal(503), true],
+    [refusal(0), true],
+  ]) {
+    const { sent, context: page } = requests(error);
+    assert.equal(await isNeeded(page, { path: "/exec", query: { reason: "OPS-1" } }), isExpected, error.code);
+    assert.deepEqual([sent[0].path, sent[0].query], ["/exec", { reason: "OPS-1" }]);
+  }
 });

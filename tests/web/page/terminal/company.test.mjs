@@ -65,10 +65,8 @@ test("a user without the right to list sessions reads numbers, and at a crowded 
   assert.equal(made.news(MOST_TOLD - 1, null), "somebody has left (19 sessions)");
 });
 
-test("a message is one line of limited length", () => {
-  assert.equal(messageLine("  I\treboot \n it ", 200), "I reboot it");
-  assert.equal(messageLine(" \n", 200), "");
-  assert.equal(messageLine("\u{1f600}".repeat(300), 200), "\u{1f600}".repeat(200));
-  assert.equal(messageLine(`${"x".repeat(199)} y`, 200), "x".repeat(199));
-  assert.equal(messageLine("a\ud800", 200), "a\ufffd");
+test("a message is one line", () => {
+  assert.equal(messageLine("  I\treboot \n it "), "I reboot it");
+  assert.equal(messageLine(" \n"), "");
+  assert.equal(messageLine("a\ud800"), "a\ufffd");
 });

@@ -49,6 +49,7 @@ function panel(ending, { machine = null, readable = [], names = [] } = {}) {
     reopen: (changes) => opened.push(changes),
     focus: () => {},
     waitsForApproval: () => {},
+    openingWith: (reason) => ({ path: "/exec", query: { reason } }),
     switched: "",
     isResetting: false,
   };
@@ -274,13 +275,15 @@ test("a reason that a policy does not accept is an error of its field, until it 
   assert.deepEqual([error(), seen()], [text, [`${approval.message}.`, text]]);
 });
 
+const DECIDED = new Date(2026, 1, 2, 8, 38);
+
 test("of a request that counts no longer its user reads why, not the refusal before, which says the same", async () => {
   const message = 'ConsolePolicy "p" requires an approval: your request "vm-1" does not count; ask again';
   const causes = [{ reason: "ApprovalRequired", message, request: "vm-1" }];
   const { made, owner } = panel(null);
   const metadata = { namespace: "default", name: "vm-1", creationTimestamp: new Date().toISOString() };
   for (const [status, title, text] of [
-    [{ denied: true, decidedBy: "bob", message: "not now" }, "bob has denied your request", 'bob denied request "vm-1": not now.'],
+    [{ denied: true, decidedBy: "bob", message: "not now", decisionTime: DECIDED.toISOString() }, "This console needs an approval", 'bob denied request "vm-1" at 2026-02-02 08:38: not now.'],
     [{ session: "s-1" }, "The session has ended: this console needs an approval", 'The approval of request "vm-1" was for one session, which has begun: ask again.'],
   ]) {
     owner.context.api.request = async () => ({ metadata, spec: {}, status });
@@ -370,4 +373,71 @@ test("a panel whose request did not reach the server says when that answers agai
   await turn();
   assert.match(made.element.text, /The server answers again\./);
   assert.doesNotMatch(made.element.text, /cannot be reached/);
+});
+
+test("a user who may only observe asks for that", async () => {
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval' }];
+  for (const [isReadOnly, right] of [[true, "observe"], [false, "drive"]]) {
+    const { made, owner } = panel(null);
+    owner.place.mode = "drive";
+    const rights = [];
+    owner.context.api.request = async (path, { body } = {}) => {
+      rights.push(body?.spec.right);
+      throw Object.assign(new Error("away"), { code: 503 });
+    };
+    made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: !isReadOnly }, isReadOnly);
+    made.element.all("form")[0].submit();
+    await turn();
+    assert.equal(rights.at(-1), right);
+  }
+});
+
+test("a session has ended because its console needs an approval, not because of a denial before; a withdrawal ends it", async () => {
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval', request: "vm-1" }];
+  const { made, owner } = panel(null);
+  const metadata = { namespace: "default", name: "vm-1", creationTimestamp: new Date().toISOString() };
+  const denied = { denied: true, decidedBy: "bob", decisionTime: DECIDED.toISOString() };
+  const withdrawn = { ...denied, expirationTime: DECIDED.toISOString() };
+  for (const [status, title, text] of [
+    [denied, "The session has ended: this console needs an approval", 'bob denied request "vm-1" at 2026-02-02 08:38.'],
+    [withdrawn, "bob has withdrawn the approval; the session has ended", 'bob withdrew the approval of request "vm-1" at 2026-02-02 08:38.'],
+  ]) {
+    owner.context.api.request = async () => ({ metadata, spec: {}, status });
+    made.show({ reason: "Forbidden", code: 403, message: "", causes, hadSession: true }, { drives: true }, false);
+    await turn();
+    const shown = made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
+    assert.deepEqual([made.element.all("h3")[0].text, shown], [title, [text]]);
+  }
+});
+
+test("a request that is denied while its user waits is the news", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval', request: "vm-1" }];
+  const { made, owner } = panel(null);
+  const metadata = { namespace: "default", name: "vm-1", uid: "1", creationTimestamp: new Date().toISOString() };
+  let status = {};
+  owner.context.api.request = async () => ({ metadata, spec: {}, status });
+  Object.defineProperty(globalThis, "navigator", { configurable: true, value: {} });
+  made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
+  await turn();
+  assert.match(made.element.text, /Request "vm-1" waits/);
+  status = { denied: true, decidedBy: "bob" };
+  t.mock.timers.tick(2000);
+  await turn();
+  assert.equal(made.element.all("h3")[0].text, "bob has denied your request");
+});
+
+test("a console that needs no approval any more opens instead of a request", async () => {
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval' }];
+  const { made, owner, opened } = panel({ reason: "Forbidden", code: 403, message: "", causes });
+  const [asked, told] = [[], []];
+  owner.tellApproval = (text) => told.push(text);
+  owner.context.api.request = async (path) => {
+    asked.push(path);
+    throw Object.assign(new Error(""), { code: 400, status: { details: { causes: [{ reason: "UpgradeRequired" }] } } });
+  };
+  made.element.all("input")[0].value = "OPS-1";
+  made.element.all("form")[0].submit();
+  await turn();
+  assert.deepEqual([asked, told, opened], [["/exec"], ["no approval is needed any more"], [{ reason: "OPS-1" }]]);
 });

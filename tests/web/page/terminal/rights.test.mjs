@@ -24,12 +24,14 @@ function context(...allowed) {
 }
 
 test("a console is opened with as much as its user may do", async () => {
-  const all = await opening(context("drive console", "takeover console", "get exec", "patch "), "a", "vm", "drive");
+  const all = await opening(context("drive console", "takeover console", "get exec", "patch ", "create "), "a", "vm", "drive");
   assert.deepEqual(all, {
     drives: true,
     takesOver: true,
     mayType: true,
     switches: true,
+    records: true,
+    endsRecordings: true,
     machine: MACHINE,
     path: "/a/vm/exec",
     query: { stdin: "true", stdout: "true", tty: "true" },
@@ -39,7 +41,7 @@ test("a console is opened with as much as its user may do", async () => {
   const watching = await opening(context("get exec"), "a", "vm", "observe");
   assert.deepEqual([watching.path, watching.query.readOnly, watching.mayType], ["/a/vm/exec", "true", true]);
   const observer = await opening(context("observe console"), "a", "vm", "drive");
-  assert.deepEqual([observer.path, observer.query.readOnly, observer.mayType], ["/a/vm/console", "true", false]);
+  assert.deepEqual([observer.path, observer.query.readOnly, observer.mayType, observer.records, observer.endsRecordings], ["/a/vm/console", "true", false, false, false]);
 });
 
 test("a kube-apiserver that knows no verbs decides by machines/exec", async () => {

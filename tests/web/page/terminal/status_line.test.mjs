@@ -13,16 +13,16 @@ const KIND = { group: "compute.ironcore.dev", version: "v1alpha1", plural: "mach
 const WRITER = { isObserver: false, isDenied: false, writer: "" };
 
 function line(waiting, context = {}) {
-  const [news, told] = [[], []];
+  const [news, told, said] = [[], [], []];
   const away = (isAway) => told.push(isAway);
-  const made = new StatusLine(context, { namespace: "default", name: "vm" }, { reconnect: () => {}, powerOn: () => {}, waiting: () => waiting, news: (text) => news.push(text), away });
+  const made = new StatusLine(context, { namespace: "default", name: "vm" }, { reconnect: () => {}, powerOn: () => {}, waiting: () => waiting, news: (text) => news.push(text), messages: () => said, away });
   made.role(WRITER, true);
   made.state("open", { resumable: true });
   made.viewers({ count: 1, writer: "ada", seconds: 0, recordings: [{ user: "ada", input: "none" }] });
   made.stop();
   const shown = () => made.element.children.filter((each) => !each.hidden).map((each) => each.text).filter(Boolean);
   const outage = () => !made.outage.hidden && made.outage.children.filter((each) => !each.hidden).map((each) => each.text).join(" ");
-  return { made, shown, outage, told, news };
+  return { made, shown, outage, told, news, said };
 }
 
 test("an outage is said over the terminal, with what becomes of keys, and nowhere else", () => {
@@ -138,7 +138,7 @@ test("details follow the sessions, the role and the state until they are closed"
   });
   const watches = [];
   const api = { watch: (path, onEvent, options) => watches.push({ path, onEvent, ...options }) };
-  const { made } = line(0, { api, machines: new Machines([KIND]) });
+  const { made, said } = line(0, { api, machines: new Machines([KIND]) });
   const closed = made.showDetails();
   const dialog = document.body.children.at(-1);
   const [{ path, query, onEvent, onProblem, signal }] = watches;
@@ -148,8 +148,9 @@ test("details follow the sessions, the role and the state until they are closed"
   onEvent({ type: "RESET", items: [session("ada", "Writer"), session("eve", "Writer", "instances.core.spheric.cloud")] });
   assert.match(dialog.text, /PeopleUserRoleFromadaWriterDebug/);
   onEvent({ type: "ADDED", object: session("bob", "Observer") });
+  said.push({ text: "Message from bob: \"hi\".", at: new Date(2026, 1, 2, 8, 38).getTime() });
   made.viewers({ count: 2, writer: "ada", seconds: 0, recordings: [] });
-  assert.match(dialog.text, /Viewers2RecordedNo.*adaWriterbobObserver/);
+  assert.match(dialog.text, /Viewers2RecordedNo.*adaWriterbobObserverLast messages.*08:38Message from bob: "hi"/);
   onEvent({ type: "DELETED", object: session("ada", "Writer") });
   made.state("reconnecting", { since: Date.now() });
   assert.match(dialog.text, /StateConnection lost for.*FrombobObserver/);

@@ -26,7 +26,8 @@ test("each state has a text", () => {
   assert.match(stateText("reconnecting", { since: 0, unauthorized: true }, 0).text, /login/);
   assert.deepEqual(stateText("connecting", { since: 0 }, 42_000), { kind: "bad", text: "Server stopped for 42s" });
   assert.equal(stateText("connecting", { since: 0, reason: STOPPED }, 4_000).text, "Web console on this computer stopped for 4s");
-  assert.equal(stateText("connecting", { since: 0, code: 401 }, 42_000).text, "Server stopped for 42s; waiting for your login");
+  assert.equal(stateText("connecting", { since: 0, code: 401 }, 42_000).text, "Server started again; waiting for your login");
+  assert.equal(stateText("connecting", { since: 0, code: 401, reason: "WebConsoleStopped" }, 42_000).text, "Web console on this computer started again; waiting for your login");
   assert.equal(stateText("connecting", { code: 503 }, 42_000).text, "Connecting");
   assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "Reconnected after 3s");
   assert.equal(stateText("resumed", { seconds: 0.4, missed: 0 }, 0).text, "Reconnected");
@@ -253,6 +254,7 @@ test("a user reads why a new session begins", () => {
   assert.match(anewText({ reason: "WebConsoleStopped", unconfirmed }), /on this computer was stopped\. Start it again and log in here/);
   assert.equal(stopAdvice({ reason: "ShuttingDown", unconfirmed: { sent: 3, unsent: 1 } }), "A new session opens as soon as it is back. 3 keys may not have reached the machine.");
   assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }), "Start it again and log in here: a new session opens then.");
+  assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }, { unauthorized: true }), "A new session opens after it.");
   assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over\. A new session opens\.$/);
   assert.match(anewText({ reason: "NotFound", unconfirmed }, { isOpen: true }), /is over.*new session.* 2 keys typed meanwhile were not sent\.$/);
   const former = { reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } };

@@ -74,9 +74,12 @@ test("a view that is opened again shows the rows that it had, and since when the
   t.mock.timers.tick(100);
   const next = await again(t, opened);
   assert.deepEqual(next.objects.map((each) => each.metadata.name), ["x"]);
-  assert.equal(next.problem.text, ""); // it will be read at once
+  assert.deepEqual([next.problem.text, next.asOf], ["", null]); // it will be read at once
+  const { drawn = 0 } = next;
   t.mock.timers.tick(3000);
   assert.match(next.problem.text, /^Waiting for the server \(lab\), for 3s so far. This list is as of \d\d:\d\d\.$/);
+  t.mock.timers.tick(100);
+  assert.ok(next.asOf !== null && next.drawn > drawn); // the users of old rows are unknown
   server.watches.at(-1).onProblem({ code: 0, message: "the server cannot be reached" });
   assert.match(next.problem.text, /^This list is as of \d\d:\d\d: the server cannot be reached\./);
   server.watches.at(-1).onEvent({ type: "RESET", items: [] });

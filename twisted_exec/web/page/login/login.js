@@ -54,7 +54,9 @@ export async function login(config, context, { reason }) {
   // A reload must not try a refused credential again.
   logout(store);
   const advice = config.local ? "Log in again." : "Log in again; if that is refused, ask your administrator.";
-  if (reason) problem = `${config.local ? STARTED_AGAIN : reason} ${advice} Open consoles stay.`;
+  // The command that was stopped has ended their sessions.
+  const consoles = config.local ? "Open consoles come back then." : "Open consoles stay.";
+  if (reason) problem = `${config.local ? STARTED_AGAIN : reason} ${advice} ${consoles}`;
   await askForLogin(config, store, { problem, keepsPage: Boolean(reason) });
 }
 

@@ -1,11 +1,16 @@
 /** Ask another user for the approval that a ConsolePolicy demands, and wait for it. */
 
+import { APPROVAL_REQUIRED, UPGRADE_REQUIRED, causesOf, has } from "../details.js";
 import { qualifiedName } from "../machines.js";
 import { itemPath, listPath } from "../objects.js";
+import { minute } from "../times.js";
 import { stateOf, WAITING } from "../views/request_model.js";
 import { sleep } from "../watch.js";
 
 const LOOK_SECONDS = 2;
+const LOOKS_PER_QUESTION = 5; // whether an approval is needed: the server decides that anew, and records refusals
+/** What the user reads when the console opens without an approval. */
+export const NOT_NEEDED = "no approval is needed any more";
 const RIGHTS = { observe: "observe", takeover: "takeover" };
 
 /** The right that a place asks for. */
@@ -69,22 +74,40 @@ export async function answered({ api }, signal, pause = sleep) {
   }
 }
 
+/**
+ * Whether the server refuses a console for want of an approval; true if it does not say.
+ *
+ * @param {object} context of the page
+ * @param {{path: string, query: object}} opening the request that opens the console
+ */
+export async function isNeeded({ api }, { path, query }, signal) {
+  try {
+    await api.request(path, { query, signal });
+  } catch (problem) {
+    const causes = causesOf(problem.status);
+    const isOpen = has(causes, UPGRADE_REQUIRED); // nothing else is wrong with it
+    return !isOpen && (problem.code !== 403 || has(causes, APPROVAL_REQUIRED));
+  }
+  return true;
+}
+
 /** Return the message of an approval; empty while the request waits. Throw why it does not count. */
 function approvalOf(request) {
   const { name } = request.metadata;
   const { decidedBy = "another user", message } = request.status ?? {};
-  const because = message ? `: ${message}` : "";
+  const decided = Date.parse(request.status?.decisionTime);
+  const because = `${decided ? ` at ${minute(decided, Date.now())}` : ""}${message ? `: ${message}` : ""}`;
   const state = stateOf(request, Date.now());
   if (state === "Denied") throw new Denied(decidedBy, `${decidedBy} denied request "${name}"${because}`);
   if (state === "Withdrawn") throw new Denied(decidedBy, `${decidedBy} withdrew the approval of request "${name}"${because}`, true);
-  if (state === "Approved") return `${decidedBy} approved${because || " your request"}`;
+  if (state === "Approved") return `${decidedBy} approved${message ? `: ${message}` : " your request"}`;
   if (state === "Used") throw new EndedRequest(`the approval of request "${name}" was for one session, which has begun: ask again`);
   if (state !== WAITING) throw new EndedRequest(`request "${name}" counts no longer (${state}): ask again`);
   return "";
 }
 
 /**
- * Resolve with a message when a ConsoleRequest is approved.
+ * Resolve with a message when a ConsoleRequest is approved, or no approval is needed any more.
  *
  * The request stays when the user stops waiting: after its approval the console opens without another one.
  *
@@ -93,12 +116,14 @@ function approvalOf(request) {
  * @param {(request: any, approval: string, isOurs: boolean) => void} seen called with the request, as it is read, its
  *     approval, and whether this window is the one that opens the console
  * @param {() => Promise<boolean>} claim makes this window the one, unless another one is
+ * @param {() => Promise<boolean>} needed whether the console needs an approval
  * @throws {Error} it was denied or deleted, is used or has expired, or may not be read
  */
-export async function approved({ api }, { namespace, name }, signal, seen, claim, pause = sleep) {
+export async function approved({ api }, { namespace, name }, signal, seen, claim, needed, pause = sleep) {
   const path = itemPath("consolerequests", namespace, name);
   let isOurs = await claim();
-  for (;; await pause(LOOK_SECONDS, signal)) {
+  let isStillNeeded = true;
+  for (let looks = 1; ; looks++, await pause(LOOK_SECONDS, signal)) {
     signal?.throwIfAborted();
     let request;
     try {
@@ -114,5 +139,7 @@ export async function approved({ api }, { namespace, name }, signal, seen, claim
     seen(request, message, isOurs);
     // The other window may be gone, or have its session, which may be all that the approval is for: look again.
     if (!isOurs) isOurs = await claim();
+    else if (!isStillNeeded) return NOT_NEEDED; // nor was it approved a moment before the question
+    else if (looks % LOOKS_PER_QUESTION === 0) isStillNeeded = await needed();
   }
 }

@@ -80,12 +80,10 @@ function clause(names, act) {
 }
 
 /**
- * Return the text of a message as it is sent: one line of at most so many characters.
+ * Return the text of a message as it is sent: one line.
  *
  * @param {string} text
- * @param {number} longest
  */
-export function messageLine(text, longest) {
-  const line = text.trim().split(/\s+/u).join(" ").replace(/[\ud800-\udfff]/gu, "\ufffd"); // what is no character alone
-  return [...line].slice(0, longest).join("").trimEnd();
+export function messageLine(text) {
+  return text.trim().split(/\s+/u).join(" ").replace(/[\ud800-\udfff]/gu, "\ufffd"); // what is no character alone
 }

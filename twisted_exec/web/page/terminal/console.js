@@ -18,6 +18,7 @@ import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
 import { Lifecycle } from "./lifecycle.js";
 import { MachineWatch, stateOf } from "./machine_watch.js";
+import { Messages } from "./messages.js";
 import { Panel } from "./panel.js";
 import { reset } from "./reset.js";
 import { opening } from "./rights.js";
@@ -28,8 +29,6 @@ import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
-const SAID_MILLISECONDS = 30_000; // a message of another user is longer, and needs an answer
-const MOST_SAID = 3;
 const GAP_PIXELS = 7; // between messages
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
 const PENDING = "Pending";
@@ -40,7 +39,7 @@ export class Console {
   #on;
   #life = new Lifecycle({
     ask: () => this.#ask(),
-    attach: (rights, changed) => this.#attach(rights, changed),
+    attach: (_rights, changed) => this.#attach(changed),
     state: (name, detail) => this.#stateChanged(name, detail),
     opened: () => this.#opened(),
     lost: () => this.#lost(),
@@ -57,7 +56,8 @@ export class Console {
     tell: (text, kind) => this.#tell(text, kind),
   });
   // Of the present session.
-  #rights = { drives: true, takesOver: false, mayType: true, switches: false };
+  /** @type {any} */
+  #rights = { drives: true, takesOver: false, mayType: true, switches: false, records: false, endsRecordings: false };
   #roles;
   #larger = ""; // what the user has read about the larger window of another user
   #hasDriven = false; // it could type until now
@@ -97,17 +97,12 @@ export class Console {
   #banner;
   #message;
   #messageTimer;
-  // Messages of other users: not in the terminal, where a machine could print the same, nor in place of what the server says.
-  #said = h("div", { class: "said-list", role: "log", "aria-label": "Messages of other users" });
+  #messages = new Messages({ news: () => this.#on.news(), moved: () => this.#placeMessages(), focus: () => this.focus() });
   #receiptTimer;
   /** Whether the output that is in sight is old. */
   isAway = false;
   /** In its tab: the same. */
   awayMark = h("span", { class: "badge waiting", hidden: true, title: "No connection" }, h("span", { class: "visually-hidden" }, "No connection "));
-  /** How many messages of other users were not in sight yet. */
-  unread = 0;
-  /** In its tab: the same. */
-  unreadMark = h("span", { class: "badge news", hidden: true });
   #free = 0; // the part of the terminal below the cursor
   #role;
   #number = h("span", { class: "number dim" });
@@ -223,6 +218,7 @@ export class Console {
       powerOn: () => this.switch(),
       waiting: () => this.#life.waiting + (this.#former?.unconfirmed.unsent ?? 0),
       news: (text) => this.#tellCompany(text),
+      messages: () => this.#messages.last,
       away: (isAway) => this.#turnAway(isAway),
     });
     fill(
@@ -235,7 +231,7 @@ export class Console {
         this.#terminal,
         this.#newest,
         // Over the terminal: another size of it would be another size for the machine.
-        h("div", { class: "overlays" }, this.#finder, this.#status.outage, this.#message, this.#said, this.#panel.element),
+        h("div", { class: "overlays" }, this.#finder, this.#status.outage, this.#message, this.#messages.element, this.#panel.element),
       ),
       h("div", { class: "foot" }, this.#keys.element, this.#status.element),
     );
@@ -307,11 +303,9 @@ export class Console {
   }
 
   /** Return the next session, which is not started yet. */
-  #attach(rights, changed) {
-    const { path, query } = rights;
-    const { reason } = this.place;
+  #attach(changed) {
     const attachment = new Attachment(this.context, this.place, {
-      request: { path, query: { ...query, ...(reason && { reason }) } },
+      request: this.openingWith(this.place.reason),
       screen: /** @type {Screen} */ (this.#screen),
       follows: this.#former !== null,
       on: {
@@ -341,7 +335,7 @@ export class Console {
   #stateChanged(name, detail) {
     const { since } = this.#former ?? {};
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
-    this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
+    this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
     this.#showRole();
     this.endedMark.hidden = name !== "ended";
     if (name === "ended") return;
@@ -483,8 +477,14 @@ export class Console {
   #notice(mark) {
     if (mark.Kind === "banner") return; // shown above the terminal
     if (mark.Kind === "interrupted" && this.isResetting) return; // the user knows better why
-    if (mark.Kind === "said") return this.#showSaid(mark.Notice);
-    if (mark.Kind === "receipt") clearTimeout(this.#receiptTimer);
+    if (mark.Kind === "said") {
+      this.#messages.add(mark.Notice);
+      return this.read();
+    }
+    if (mark.Kind === "receipt") {
+      clearTimeout(this.#receiptTimer);
+      this.#messages.keep(mark.Notice);
+    }
     this.#status.heard(mark.Notice);
     const shown = this.#roles.read(mark);
     const isLoss = this.#hasDriven && this.#roles.isObserver;
@@ -592,6 +592,21 @@ export class Console {
   /** Whether the user may power the machine on and off. */
   get maySwitch() {
     return this.#rights.switches && this.machine !== null;
+  }
+
+  /** Whether the user may begin a recording. */
+  get mayRecord() {
+    return this.#hasRecordings && this.#rights.records;
+  }
+
+  /** Whether there is a recording, and the user may end recordings. */
+  get mayEndRecording() {
+    return this.#hasRecordings && this.#rights.endsRecordings && this.isRecorded;
+  }
+
+  get #hasRecordings() {
+    const { machines } = this.context;
+    return machines.has(machines.parse(this.place.name).kind, "recordings");
   }
 
   /** Whether the user may read a part of the machine, such as `log`. */
@@ -718,7 +733,7 @@ export class Console {
   /** Send a message to all viewers of the console. */
   async writeMessage() {
     const { longestMessage, viewersNow } = this.#status;
-    const text = messageLine((await askForMessage(this.place.name, viewerCount(viewersNow), longestMessage)) ?? "", longestMessage);
+    const text = messageLine((await askForMessage(this.place.name, viewerCount(viewersNow), longestMessage)) ?? "");
     if (text && this.#life.session?.say(text)) {
       clearTimeout(this.#receiptTimer);
       this.#receiptTimer = setTimeout(() => this.#tell(NO_RECEIPT, "warning"), RECEIPT_MILLISECONDS);
@@ -726,44 +741,19 @@ export class Console {
     this.focus();
   }
 
-  /** Show a message of another user until it was in sight for some time, is dismissed, or others follow. */
-  #showSaid(text) {
-    const shown = h(
-      "div",
-      { class: "message said", "data-time": minute(Date.now(), Date.now()) },
-      h("span", {}, printable(sentence(text))),
-      button("×", () => this.#removeSaid([shown]), { class: "quiet icon", "aria-label": "Dismiss this message" }),
-    );
-    this.#said.append(shown);
-    while (this.#said.children.length > MOST_SAID) this.#said.firstElementChild?.remove();
-    this.#placeMessages();
-    this.#countUnread(this.unread + 1);
-    this.read();
+  /** How many messages of other users were not in sight yet. */
+  get unread() {
+    return this.#messages.unread;
+  }
+
+  /** In its tab: the same. */
+  get unreadMark() {
+    return this.#messages.mark;
   }
 
   /** The user reads its messages, if it is in sight. */
   read() {
-    if (!this.unread || document.hidden || !this.element.checkVisibility()) return;
-    this.#countUnread(0);
-    const shown = [...this.#said.children];
-    setTimeout(() => this.#removeSaid(shown), SAID_MILLISECONDS);
-  }
-
-  /** @param {Element[]} messages */
-  #removeSaid(messages) {
-    const hadFocus = messages.some((each) => each.contains(document.activeElement));
-    messages.forEach((each) => each.remove());
-    this.#placeMessages();
-    if (hadFocus) this.focus();
-  }
-
-  #countUnread(number) {
-    this.unread = number;
-    const text = `${number} ${number === 1 ? "message" : "messages"} of other users`;
-    fill(this.unreadMark, h("span", { class: "visually-hidden" }, `${text} `));
-    this.unreadMark.title = text;
-    this.unreadMark.hidden = !number;
-    this.#on.news();
+    if (!document.hidden && this.element.checkVisibility()) this.#messages.read();
   }
 
   /** Whether the user reads who joins and leaves. */
@@ -817,6 +807,12 @@ export class Console {
     const on = this.#screen?.toggleScreenReader();
     this.#tell(on ? "Screen reader mode is on: output is read aloud." : "Screen reader mode is off.", "");
     this.focus();
+  }
+
+  /** Return the request that opens the console with a reason. */
+  openingWith(reason) {
+    const { path, query } = this.#rights;
+    return { path, query: { ...query, ...(reason && { reason }) } };
   }
 
   /** Open the session again, with another reason or mode. */
@@ -916,7 +912,7 @@ export class Console {
 
   /** Where there is room below the cursor, messages cover no output; elsewhere they cover the oldest. */
   #placeMessages() {
-    const shown = [this.#status.outage, this.#message, this.#said].filter((each) => each.offsetHeight);
+    const shown = [this.#status.outage, this.#message, this.#messages.element].filter((each) => each.offsetHeight);
     const height = shown.reduce((sum, each) => sum + each.offsetHeight + GAP_PIXELS, 0);
     const free = this.#free * this.#terminal.clientHeight;
     for (const each of shown) each.classList.toggle("below", free > height);

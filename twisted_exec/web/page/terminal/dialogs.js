@@ -3,6 +3,7 @@
 import { ask } from "../dialogs.js";
 import { button, h, printable, printableLines } from "../dom.js";
 import { copyButton } from "../views/parts.js";
+import { messageLine } from "./company.js";
 
 const PREVIEW_CHARACTERS = 4000;
 const SYSRQ = [
@@ -81,18 +82,30 @@ export function showText(name, text) {
  * @param {number} longest in characters
  */
 export function askForMessage(name, to, longest) {
-  const field = h("input", { type: "text", autocomplete: "off", maxlength: longest, autofocus: true });
+  const rest = h("p", { class: "dim", id: "message-rest" });
+  const send = button("Send", null, { type: "submit", class: "primary" });
+  const count = () => {
+    const over = [...messageLine(field.value)].length - longest;
+    rest.classList.toggle("problem", over > 0);
+    rest.textContent = over > 0 ? `A message has at most ${longest} characters: leave out ${over}.` : `${-over} characters left`;
+    send.disabled = over > 0;
+    field.setAttribute("aria-invalid", String(over > 0));
+  };
+  // Its own limit would cut a pasted text without a word.
+  const field = h("input", { type: "text", autocomplete: "off", oninput: count, autofocus: true, "aria-describedby": rest.id });
+  count();
   return ask(`Message to all viewers of ${printable(name)}`, (close) =>
     h(
       "form",
       { class: "stack", onsubmit: (event) => (event.preventDefault(), close(field.value)) },
       h("p", {}, `${to} at this console, with you. The machine does not get the message; the audit log has it.`),
       h("label", { class: "field" }, h("span", {}, "Message"), field),
+      rest,
       h(
         "div",
         { class: "actions" },
         button("Cancel", () => close(null)),
-        button("Send", null, { type: "submit", class: "primary" }),
+        send,
       ),
     ),
   );

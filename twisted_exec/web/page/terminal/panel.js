@@ -6,7 +6,7 @@ import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { asOfText, copyButton, isSilence, outageNotice, silenceText } from "../views/parts.js";
-import { Denied, EndedRequest, answered, approved, createRequest, rightOf, waitingRequest } from "./approval.js";
+import { Denied, EndedRequest, NOT_NEEDED, answered, approved, createRequest, isNeeded, rightOf, waitingRequest } from "./approval.js";
 import { suggested } from "./suggestion.js";
 import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
 
@@ -157,7 +157,7 @@ export class Panel {
         ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }), { class: "primary" })
         : null;
     if (required.reason || required.approval) {
-      this.#showForm(ending, required);
+      this.#showForm(ending, required, isReadOnly);
     } else if (isMachineMissing(ending)) {
       const isDeleted = ending.reason === MACHINE_DELETED || ending.hadSession;
       const known = missingTexts(isDeleted, this.#owner.place);
@@ -341,9 +341,11 @@ export class Panel {
   /**
    * @param {any} ending
    * @param {{reason: boolean, approval: boolean}} required
+   * @param {boolean} isReadOnly whether the session was, or was to be, one that only observes: the approval is for that, too
    */
-  #showForm(ending, required) {
+  #showForm(ending, required, isReadOnly) {
     const { place, context } = this.#owner;
+    const wanted = { ...place, mode: isReadOnly ? "observe" : place.mode };
     const hasEnded = ending.hadSession;
     const former = requestOf(ending); // the user's last one
     const refused = demandTexts(ending.causes, Boolean(place.reason));
@@ -400,6 +402,7 @@ export class Panel {
       if (document.activeElement === this.element) stop.focus();
       this.#owner.waitsForApproval(Date.parse(creationTimestamp));
     };
+    const needed = (signal) => isNeeded(context, this.#owner.openingWith(input.value.trim()), signal);
     const wait = async (find) => {
       this.#waiting?.abort();
       const { signal } = (this.#waiting = new AbortController());
@@ -408,18 +411,22 @@ export class Panel {
       if (document.activeElement === ask) this.element.focus(); // a disabled button has none
       draw(true);
       try {
-        const { metadata, spec } = await find(signal);
-        input.value = spec.reason || input.value; // which an approval is for, also before it is seen
-        const take = () => claim.take(`request ${metadata.uid}`, navigator.locks, globalThis);
-        const message = await approved(context, metadata, signal, seen, take);
+        const found = await find(signal);
+        signal.throwIfAborted();
+        input.value = found?.spec.reason || input.value; // which an approval is for, also before it is seen
+        const take = () => claim.take(`request ${found.metadata.uid}`, navigator.locks, globalThis);
+        const message = found ? await approved(context, found.metadata, signal, seen, take, () => needed(signal)) : NOT_NEEDED;
+        signal.throwIfAborted();
         this.#owner.tellApproval(message);
         this.#owner.reopen({ reason: input.value.trim() });
       } catch (problem) {
         claim.release();
         if (signal.aborted) return;
+        // An old denial is not why this session has ended, or is not open.
+        const isNews = problem instanceof Denied && (request !== null || (hasEnded && problem.isWithdrawn));
         request = null;
         refusal.hidden = problem instanceof EndedRequest; // it says the same, or is of a request before
-        draw(false, problem instanceof Denied ? denied(problem) : title);
+        draw(false, isNews ? denied(problem) : title);
         const { reason, others } = demandTexts(causesOf(problem.status), true);
         refuse(reason);
         say(reason || others ? others : explained(problem.message).text);
@@ -431,8 +438,11 @@ export class Panel {
       if (!required.approval) return open();
       if (ask.disabled) return;
       const reason = input.value.trim();
-      const fits = request && (request.spec.reason ?? "") === reason && request.spec.right === rightOf(place);
-      wait(async (signal) => fits ? request : createRequest(context, { ...place, reason }, signal));
+      const fits = request && (request.spec.reason ?? "") === reason && request.spec.right === rightOf(wanted);
+      wait(async (signal) => {
+        if (!(await needed(signal))) return null; // since the console was refused, its policy has changed
+        return fits ? request : createRequest(context, { ...wanted, reason }, signal);
+      });
     };
     const ask = button(required.approval ? "Ask for approval" : "Open with this reason", null, { type: "submit", class: "primary" });
     const again = button("Try again", open);

@@ -3,8 +3,9 @@
 import { UPGRADE_REQUIRED, causesOf, has, kindOf } from "../details.js";
 
 /**
- * Return what the user may do: `{drives, takesOver, mayType, switches, path, query}` of the request that opens the
- * console; and the `machine`, null if the user may not read it.  `switches`: may power it on and off.
+ * Return what the user may do: `{drives, takesOver, mayType, switches, records, endsRecordings, path, query}` of the request that
+ * opens the console; and the `machine`, null if the user may not read it.  `switches`: may power it on and off; `records`
+ * and `endsRecordings`: may begin and end recordings.
  *
  * A user without the right to type is attached as an observer. Behind a kube-apiserver, whose roles know no verbs of
  * consoles, opening needs `get` on `machines/exec`; observers use `machines/console`.
@@ -19,15 +20,18 @@ export async function opening(context, namespace, routeName, mode) {
   const may = (verb, subresource) =>
     api.can(verb, kind.plural, subresource, namespace, name, kind.group).catch(otherwise(false));
   const path = machines.path(namespace, routeName);
-  const [drives, takesOver, execs, switches, machine] = await Promise.all([
+  const [drives, takesOver, execs, switches, records, endsRecordings, machine] = await Promise.all([
     may("drive", "console"),
     may("takeover", "console"),
     may("get", "exec"),
     may("patch", ""),
+    // If the server does not say, it refuses the change itself.
+    api.can("create", "consolerecordings", "", namespace).catch(otherwise(true)),
+    api.can("patch", "consolerecordings", "", namespace).catch(otherwise(true)),
     api.request(path).catch(otherwise(null)),
   ]);
   const mayType = drives || execs;
-  const rights = { drives, takesOver, mayType, switches, machine };
+  const rights = { drives, takesOver, mayType, switches, records, endsRecordings, machine };
   const streams = { stdout: "true", tty: "true" };
   if (mode === "observe" || !mayType) {
     const subresource = kind.subresources.includes("console") && !execs ? "console" : "exec";

@@ -4,6 +4,7 @@ import { ask } from "../dialogs.js";
 import { button, fill, h, printable, renew } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { Objects, listPath } from "../objects.js";
+import { minute } from "../times.js";
 import { skeleton } from "../views/parts.js";
 import { Company, MOST_TOLD } from "./company.js";
 import { amount, isAway, presentText, recordedFor, roleText, sentence, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
@@ -36,6 +37,7 @@ export class StatusLine {
   #recorded;
   #names;
   #news;
+  #messages;
   #company = new Company();
   /** @type {any[] | null} the sessions at the console, as the server has listed them last. */
   #named = null;
@@ -56,14 +58,15 @@ export class StatusLine {
    * @param {object} context of the page
    * @param {{namespace: string, name: string}} place
    * @param {object} on `reconnect()`: at once; `powerOn()` the machine; `waiting()` returns the number of keys that are
-   *     not confirmed; `news(text)`: users have joined or left; `away(isAway)`: the output in sight is old, or no longer
+   *     not confirmed; `news(text)`: users have joined or left; `messages()` returns the last ones; `away(isAway)`: the output in sight is old, or no longer
    */
-  constructor(context, place, { reconnect, powerOn, waiting, news, away }) {
+  constructor(context, place, { reconnect, powerOn, waiting, news, messages, away }) {
     this.#away = away;
     this.#context = context;
     this.#place = place;
     this.#waiting = waiting;
     this.#news = news;
+    this.#messages = messages;
     this.#state = { name: "connecting", detail: {}, at: Date.now(), silentSince: null };
     this.#facts = {};
     this.#offset = () => null;
@@ -273,10 +276,15 @@ export class StatusLine {
     const facts = h("dl", { class: "facts" });
     const debug = h("dl", { class: "facts" });
     const people = h("div", {}, skeleton(2));
+    const messages = h("dl", { class: "facts" });
+    const said = h("div");
     let problem = "";
     this.#drawDetails = () => {
       drawFacts(facts, this.#presentFacts);
       drawFacts(debug, this.#debugFacts);
+      const last = this.#messages();
+      if (last.length && !said.firstChild) fill(said, h("h3", {}, "Last messages"), messages);
+      drawFacts(messages, last.map(({ text, at }) => [minute(at, Date.now()), text]));
       if (problem) renew(people, [h("p", { class: "dim" }, `Names are not shown: ${printable(problem)}`)]);
       else if (sessions.isKnown) renew(people, [peopleTable(withRoles(this.#peopleOf(sessions.all), this.#role.roles.isObserver))]);
     };
@@ -298,6 +306,7 @@ export class StatusLine {
         facts,
         h("h3", {}, "People"),
         people,
+        said,
         h("details", {}, h("summary", {}, "Debug"), debug),
         h("div", { class: "actions" }, button("Close", () => close(null), { class: "primary", autofocus: true })),
       ),

@@ -40,9 +40,10 @@ const FIRST_WORD = /^(a|an|another|from|machine|message|no|nobody|nothing|somebo
  */
 export function stateText(name, detail, now) {
   if (detail.since !== undefined) {
-    const what = name === "connecting" ? (STOPS[detail.reason] ?? STOPS[SHUTTING_DOWN]).brief : "Connection lost";
-    const login = detail.unauthorized || detail.code === 401 ? "; waiting for your login" : "";
-    return { kind: "bad", text: `${what} for ${duration(now - detail.since)}${login}` };
+    const stop = name === "connecting" && (STOPS[detail.reason] ?? STOPS[SHUTTING_DOWN]);
+    const isBack = waitsForLogin(detail);
+    const what = stop && isBack ? stop.back : `${stop ? stop.brief : "Connection lost"} for ${duration(now - detail.since)}`;
+    return { kind: "bad", text: `${what}${isBack ? "; waiting for your login" : ""}` };
   }
   if (name === "connecting") return { kind: "waiting", text: "Connecting" };
   if (name === "resumed") return { kind: "good", text: detail.seconds < 1 ? "Reconnected" : `Reconnected after ${duration(detail.seconds * 1000)}` };
@@ -51,6 +52,11 @@ export function stateText(name, detail, now) {
   }
   if (detail.asked !== undefined) return { kind: "waiting", text: `Waiting for approval, ${duration(Math.max(0, now - detail.asked))}` };
   return { kind: "off", text: "No session" }; // the panel says why
+}
+
+/** Whether the server answers, but not to this user: it wants another token. */
+function waitsForLogin({ unauthorized, code }) {
+  return Boolean(unauthorized) || code === 401;
 }
 
 /**
@@ -255,7 +261,7 @@ export function explained(message) {
  * @param {string} unreachable what is in the way if nothing answers
  */
 export function attemptText(name, { message = "", code = 0, unauthorized = false }, unreachable) {
-  if (unauthorized || code === 401) return { text: "Waiting for your login.", detail: "" };
+  if (waitsForLogin({ unauthorized, code })) return { text: "Waiting for your login.", detail: "" };
   if (name !== "reconnecting" && !message) return { text: "", detail: "" };
   if (!code) return { text: `${sentence(unreachable)} The page tries again by itself.`, detail: message === unreachable ? "" : message };
   const { detail } = explained(message);
@@ -265,13 +271,19 @@ export function attemptText(name, { message = "", code = 0, unauthorized = false
 
 /** What has happened to a server that was stopped, and when a new session opens, by the reason of the end. */
 const STOPS = {
-  [SHUTTING_DOWN]: { brief: "Server stopped", was: "The server of this console was stopped.", opens: "A new session opens as soon as it is back." },
-  [STOPPED]: { brief: "Web console on this computer stopped", was: "The web console on this computer was stopped.", opens: "Start it again and log in here: a new session opens then." },
+  [SHUTTING_DOWN]: { brief: "Server stopped", back: "Server started again", was: "The server of this console was stopped.", opens: "A new session opens as soon as it is back." },
+  [STOPPED]: { brief: "Web console on this computer stopped", back: "Web console on this computer started again", was: "The web console on this computer was stopped.", opens: "Start it again and log in here: a new session opens then." },
 };
 
-/** Return what a user reads, beside for how long a server is stopped, of the new session and of keys that were sent. */
-export function stopAdvice({ reason, unconfirmed: { sent } }) {
-  return [STOPS[reason]?.opens, droppedKeys({ sent, unsent: 0 })].filter(Boolean).join(" ");
+/**
+ * Return what a user reads, beside for how long a server is stopped, of the new session and of keys that were sent.
+ *
+ * @param {any} ending
+ * @param {any} [detail] of the attempts to open the new session
+ */
+export function stopAdvice({ reason, unconfirmed: { sent } }, detail = {}) {
+  const opens = waitsForLogin(detail) ? "A new session opens after it." : STOPS[reason]?.opens;
+  return [opens, droppedKeys({ sent, unsent: 0 })].filter(Boolean).join(" ");
 }
 
 /**

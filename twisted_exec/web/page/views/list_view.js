@@ -31,6 +31,7 @@ export class ListView {
   #loading = new Map();
   #path = pathOf(location);
   #endWaiting = () => {};
+  #isSilent = false; // the server has not answered for so long that the page says so
   #waiting = h("p", { class: "dim" });
   #said = h("div");
   #outage = h("div");
@@ -380,7 +381,16 @@ export class ListView {
     this.begin();
     if (!this.isLoading) return;
     const known = [...this.#loading.values()].flatMap(({ asOf }) => asOf ?? []);
-    this.#endWaiting = tellWaiting(this.#waiting, this.context, { ...waiting, more: known.length > 0 && [asOfText("list", Math.min(...known)), "."] });
+    const more = known.length > 0 && [asOfText("list", Math.min(...known)), "."];
+    const told = () => {
+      this.#isSilent = true;
+      this.changed();
+    };
+    const end = tellWaiting(this.#waiting, this.context, { ...waiting, more, told });
+    this.#endWaiting = () => {
+      this.#isSilent = false;
+      end();
+    };
   }
 
   #report(place, path, problem) {
@@ -409,7 +419,8 @@ export class ListView {
 
   /** Since when lists may be old; null: they are current, or not known. */
   get asOf() {
-    const times = [...this.#outages.values()].flatMap(({ asOf }) => asOf ?? []);
+    const silent = this.#isSilent ? [...this.#loading.values()] : [];
+    const times = [...this.#outages.values(), ...silent].flatMap(({ asOf }) => asOf ?? []);
     return times.length ? Math.min(...times) : null;
   }
 

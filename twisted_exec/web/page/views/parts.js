@@ -186,9 +186,10 @@ export function isSilence(milliseconds) {
  * @param {any} [options.more] text or an element behind it.
  * @param {string} [options.reason] what is in the way, if that is known.
  * @param {number} [options.began] when the page has begun to wait, in milliseconds since 1970.
+ * @param {() => void} [options.told] called when it says so.
  * @returns {() => void} to be called when there is an answer.
  */
-export function tellWaiting(element, { config: { cluster }, api }, { more = null, reason = "", began = Date.now() } = {}) {
+export function tellWaiting(element, { config: { cluster }, api }, { more = null, reason = "", began = Date.now(), told = () => {} } = {}) {
   const text = h("span");
   const retry = button("Try now", () => api.dispatchEvent(new Event("retry")));
   const tell = () => {
@@ -198,6 +199,7 @@ export function tellWaiting(element, { config: { cluster }, api }, { more = null
     if (waited < PATIENCE_MILLISECONDS) return;
     fill(text, `Waiting for the server (${printable(cluster || location.host)}), for ${duration(waited)} so far. `, why && `${why} `, more, isSilent && " ");
     const parts = isSilent ? [text, retry] : [text];
+    if (!element.firstChild) told();
     if (element.children.length !== parts.length) fill(element, parts); // a button that is drawn again loses the focus
   };
   const timer = setInterval(tell, TICK_MILLISECONDS);

@@ -1,0 +1,67 @@
+/** Messages of other users over a terminal, in a document in memory. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { install } from "../dom.mjs";
+
+install();
+const { MOST_MESSAGES, Messages } = await import("../../../../twisted_exec/web/page/terminal/messages.js");
+
+function messages() {
+  const counts = [];
+  const made = new Messages({ news: () => counts.push(made.unread), moved: () => {}, focus: () => {} });
+  const texts = () => made.element.children.map((each) => each.children[0].text);
+  const say = (...numbers) => numbers.forEach((number) => made.add(`message from bob: "${number}"`));
+  return { made, counts, texts, say };
+}
+const text = (number) => `Message from bob: "${number}"`;
+const upTo = (number) => Array.from({ length: number }, (_, at) => at + 1);
+
+test("messages that come out of sight are all there when the user returns", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { made, counts, texts, say } = messages();
+  say(...upTo(5));
+  assert.deepEqual([made.mark.hidden, made.mark.title], [false, "5 messages of other users"]);
+  made.read();
+  assert.deepEqual(texts(), upTo(5).map(text));
+  assert.deepEqual([made.mark.hidden, counts.at(-1)], [true, 0]);
+  say(6);
+  t.mock.timers.tick(30_000);
+  assert.deepEqual(texts(), [text(6)]); // which was not in sight
+});
+
+test("a list that is full says how many messages it does not show", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { made, texts, say } = messages();
+  say(...upTo(MOST_MESSAGES + 1));
+  assert.deepEqual(texts().slice(0, 2), ["1 earlier message is not shown.", text(2)]);
+  say(22);
+  assert.deepEqual(texts(), ["2 earlier messages are not shown.", ...upTo(22).slice(2).map(text)]);
+  assert.equal(made.unread, 22);
+  made.read();
+  t.mock.timers.tick(30_000);
+  assert.deepEqual(texts(), []);
+  say(23);
+  assert.deepEqual(texts(), [text(23)]);
+});
+
+test("the newest message is in sight", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { made, say } = messages();
+  say(1, 2);
+  made.element.children.forEach((each, at) => (each.offsetTop = 7 + 60 * at));
+  made.read();
+  assert.equal(made.element.scrollTop, 60);
+});
+
+test("the last messages stay after they were dismissed, with the user's own", () => {
+  const { made, texts, say } = messages();
+  say(1);
+  made.keep('your message to 1 viewer: "2"');
+  made.element.all("button")[0].click();
+  assert.deepEqual(texts(), []);
+  assert.deepEqual(made.last.map((each) => each.text), [text(1), 'Your message to 1 viewer: "2"']);
+  say(...upTo(30));
+  assert.equal(made.last.length, MOST_MESSAGES);
+});
