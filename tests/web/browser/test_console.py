@@ -678,7 +678,7 @@ class ConsoleTests(WebTestCase):
         await bob.until_terminal("^end-42$")
         hint = "[...document.querySelectorAll('.status-line .larger')].find((each) => each.checkVisibility())?.innerText"
         await bob.page.until(f"{hint} === '{columns}x{rows}'")
-        await bob.page.until(f"{_BOX}.scrollTop > 0 && {_PLACE} === '{drawn}'")  # at the cursor
+        await bob.page.until(f"{_BOX}.scrollLeft > 0 && {_PLACE} === '{drawn}'")  # at the cursor
         await bob.page.evaluate(
             "self.resizes = []; terminals.at(-1).onResize(({cols}) => resizes.push(cols)); null"
         )
@@ -691,7 +691,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.type("x\n")
         await bob.until_terminal("x$")
         await bob.page.until("new Promise(requestAnimationFrame)")
-        self.assertEqual(await bob.page.evaluate(f"{_BOX}.scrollTop"), 0)
+        self.assertEqual(await bob.page.evaluate(f"[{_BOX}.scrollLeft, {_BOX}.scrollTop]"), [0, 0])
         await bob.page.drag(200, 250, 200, 150)
         await bob.page.until(f"{_BOX}.scrollTop > 0")
         await ada.page.press("Control+d")
@@ -719,7 +719,7 @@ class ConsoleTests(WebTestCase):
         for width, height in ((1200, 800), (1200, 500)):
             await ada.page.resize(width, height)
             cells = await ada.page.settled(_CELLS)
-            last = rf"row-1 [^\n]*\|(\nrow-\d+ [^\n]*\|)+$"
+            last = r"row-1 [^\n]*\|(\nrow-\d+ [^\n]*\|)+$"
             for user in (bob, other):
                 await user.page.until(f"{_CELLS} === '{cells}'")
                 await user.until_terminal(last)
