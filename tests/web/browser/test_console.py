@@ -117,6 +117,14 @@ _MARKED = r"\S\s*\n\[twisted-exec: new session at [^\]]+\]\s+\S"
 _ACTIVE = "document.querySelector('.console.active')"
 _CELLS = "[terminals.at(-1).cols, terminals.at(-1).rows].join()"
 _BOX = "document.querySelector('.terminal-box')"
+# The cell of a terminal's cursor, if that is in sight.
+_PLACE = f"""((box) => {{
+    const terminal = terminals.at(-1), {{cursorX, cursorY}} = terminal.buffer.active;
+    const [all, screen] = [box, box.querySelector('.xterm-screen')].map((each) => each.getBoundingClientRect());
+    const right = screen.left + (screen.width / terminal.cols) * Math.min(cursorX + 1, terminal.cols);
+    const bottom = screen.top + (screen.height / terminal.rows) * (cursorY + 1);
+    return right <= all.right + 1 && bottom <= all.bottom + 1 && [Math.min(cursorX + 1, terminal.cols), cursorY + 1].join();
+}})({_BOX})"""
 # The place of a terminal's last cell, if it is in sight at the end of what scrolls.
 _END = f"""((box) => {{
     box.scrollTo(box.scrollWidth, box.scrollHeight);
@@ -125,6 +133,12 @@ _END = f"""((box) => {{
     const {{cursorX, cursorY}} = terminals.at(-1).buffer.active;
     return isInSight && [cursorX + 1, cursorY + 1].join();
 }})({_BOX})"""
+# As top: rows of the whole width on the usual screen, with a hidden cursor, anew when its size changes; until a key.
+_DRAWS_ROWS = (
+    r"""bash -c 'draw() { set -- $(stty size); printf "\033[H"; for row in $(seq $1); do [ $row = 1 ] || echo; """
+    r"""printf "row-%-$(($2 - 5))s|" $row; done; }; trap draw WINCH; printf "\033[?25l\033[H\033[J"; draw; """
+    r"""until read -t 1; do :; done; set -- $(stty size); printf "\033[$1;1H\n\033[?25h\033[K"'"""
+)
 _SIZES = "terminals.map(({cols, rows}) => [cols, rows].join()).join(' ')"
 _IS_NEWEST = "({buffer: {active}}) => active.viewportY >= active.baseY"
 # The lines in sight of the active console's terminal.
@@ -682,6 +696,9 @@ class ConsoleTests(WebTestCase):
         await says()
         await bob.page.until(f"{_CELLS} === '{drawn}'")
         await bob.until_terminal("^end-42$")
+        hint = "[...document.querySelectorAll('.status-line .larger')].find((each) => each.checkVisibility())?.innerText"
+        await bob.page.until(f"{hint} === '{columns}x{rows}'")
+        await bob.page.until(f"{_BOX}.scrollLeft > 0 && {_PLACE} === '{drawn}'")  # at the cursor
         await bob.page.evaluate(
             "self.resizes = []; terminals.at(-1).onResize(({cols}) => resizes.push(cols)); null"
         )
@@ -691,11 +708,45 @@ class ConsoleTests(WebTestCase):
             await bob.page.until(f"{_END} === '{drawn}'")
         self.assertEqual(await bob.page.evaluate("resizes"), [])
         await bob.page.evaluate(f"{_BOX}.scrollTo(0, 0)")
+        await ada.page.type("x\n")
+        await bob.until_terminal("x$")
+        await bob.page.until("new Promise(requestAnimationFrame)")
+        self.assertEqual(await bob.page.evaluate(f"[{_BOX}.scrollLeft, {_BOX}.scrollTop]"), [0, 0])
         await bob.page.drag(200, 250, 200, 150)
         await bob.page.until(f"{_BOX}.scrollTop > 0")
         await ada.page.press("Control+d")
         await bob.page.until(f"{_CELLS} !== '{drawn}' && document.querySelector('.message').hidden")
-        await bob.page.until(f"{_BOX}.scrollWidth <= {_BOX}.clientWidth")
+        await bob.page.until(f"{_BOX}.scrollWidth <= {_BOX}.clientWidth && !{hint}")
+        self.check_faults()
+
+    async def test_rows_in_other_window(self) -> None:
+        """
+        An observer's page shows a program that draws rows on the usual screen, as ``top`` does, in the writer's size, and
+        its own one again when the program ends.  A larger window keeps no rows of a picture that gets lower.
+        """
+        ada = await self.user()
+        await self.open_terminal(ada)
+        bob, other = await self.user("bob"), await self.user()
+        await bob.page.resize(390, 844)
+        await other.page.resize(1900, 1400)
+        own = {}
+        for user in (bob, other):
+            await user.open(f"{VM}?mode=observe")
+            await user.until_terminal("[#$]$")
+            own[user] = await user.page.settled(_CELLS)
+        await ada.until_terminal("[#$]$")
+        await ada.type_line(_DRAWS_ROWS)
+        for width, height in ((1200, 800), (1200, 500)):
+            await ada.page.resize(width, height)
+            cells = await ada.page.settled(_CELLS)
+            last = r"row-1 [^\n]*\|(\nrow-\d+ [^\n]*\|)+$"
+            for user in (bob, other):
+                await user.page.until(f"{_CELLS} === '{cells}'")
+                await user.until_terminal(last)
+        await ada.page.type("\n")
+        for user in (bob, other):
+            await user.page.until(f"{_CELLS} === '{own[user]}'")
+            await user.until_terminal("[#$]$")
         self.check_faults()
 
     async def test_larger_window(self) -> None:

@@ -53,7 +53,8 @@ export class Attachment {
       read: () => this.#readState(),
       show: (bytes, count) => {
         on.shown?.();
-        screen.write(bytes, () => count && this.session?.taken(count));
+        if (count) screen.write(bytes, () => this.session?.taken(count));
+        else screen.show(bytes);
       },
       rows: () => screen.rows,
     });
@@ -153,7 +154,7 @@ export class Attachment {
   /** Put what another session has shown into the scrollback: the output of this one repeats some of it. */
   #separate() {
     const { columns, rows, text } = this.#screen;
-    if (text.trim()) this.#screen.write(stateOutput({ output: `[twisted-exec: new session at ${dateTime(Date.now())}]\r\n`, columns }, rows));
+    if (text.trim()) this.#screen.show(stateOutput({ output: `[twisted-exec: new session at ${dateTime(Date.now())}]\r\n`, columns }, rows));
   }
 
   #gap({ bytes, exact }) {

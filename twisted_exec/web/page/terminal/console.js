@@ -59,7 +59,7 @@ export class Console {
   /** @type {any} */
   #rights = { drives: true, takesOver: false, mayType: true, switches: false, records: false, endsRecordings: false };
   #roles;
-  #larger = ""; // what the user has read about the larger window of another user
+  #larger = { size: "", text: "" }; // of the window of another user, and what the user has read about it
   #hasDriven = false; // it could type until now
   /** @type {any} */
   #former = null; // how and when the session before has ended, until the role in this one is known
@@ -265,7 +265,7 @@ export class Console {
           this.#life.session?.resize(...screen.room);
           this.#status.size(screen.columns, screen.rows);
           // The machine's program does not draw for an observer's window.
-          if (isOther && this.#roles.isObserver && screen.isFullScreen) this.#life.redraw();
+          if (isOther && this.#roles.isObserver && (screen.isForeign || screen.isFullScreen)) this.#life.redraw();
           this.#compareSizes();
         },
         key: (event) => this.#on.key(event),
@@ -519,17 +519,21 @@ export class Console {
     this.#compareSizes();
   }
 
-  /** Give a full-screen program of another user the window that it draws for, and tell if that is the larger one. */
+  /** Give what a program draws for another user the window that it draws for, and tell if that is the larger one. */
   #compareSizes() {
     if (!this.#screen) return;
     const { size, writer } = this.#status.viewersNow;
-    const isForOther = size && this.#roles.isObserver && this.#screen.isFullScreen;
+    const isForOther = size && this.#roles.isObserver && this.#screen.isDrawn(size[1]);
     this.#screen.drawnFor(isForOther ? size : null);
     const text = isForOther ? largerText(writer, size, this.#screen.room) : "";
-    if (text === this.#larger) return;
-    if (text) this.#tell(text, "");
-    else if (this.#isTold(this.#larger)) this.#endMessage();
-    this.#larger = text;
+    const larger = { size: text && size.join("x"), text };
+    const before = this.#larger;
+    if (text === before.text) return;
+    this.#larger = larger;
+    this.#status.larger(larger);
+    // A user who makes room has read it, and the line below still has the size.
+    if (larger.size !== before.size && text) this.#tell(text, "");
+    else if (this.#isTold(before.text)) this.#endMessage();
   }
 
   /** Tell that a session has taken the place of another one, and whether its user no longer types. */

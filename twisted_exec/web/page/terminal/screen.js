@@ -1,6 +1,7 @@
 /** One xterm.js terminal: appearance, size, search, clipboard. */
 
 import { loadStyles, loadVendored } from "../dom.js";
+import { DrawnRows } from "./drawn_rows.js";
 import { guard, onTyped } from "./hostile.js";
 
 export const MOST_FOUND = 500; // places that a search counts and marks
@@ -98,6 +99,9 @@ export class Screen {
   #room; // columns and rows that the element has room for
   /** @type {number[] | null} */
   #drawn = null; // columns and rows of another window, for which a program draws
+  #drawnRows;
+  #isFollowing = true; // the box over what is drawn scrolls to the cursor
+  #followed = ""; // the place to which it was scrolled so
   /** @type {(() => void) | null} */
   #restore = null; // brings back what was in sight before another size
 
@@ -134,6 +138,7 @@ export class Screen {
       logLevel: "off", // what a machine prints belongs into no log
     });
     guard(this.terminal);
+    this.#drawnRows = new DrawnRows(this.terminal);
     onTyped(this.terminal, typed);
     this.terminal.attachCustomKeyEventHandler(key);
     this.terminal.onRender(() => {
@@ -141,6 +146,7 @@ export class Screen {
       const isNewest = viewportY >= baseY;
       // xterm.js goes on to hold the place of a user who has scrolled where a resize, or a program, has removed the rows below.
       if (isNewest) this.terminal._core._bufferService.isUserScrolling = false;
+      this.#follow();
       drawn(isNewest, isNewest ? Math.max(0, 1 - (cursorY + 1) / this.#room[1]) : 0);
     });
     this.#fit = new FitAddon();
@@ -164,6 +170,9 @@ export class Screen {
     this.#scrollByTouch(element);
     // The box of a larger screen scrolls; xterm.js would send the turns of the wheel to the program.
     element.addEventListener("wheel", (event) => this.#drawn && event.stopPropagation(), { capture: true, passive: true });
+    element.addEventListener("scroll", () => {
+      if (this.#drawn && this.#place !== this.#followed) this.#isFollowing = this.#isCursorInSight;
+    });
     // It also notices when the terminal is shown again.  Not at once: xterm.js does not draw a hidden terminal, and
     // would keep the height that it had before.
     this.#observer = new ResizeObserver(() => this.#fitSoon());
@@ -213,7 +222,42 @@ export class Screen {
     const [columns, rows] = this.#drawn ?? this.#room;
     const isOther = columns !== this.terminal.cols || rows !== this.terminal.rows;
     if (isOther) this.#resizeInPlace(columns, rows);
+    this.#follow();
     this.#resized(isOther);
+  }
+
+  /** Scroll the box of a larger screen to the cursor, unless the user has scrolled away from it, or a program hides it. */
+  #follow() {
+    if (!this.#drawn) return;
+    this.#isFollowing ||= this.#isCursorInSight;
+    if (!this.#isFollowing || this.#isCursorInSight || this.#drawnRows.isCursorHidden) return;
+    const { left, top, right, bottom } = this.#cursor;
+    const { clientWidth, clientHeight } = this.#element;
+    this.#element.scrollTo(
+      right <= clientWidth ? 0 : Math.max(right - clientWidth, Math.min(this.#element.scrollLeft, left)),
+      bottom <= clientHeight ? 0 : Math.max(bottom - clientHeight, Math.min(this.#element.scrollTop, top)),
+    );
+    this.#followed = this.#place;
+  }
+
+  get #place() {
+    return `${this.#element.scrollLeft} ${this.#element.scrollTop}`;
+  }
+
+  /** The edges of the cursor in the box, as if that were not scrolled. */
+  get #cursor() {
+    const screen = /** @type {HTMLElement} */ (this.#element.querySelector(".xterm-screen"));
+    const [width, height] = [screen.offsetWidth / this.columns, screen.offsetHeight / this.rows];
+    const { cursorX, cursorY } = this.terminal.buffer.active;
+    const [left, top] = [Math.min(cursorX, this.columns - 1) * width, cursorY * height];
+    return { left, top, right: left + width, bottom: top + height };
+  }
+
+  get #isCursorInSight() {
+    const { left, top, right, bottom } = this.#cursor;
+    const { scrollLeft, scrollTop, clientWidth, clientHeight } = this.#element;
+    const isWithin = (begin, end, from, length) => begin > from - 1 && end < from + length + 1;
+    return isWithin(left, right, scrollLeft, clientWidth) && isWithin(top, bottom, scrollTop, clientHeight);
   }
 
   /**
@@ -225,7 +269,13 @@ export class Screen {
     const drawn = size && [Math.max(2, Math.min(size[0], LARGEST.columns)), Math.max(1, Math.min(size[1], LARGEST.rows))];
     if (String(drawn) === String(this.#drawn)) return;
     this.#drawn = drawn;
+    this.#isFollowing = true;
     this.#fitSoon();
+  }
+
+  /** Whether it shows what a program draws for the window of another user. */
+  get isForeign() {
+    return this.#drawn !== null;
   }
 
   /** Columns and rows that the element has room for. */
@@ -259,12 +309,22 @@ export class Screen {
     return this.terminal.buffer.active.type === "alternate";
   }
 
+  /** Whether a program draws on a screen of so many rows, also on the usual one. */
+  isDrawn(rows) {
+    return this.isFullScreen || this.#drawnRows.isOn(rows);
+  }
+
   get isBracketed() {
     return this.terminal.modes.bracketedPasteMode;
   }
 
   write(bytes, done) {
     this.terminal.write(bytes, done);
+  }
+
+  /** Show the picture of a screen, which is no output of a program. */
+  show(picture) {
+    this.#drawnRows.pass(picture);
   }
 
   focus() {

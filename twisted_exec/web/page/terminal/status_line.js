@@ -32,6 +32,7 @@ export class StatusLine {
   #machineText;
   #powerOn;
   #roleText = h("span", { class: "role-text" });
+  #larger = h("span", { class: "larger dim", hidden: true });
   #viewers;
   #recordedFor;
   #recorded;
@@ -97,6 +98,7 @@ export class StatusLine {
       this.#machineText,
       this.#powerOn,
       this.#roleText,
+      this.#larger,
       this.#recorded,
       this.#viewers,
       h("span", { class: "grow" }),
@@ -190,6 +192,17 @@ export class StatusLine {
 
   size(columns, rows) {
     Object.assign(this.#facts, { columns, rows });
+  }
+
+  /**
+   * The window of another user for which a program draws is larger.
+   *
+   * @param {{size: string, text: string}} larger its size, such as `167x41`, and what the user reads of it; empty: it is not
+   */
+  larger({ size, text }) {
+    this.#larger.textContent = size;
+    this.#larger.title = printable(text);
+    this.#larger.hidden = !size;
   }
 
   /** @param {() => number|null} offset of the next output */

@@ -55,7 +55,7 @@ function columns() {
   return [
     { title: `Last (${zone(-new Date().getTimezoneOffset())})`, class: "time", cell: (row) => h("span", { title: `${zonedTime(row.time)}, ${row.age} ago` }, dateTime(row.time)) },
     { title: "Type", cell: (row) => badge(row.type, KINDS[row.type]) },
-    { title: "Reason", cell: (row) => row.reason },
+    { title: "Reason", cell: (row) => row.reason, class: "wide" },
     { title: "Message", cell: (row) => row.message, class: "wide" },
     { title: "Times", cell: (row) => String(row.count) },
     { title: "From", cell: (row) => row.source },
