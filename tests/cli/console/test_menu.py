@@ -166,6 +166,14 @@ class ScrollbackTests(MenuCase):
         self.session.typed(b"next")
         self.assertEqual(stream.sent, b"next")
 
+    def test_low_window(self) -> None:
+        """The view begins at the last lines of the window, and a search shows the line it has found."""
+        self.open()
+        self.session.data_received(b"".join(b"line %d\r\n" % each for each in range(1, 41)))
+        self.assertIn("36-40 of 40", self.type(b"~H"))
+        self.type(b"q")
+        self.assertIn("\x1b[1m\x1b[7mline 20\x1b[27m", self.type(b"~G", b"line 20\r"))
+
     def test_search(self) -> None:
         """A text opens the view where it is; without a text nothing opens."""
         self.open()

@@ -65,8 +65,8 @@ class Dialog:
         self._waiting: Deferred[Key | str | None] | None = None
 
     @property
-    def rows(self) -> int:
-        return (self._size() or _USUAL).rows
+    def size(self) -> TerminalSize:
+        return self._size() or _USUAL
 
     @property
     def unread_keys(self) -> int:
@@ -120,7 +120,7 @@ class Dialog:
             self._clock,
             write,
             lambda seconds: f"{what}, {seconds} s (Ctrl-C cancels)",
-            lambda: (self._size() or _USUAL).columns,
+            lambda: self.size.columns,
             is_plain=not self._moves_cursor,
         )
         try:
@@ -150,7 +150,7 @@ class Dialog:
             self._begin_line()
         text = ""
         while True:
-            columns = (self._size() or _USUAL).columns
+            columns = self.size.columns
             shown = text[-max(1, columns - len(prompt) - 2) :]
             self._draw(f"{f'{chr(27)}[{row};1H' if row else chr(13)}\x1b[K{prompt}{shown}")
             key = await self._key()
@@ -176,7 +176,7 @@ class Dialog:
         self._draw(_CLEAR if self.full_screen else _BEGIN)
         try:
             while True:
-                pager.resize(size := self._size() or _USUAL)
+                pager.resize(size := self.size)
                 self._draw(pager.frame())
                 key = await self._key()
                 if key in CANCEL or key == "q":
