@@ -145,7 +145,7 @@ async def write_message(
         dialog.tell(NO_MESSAGES if stream.is_resumable else NO_MARKS)
         return
     if notices.is_denied:
-        dialog.tell(f"your message was not sent: {MAY_ONLY_OBSERVE}")
+        dialog.tell(f"Only users who may type send messages; {MAY_ONLY_OBSERVE}.")
         return
     text = await dialog.line("Message to all viewers: ", longest=longest)
     line = message_line(text or "")
