@@ -33,6 +33,7 @@ from twisted_exec.kube.console import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import (
+    POWERED_OFF,
     SHUTTING_DOWN,
     Break,
     Ending,
@@ -567,6 +568,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if ending.reason == SHUTTING_DOWN:
             following = self._terminal.again(_told(ending))
             line += f"; {WHEN_BACK}"
+        elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
+            line += f"; to power it on, run {command}"
         self._end(Outcome(_exit_code(ending), line, next=following), in_haste=False)
 
     def failed(self, line: str) -> None:
