@@ -15,6 +15,7 @@ from twisted_exec.api.names import display_name
 from twisted_exec.auth.rbac import smallest_role
 from twisted_exec.console.floor import ANNOUNCE_SECONDS, Floor
 from twisted_exec.console.notices import (
+    ELSEWHERE,
     HINT,
     WAIT,
     notice,
@@ -257,6 +258,7 @@ class ActTests(FloorTestCase):
         floor.join(first)
         floor.join(second, force=True)
         self.assertEqual((first.writes, second.writes), (False, True))
+        self.assertNotIn(ELSEWHERE, floor.refusal(first).text)
 
     def test_script_gives_back(self) -> None:
         """A script that took the floor gives it back when it leaves; nobody else gets it."""
@@ -390,7 +392,14 @@ class ActTests(FloorTestCase):
         first, second, bob = self.join("ann"), self.join("ann"), self.join("bob")
         bob.news()
         self.floor.request_role(first, Role.OBSERVER)
-        self.assertIn("you are an observer; the writer of this console is ann", first.news())
+        own = f"the writer of this console is ann{ELSEWHERE}"
+        self.assertIn(f"you are an observer; {own} {HINT}", first.news())
+        refusal = self.floor.refusal(first)
+        self.assertEqual((refusal.why, refusal.writer), (own, "ann"))
+        self.floor.remind(first)
+        self.assertIn(f"{own}; you are an observer", first.news())
+        self.floor.remind(bob)
+        self.assertIn("the writer of this console is ann; you are an observer", bob.news())
         self.floor.leave(second)
         # She is still there.
         self.assertIn("a session of ann has left; this console has no writer", bob.news())

@@ -41,7 +41,7 @@ class RoleNoticesTests(SynchronousTestCase):
         floor, ann, bob = Floor(Clock()), Person("ann"), Person("bob", may_take_over=False)
         floor.join(ann)
         for notice_, why in (
-            (floor.refusal(ann), "the writer of this console is ann"),
+            (floor.refusal(ann), "the writer of this console is ann, in another session"),
             (floor.refusal(bob), "the writer of this console is ann"),
             (not_sent('line "vm" was lost: refused'), 'line "vm" was lost: refused'),
             (MAY_OBSERVE, MAY_ONLY_OBSERVE),
