@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from twisted.internet.defer import Deferred, fail
+
 from tests.cli.console.test_menu import MenuCase
-from tests.cli.console.test_people import PeopleCase, SaidStream
+from tests.cli.console.test_people import ADA, PeopleCase, SaidStream
 from tests.cli.console.test_session import FakeStream
+from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.console.conversation import NO_MARKS, NO_MESSAGES
-from twisted_exec.cli.console.session import NOTHING_TO_ASK
+from twisted_exec.cli.console.people import Person
+from twisted_exec.cli.console.session import NAMES_SECONDS, NOTHING_TO_ASK
 from twisted_exec.console.notices import HINT
 from twisted_exec.wire.control_messages import Message, Role
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
@@ -58,6 +62,44 @@ class TakeOverTests(MenuCase):
         for keys in (b"\r", b"ls\r"):
             self.session.typed(keys)
         self.assertEqual((roles_of(stream), stream.sent), ([Role.WRITER], b"|ls\r"))
+
+
+class TakeOverFromTests(PeopleCase):
+    """What the question before ``~f`` says about the writer, for users who may list the sessions."""
+
+    OBSERVES = replace(TakeOverTests.OBSERVES, writer="bob")
+
+    def asked(self, listing: object) -> str:
+        """Return the question, after the server's answer."""
+        stream = self.open()
+        self.listing = listing
+        self.session.notice(self.OBSERVES)
+        self.session.typed(b"~f")
+        self.clock.advance(NAMES_SECONDS)
+        self.assertEqual(roles_of(stream), [])
+        question = " ".join(self.drawn.decode().split())
+        self.session.typed(b"y")
+        self.assertEqual(roles_of(stream), [Role.WRITER])
+        return question
+
+    def test_writer(self) -> None:
+        """The user reads that the writer's connection is lost, or that the writer is the same user."""
+        own, bob = Person("bob", is_own=True), Person("bob")
+        lost = replace(bob, is_lost=True)
+        more = "If you take it over, bob only observes."
+        for listing, expected in (
+            ([ADA, bob], f"bob types at this console. {more}"),
+            ([ADA, bob, lost], f"bob types at this console. {more}"),
+            ([ADA, lost], f"bob's connection is lost; bob is the writer. {more}"),
+            (
+                [own, bob],
+                "You type at this console in another session. If you take it over, that session only observes.",
+            ),
+            ([ADA], f"bob types at this console. {more}"),
+            (fail(Forbidden("no")), f"bob types at this console. {more}"),
+            (Deferred(), f"bob types at this console. {more}"),
+        ):
+            self.assertIn(f"{expected} y takes over", self.asked(listing))
 
 
 class MessageTests(PeopleCase):

@@ -18,7 +18,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -497,6 +497,15 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         assert self._people is not None
         return await self._people(self._facts.session)
 
+    async def _people_soon(self) -> Sequence[Person]:
+        """List the people, unless the server does not do so soon."""
+        if self._people is None or self.life is not Life.CARRIED:
+            return ()
+        try:
+            return await Deferred.fromCoroutine(self._look()).addTimeout(NAMES_SECONDS, self._clock)
+        except (APIError, TimeoutError):
+            return ()
+
     def _inform(self, line: str) -> None:
         self._display.inform(f"[twisted-exec: {line}]")
 
@@ -692,7 +701,9 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
         writer = self._display.notices.writer
         take_over = partial(self._wish, Role.WRITER)
-        self._converse(partial(confirm_takeover, writer=writer, take_over=take_over))
+        self._converse(
+            lambda dialog: confirm_takeover(dialog, writer, take_over, self._people_soon())
+        )
 
     def _take_over_again(self) -> None:
         """Take over from other sessions of the user; the key that confirms is not for the machine."""
