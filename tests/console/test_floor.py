@@ -142,6 +142,7 @@ class PresenceTests(FloorTestCase):
         self.lose(ann)
         bob.news()
         self.floor.leave(ann)
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertIn("ann has left; this console has no writer", bob.news())
         self.join("ann")
         self.assertEqual(bob.news(), "")
@@ -332,6 +333,7 @@ class ActTests(FloorTestCase):
             act(ann)
             eve.news()
             self.floor.leave(script)
+            self.clock.advance(ANNOUNCE_SECONDS)
             self.assertEqual((self.floor.writers, script.promotions), ([], 1), act)
             self.assertIn("bob has left; this console has no writer", eve.news())
             # Nor does a script that found the floor free.
@@ -401,6 +403,7 @@ class ActTests(FloorTestCase):
         self.floor.remind(bob)
         self.assertIn("the writer of this console is ann; you are an observer", bob.news())
         self.floor.leave(second)
+        self.clock.advance(ANNOUNCE_SECONDS)
         # She is still there.
         self.assertIn("a session of ann has left; this console has no writer", bob.news())
         self.assertIn("a session of ann has left; this console has no writer", first.news())
@@ -422,12 +425,21 @@ class ActTests(FloorTestCase):
         bob.news()
         self.floor.leave(ann)
         self.floor.leave(ann)
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertFalse(bob.writes)
         self.assertEqual(bob.news().count("ann has left; this console has no writer"), 1)
         self.assertEqual(self.floor.writer, "nobody")
         self.assertTrue(self.join("joe").writes)
         self.floor.request_role(ann, Role.WRITER)
         self.assertFalse(ann.writes)
+
+    def test_all_leave_together(self) -> None:
+        """Users whose sessions end as well, as when a server stops, are not told that a writer has left."""
+        ann, bob = self.join("ann"), self.join("bob")
+        bob.news()
+        self.floor.leave(ann)
+        self.floor.leave(bob)
+        self.assertEqual((bob.news(), self.clock.getDelayedCalls()), ("", []))
 
     def test_refusal(self) -> None:
         """The notice for an observer who types names the writer."""
@@ -492,6 +504,7 @@ class RightTests(FloorTestCase):
         ann, bob = self.join("ann"), self.join("bob", may_take_over=False)
         bob.news()
         self.floor.leave(ann)
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertIn("ann has left; this console has no writer (~f", bob.news())
         self.floor.request_role(bob, Role.WRITER)
         self.assertTrue(bob.writes)

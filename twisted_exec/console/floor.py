@@ -168,7 +168,7 @@ class Floor:
                 participant.role = Role.OBSERVER
                 if not participant.has_terminal:
                     self._give_back(participant)
-                self._announce_if_free(participant, self._departure(participant))
+                self._announce_later(participant, self._departure(participant))
                 self.follow_presence()
 
     def dismiss(self, participants: Collection[Participant]) -> None:
@@ -210,7 +210,9 @@ class Floor:
         was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
         participant.tell(replace(_DENIED, text=f"from now on {MAY_ONLY_OBSERVE}"))
         if was_writer:
-            self._announce_later(participant)
+            self._announce_later(
+                participant, f"{display_name(participant.user)} may no longer type"
+            )
             self.follow_presence()
 
     def follow_presence(self) -> None:
@@ -328,14 +330,15 @@ class Floor:
             is_for_good = any(each.has_terminal for each in lenders)
             self._taken_from = [] if is_for_good else earlier
 
-    def _announce_later(self, leaver: Participant) -> None:
-        if self.writers:
-            return
+    def _announce_later(self, leaver: Participant, news: str) -> None:
+        # Observers whose sessions end as well, such as when a server stops, have no use for it.
         self.stop()
+        if self.writers or not self._participants:
+            return
 
         def announce() -> None:
             self._announcement = None
-            self._announce_if_free(leaver, f"{display_name(leaver.user)} may no longer type")
+            self._announce_if_free(leaver, news)
 
         self._announcement = self._clock.callLater(ANNOUNCE_SECONDS, announce)
 
