@@ -15,6 +15,7 @@ from twisted_exec.api.names import display_name
 from twisted_exec.auth.rbac import smallest_role
 from twisted_exec.console.floor import ANNOUNCE_SECONDS, Floor
 from twisted_exec.console.notices import (
+    ELSEWHERE,
     HINT,
     WAIT,
     notice,
@@ -141,6 +142,7 @@ class PresenceTests(FloorTestCase):
         self.lose(ann)
         bob.news()
         self.floor.leave(ann)
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertIn("ann has left; this console has no writer", bob.news())
         self.join("ann")
         self.assertEqual(bob.news(), "")
@@ -257,6 +259,7 @@ class ActTests(FloorTestCase):
         floor.join(first)
         floor.join(second, force=True)
         self.assertEqual((first.writes, second.writes), (False, True))
+        self.assertNotIn(ELSEWHERE, floor.refusal(first).text)
 
     def test_script_gives_back(self) -> None:
         """A script that took the floor gives it back when it leaves; nobody else gets it."""
@@ -330,6 +333,7 @@ class ActTests(FloorTestCase):
             act(ann)
             eve.news()
             self.floor.leave(script)
+            self.clock.advance(ANNOUNCE_SECONDS)
             self.assertEqual((self.floor.writers, script.promotions), ([], 1), act)
             self.assertIn("bob has left; this console has no writer", eve.news())
             # Nor does a script that found the floor free.
@@ -390,8 +394,16 @@ class ActTests(FloorTestCase):
         first, second, bob = self.join("ann"), self.join("ann"), self.join("bob")
         bob.news()
         self.floor.request_role(first, Role.OBSERVER)
-        self.assertIn("you are an observer; the writer of this console is ann", first.news())
+        own = f"the writer of this console is ann{ELSEWHERE}"
+        self.assertIn(f"you are an observer; {own} {HINT}", first.news())
+        refusal = self.floor.refusal(first)
+        self.assertEqual((refusal.why, refusal.writer), (own, "ann"))
+        self.floor.remind(first)
+        self.assertIn(f"{own}; you are an observer", first.news())
+        self.floor.remind(bob)
+        self.assertIn("the writer of this console is ann; you are an observer", bob.news())
         self.floor.leave(second)
+        self.clock.advance(ANNOUNCE_SECONDS)
         # She is still there.
         self.assertIn("a session of ann has left; this console has no writer", bob.news())
         self.assertIn("a session of ann has left; this console has no writer", first.news())
@@ -413,12 +425,21 @@ class ActTests(FloorTestCase):
         bob.news()
         self.floor.leave(ann)
         self.floor.leave(ann)
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertFalse(bob.writes)
         self.assertEqual(bob.news().count("ann has left; this console has no writer"), 1)
         self.assertEqual(self.floor.writer, "nobody")
         self.assertTrue(self.join("joe").writes)
         self.floor.request_role(ann, Role.WRITER)
         self.assertFalse(ann.writes)
+
+    def test_all_leave_together(self) -> None:
+        """Users whose sessions end as well, as when a server stops, are not told that a writer has left."""
+        ann, bob = self.join("ann"), self.join("bob")
+        bob.news()
+        self.floor.leave(ann)
+        self.floor.leave(bob)
+        self.assertEqual((bob.news(), self.clock.getDelayedCalls()), ("", []))
 
     def test_refusal(self) -> None:
         """The notice for an observer who types names the writer."""
@@ -483,6 +504,7 @@ class RightTests(FloorTestCase):
         ann, bob = self.join("ann"), self.join("bob", may_take_over=False)
         bob.news()
         self.floor.leave(ann)
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertIn("ann has left; this console has no writer (~f", bob.news())
         self.floor.request_role(bob, Role.WRITER)
         self.assertTrue(bob.writes)

@@ -163,6 +163,7 @@ class RoleTests(SharedConsoleCase):
         bob.viewer.data_received(b"x")
         self.assertEqual(bob.since(), b"")
         self.ann.drop()
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertIn(b"ann has left; this console has no writer", bob.since())
         bob.viewer.data_received(b"x")
         self.assertIn(b"not sent: this console has no writer", bob.since())

@@ -10,6 +10,7 @@ from twisted.internet.error import ConnectionDone, ConnectionRefusedError, Proce
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.console.floor import ANNOUNCE_SECONDS
 from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.line import LineEnded
 from twisted_exec.console.notices import LINE_AGAIN, TYPED_BEFORE, notice
@@ -158,6 +159,7 @@ class RestartTests(InterruptionCase):
         self.crash()
         ann.drop()
         self.assertEqual(self.shared.floor.writer, "nobody")
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertIn(b"ann has left", bob.since())
 
     def test_away(self) -> None:

@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.console.test_floor import Person, people_with_notices
 from tests.retained import weight
-from twisted_exec.console.floor import Floor
+from twisted_exec.console.floor import ANNOUNCE_SECONDS, Floor
 from twisted_exec.console.notices import HINT, LINE_AGAIN, WAITS, RoleNotices, notice, understood
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
@@ -41,7 +41,7 @@ class RoleNoticesTests(SynchronousTestCase):
         floor, ann, bob = Floor(Clock()), Person("ann"), Person("bob", may_take_over=False)
         floor.join(ann)
         for notice_, why in (
-            (floor.refusal(ann), "the writer of this console is ann"),
+            (floor.refusal(ann), "the writer of this console is ann, in another session"),
             (floor.refusal(bob), "the writer of this console is ann"),
             (not_sent('line "vm" was lost: refused'), 'line "vm" was lost: refused'),
             (MAY_OBSERVE, MAY_ONLY_OBSERVE),
@@ -89,7 +89,8 @@ class RoleNoticesTests(SynchronousTestCase):
 
     def test_writer(self) -> None:
         """Whoever reads the notices knows the name of another writer."""
-        floor, ann, bob = Floor(Clock()), Person("ann"), Person("bob", may_take_over=False)
+        clock = Clock()
+        floor, ann, bob = Floor(clock), Person("ann"), Person("bob", may_take_over=False)
         ann_reader, bob_reader = RoleNotices(), RoleNotices()
         writers = []
         for act in (
@@ -102,6 +103,7 @@ class RoleNoticesTests(SynchronousTestCase):
             lambda: floor.leave(ann),
         ):
             act()
+            clock.advance(ANNOUNCE_SECONDS)
             ann_reader.feed(ann.news().encode())
             bob_reader.feed(bob.news().encode())
             writers.append((ann_reader.writer, bob_reader.writer))

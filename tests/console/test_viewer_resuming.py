@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from twisted_exec.api.status import BadRequest, TooManyRequests
 from twisted_exec.console import acts
+from twisted_exec.console.floor import ANNOUNCE_SECONDS
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import Position, Role
@@ -142,6 +143,7 @@ class ResumeTests(ViewerCase):
         viewer.away()
         bob.since()
         viewer.detached("connection lost")
+        self.clock.advance(ANNOUNCE_SECONDS)
         self.assertIn(b"ann has left; this console has no writer (~f", bob.since())
         self.assertEqual(self.shared.viewers, (bob.viewer,))
         self.assertEqual(self.kinds()[-1], ("leave", "s"))

@@ -15,7 +15,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TextIO
 
-from twisted_exec.api.dialects import DIALECTS
+from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.spaces import SPACES
 
 if TYPE_CHECKING:
@@ -290,6 +290,12 @@ def grant(
         f"kubectl create {create} {name} --clusterrole={role} --user={shlex.quote(user)}{where}"
     )
     return role, command
+
+
+def power_on(dialect: Dialect, name: str, namespace: str) -> str:
+    """Return the command that powers a machine on."""
+    patch = """-p '{"spec":{"power":"On"}}'"""
+    return f"kubectl patch {dialect.workload.plural} {name} -n {namespace} --type=merge {patch}"
 
 
 def _unauthorized(message: str, config: ClientConfig | None) -> str:

@@ -22,7 +22,7 @@ from typing import Protocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.names import display_name
-from twisted_exec.console.notices import ASK, HINT, IS_WRITER, NOBODY, WAIT
+from twisted_exec.console.notices import ASK, ELSEWHERE, HINT, IS_WRITER, NOBODY, WAIT
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -99,17 +99,21 @@ class Floor:
         writers = self.writers
         return display_name(writers[0].user) if writers else NOBODY
 
-    @property
-    def status(self) -> str:
+    def _status(self, participant: Participant) -> str:
         """A clause for notices that names the writer."""
-        if self.writers:
-            return f"the writer of this console is {self.writer}"
-        return "this console has no writer"
+        writers = self.writers
+        if not writers:
+            return "this console has no writer"
+        # Users without a name may be several.
+        is_own = writers[0].user == participant.user != ""
+        return f"the writer of this console is {self.writer}{ELSEWHERE if is_own else ''}"
 
     @property
     def _loss(self) -> str:
         """A clause that names the writer whose connections are all lost; empty otherwise."""
-        return f"{self.writer}'s connection is lost; {self.status}" if self._is_lost else ""
+        if not self._is_lost:
+            return ""
+        return f"{self.writer}'s connection is lost; the writer of this console is {self.writer}"
 
     @property
     def _is_lost(self) -> bool:
@@ -164,7 +168,7 @@ class Floor:
                 participant.role = Role.OBSERVER
                 if not participant.has_terminal:
                     self._give_back(participant)
-                self._announce_if_free(participant, self._departure(participant))
+                self._announce_later(participant, self._departure(participant))
                 self.follow_presence()
 
     def dismiss(self, participants: Collection[Participant]) -> None:
@@ -187,7 +191,9 @@ class Floor:
         was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
         self._forget(participant)
         hint = self._hint(participant)
-        participant.tell(self._to_observer(f"you are an observer; {self.status}", hint))
+        participant.tell(
+            self._to_observer(f"you are an observer; {self._status(participant)}", hint)
+        )
         if was_writer:
             self._announce_if_free(
                 participant, f"{display_name(participant.user)} has released this console"
@@ -198,13 +204,15 @@ class Floor:
         """Follow a change of ``may_write``."""
         # Still an observer: the keys that this user has typed in vain must not reach the machine.
         if participant.may_write:
-            text = f"you may type at this console again; {self.status}"
+            text = f"you may type at this console again; {self._status(participant)}"
             participant.tell(self._to_observer(text, self._hint(participant)))
             return
         was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
         participant.tell(replace(_DENIED, text=f"from now on {MAY_ONLY_OBSERVE}"))
         if was_writer:
-            self._announce_later(participant)
+            self._announce_later(
+                participant, f"{display_name(participant.user)} may no longer type"
+            )
             self.follow_presence()
 
     def follow_presence(self) -> None:
@@ -231,7 +239,7 @@ class Floor:
             participant.tell(_DENIED)
         elif participant.may_write:
             hint = self._hint(participant)
-            text = self._loss or f"{self.status}; you are an observer"
+            text = self._loss or f"{self._status(participant)}; you are an observer"
             participant.tell(self._to_observer(text, hint))
 
     def refusal(self, participant: Participant) -> Notice:
@@ -240,7 +248,7 @@ class Floor:
             return not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
         # For sessions that asked for input but do not have the floor.  Input of a --read-only session never
         # gets here: READ_ONLY of streaming.remotecommand.server answers it, without naming a writer or ~f.
-        refused = not_sent(self._loss or self.status)
+        refused = not_sent(self._loss or self._status(participant))
         to_observer = self._to_observer(refused.text, self._hint(participant))
         return replace(to_observer, kind=refused.kind, why=refused.why)
 
@@ -287,7 +295,7 @@ class Floor:
         text = f"you have taken over this console from {previous}" if others else IS_WRITER
         participant.tell(replace(_WRITER, text=text))
         for other in others:
-            name = f"{successor}, in another session," if is_own else successor
+            name = f"{successor}{ELSEWHERE}," if is_own else successor
             text = f"{name} has taken over this console; you are an observer"
             other.tell(self._to_observer(text, self._hint(other)))
         if others and not is_own:
@@ -322,14 +330,15 @@ class Floor:
             is_for_good = any(each.has_terminal for each in lenders)
             self._taken_from = [] if is_for_good else earlier
 
-    def _announce_later(self, leaver: Participant) -> None:
-        if self.writers:
-            return
+    def _announce_later(self, leaver: Participant, news: str) -> None:
+        # Observers whose sessions end as well, such as when a server stops, have no use for it.
         self.stop()
+        if self.writers or not self._participants:
+            return
 
         def announce() -> None:
             self._announcement = None
-            self._announce_if_free(leaver, f"{display_name(leaver.user)} may no longer type")
+            self._announce_if_free(leaver, news)
 
         self._announcement = self._clock.callLater(ANNOUNCE_SECONDS, announce)
 
@@ -348,7 +357,7 @@ class Floor:
     def _announce_if_free(self, leaver: Participant, news: str) -> None:
         if self.writers:
             return
-        notice = self._to_observer(f"{news}; {self.status}", HINT)
+        notice = self._to_observer(f"{news}; {self._status(leaver)}", HINT)
         # No observer is promoted: at other console servers one then types into a machine by mistake
         # (conserver#107).
         for each in self._participants:

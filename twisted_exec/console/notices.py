@@ -23,6 +23,8 @@ TYPED_BEFORE = "it was typed before the machine started again"
 """Why input that arrives late is discarded."""
 NOBODY = "nobody"
 """Stands for the writer of a console whose floor is free."""
+ELSEWHERE = ", in another session"
+"""Follows the name of a user, in notices to another session of that user."""
 HINT = "(~f or --force takes over)"
 """End of a notice about the writer, for an observer that can take over."""
 WAIT = "(you may not take over)"
@@ -135,7 +137,9 @@ _Wording = tuple[NoticeKind, NoticeRole | None, str]
 _ROLE, _DISCARDED, _INTERRUPTED = NoticeKind.ROLE, NoticeKind.DISCARDED, NoticeKind.INTERRUPTED
 _TO_WRITER, _TO_OBSERVER, _TO_DENIED = NoticeRole.WRITER, NoticeRole.OBSERVER, NoticeRole.DENIED
 _HINTS = rf"(?:(?P<hint>{re.escape(HINT)})|{re.escape(WAIT)})"
-_STATUS = r"(?:the writer of this console is (?P<writer>.+)|this console has no writer)"
+_STATUS = (
+    rf"(?:the writer of this console is (?P<writer>.+?)(?:{ELSEWHERE})?|this console has no writer)"
+)
 _MAY_ONLY_OBSERVE = re.escape(MAY_ONLY_OBSERVE)
 _NOT_SENT = "what you type is not sent:"
 _BEGIN_WITH_WORDS: Sequence[_Wording] = (
@@ -157,7 +161,7 @@ _BEGIN_WITH_WORDS: Sequence[_Wording] = (
     (NoticeKind.BANNER, None, r"banner: .+"),
 )
 _FREE = "(?:has left|has released this console|may no longer type); this console has no writer"
-_TAKEN = "(?:, in another session,)? has taken over this console; you are an observer"
+_TAKEN = f"(?:{ELSEWHERE},)? has taken over this console; you are an observer"
 _BEGIN_WITH_NAMES: Sequence[_Wording] = (
     (
         _ROLE,

@@ -5,6 +5,7 @@ API server.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -118,16 +119,19 @@ class ApprovalTests(RequestCase):
         self.patch(waiting, "LOOK_SECONDS", 0.01)
         return super().setUp()
 
-    def ask(self, former: str = "", reason: str = "OPS-1") -> tuple[Deferred[None], list[str]]:
+    def ask(
+        self, former: str = "", reason: str = "OPS-1", causes: Sequence[Object] = ()
+    ) -> tuple[Deferred[None], list[str]]:
         """
         Ask for an approval, as the program does.
 
         :param former: the request that the server's refusal names.
+        :param causes: of that refusal; usually one without a text.
         """
         lines: list[str] = []
         config = load(self.kubeconfig("user-jane"))
         cause = {"reason": "ApprovalRequired", **({"request": former} if former else {})}
-        refusal = Forbidden("no", details={"causes": [cause]})
+        refusal = Forbidden("no", details={"causes": causes or [cause]})
         made = approval(
             config, "vm", DIALECTS, CONSOLE, reason, reactor, lines.append, 600.0, refusal
         )
@@ -172,6 +176,20 @@ class ApprovalTests(RequestCase):
             refusal = Forbidden("no", details={"causes": causes})
             self.assertEqual(is_required(refusal), required, causes)
         self.assertFalse(is_required(ValueError()))
+
+    async def test_approvers(self) -> None:
+        """The user reads whom to ask, as the policies say."""
+        causes = [
+            {"reason": "ApprovalRequired", "message": f"{policy} requires the approval"}
+            for policy in ("a", "b\x1b", "a")
+        ]
+        asking, lines = self.ask(causes=causes)
+        await self.until(lambda: lines)
+        self.assertRegex(
+            lines[0], r'^a requires the approval\nb\S* requires the approval\nrequest "vm-'
+        )
+        asking.cancel()
+        await self.assertFailure(asking, CancelledError)
 
     async def test_denied(self) -> None:
         """A denial ends the program with the approver's remark."""

@@ -6,14 +6,19 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from twisted.internet.defer import Deferred, fail
+
 from tests.cli.console.test_menu import MenuCase
-from tests.cli.console.test_people import PeopleCase, SaidStream
+from tests.cli.console.test_people import ADA, PeopleCase, SaidStream
 from tests.cli.console.test_session import FakeStream
+from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.console.conversation import NO_MARKS, NO_MESSAGES
-from twisted_exec.cli.console.session import NOTHING_TO_ASK
+from twisted_exec.cli.console.people import Person
+from twisted_exec.cli.console.session import NAMES_SECONDS, NOTHING_TO_ASK
 from twisted_exec.console.notices import HINT
 from twisted_exec.wire.control_messages import Message, Role
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 
 def roles_of(stream: FakeStream) -> list[Role]:
@@ -159,6 +164,44 @@ class OverScreenTests(MenuCase):
         self.assertTrue(self.sink.written.endswith(self.ERASED), self.sink.written)
 
 
+class TakeOverFromTests(PeopleCase):
+    """What the question before ``~f`` says about the writer, for users who may list the sessions."""
+
+    OBSERVES = replace(TakeOverTests.OBSERVES, writer="bob")
+
+    def asked(self, listing: object) -> str:
+        """Return the question, after the server's answer."""
+        stream = self.open()
+        self.listing = listing
+        self.session.notice(self.OBSERVES)
+        self.session.typed(b"~f")
+        self.clock.advance(NAMES_SECONDS)
+        self.assertEqual(roles_of(stream), [])
+        question = " ".join(self.drawn.decode().split())
+        self.session.typed(b"y")
+        self.assertEqual(roles_of(stream), [Role.WRITER])
+        return question
+
+    def test_writer(self) -> None:
+        """The user reads that the writer's connection is lost, or that the writer is the same user."""
+        own, bob = Person("bob", is_own=True), Person("bob")
+        lost = replace(bob, is_lost=True)
+        more = "If you take it over, bob only observes."
+        for listing, expected in (
+            ([ADA, bob], f"bob types at this console. {more}"),
+            ([ADA, bob, lost], f"bob types at this console. {more}"),
+            ([ADA, lost], f"bob's connection is lost; bob is the writer. {more}"),
+            (
+                [own, bob],
+                "You type at this console in another session. If you take it over, that session only observes.",
+            ),
+            ([ADA], f"bob types at this console. {more}"),
+            (fail(Forbidden("no")), f"bob types at this console. {more}"),
+            (Deferred(), f"bob types at this console. {more}"),
+        ):
+            self.assertIn(f"{expected} y takes over", self.asked(listing))
+
+
 class MessageTests(PeopleCase):
     """``~M``."""
 
@@ -225,7 +268,8 @@ class MessageTests(PeopleCase):
         """A user who may only observe reads why nothing can be sent."""
         stream = self.open()
         self.session.notice(Notice("x", NoticeKind.ROLE, NoticeRole.DENIED))
-        self.assertIn("your message was not sent: you may only observe", self.type(b"~M"))
+        drawn = " ".join(self.type(b"~M").split())
+        self.assertIn(f"Only users who may type send messages; {MAY_ONLY_OBSERVE}.", drawn)
         stream = self.open(read_only=True)
         self.type(b"~M")
         self.assertEqual(self.said, [NOTHING_TO_ASK])

@@ -31,6 +31,7 @@ from twisted_exec.console.floor import Floor
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import (
     COMPLETED,
+    POWERED_OFF,
     SHUTTING_DOWN,
     Ending,
     TerminalSize,
@@ -166,6 +167,14 @@ class ScrollbackTests(MenuCase):
         self.assertEqual((stream.told[1:], stream.sent), (["pause", "pause", "resume"], b""))
         self.session.typed(b"next")
         self.assertEqual(stream.sent, b"next")
+
+    def test_low_window(self) -> None:
+        """The view begins at the last lines of the window, and a search shows the line it has found."""
+        self.open()
+        self.session.data_received(b"".join(b"line %d\r\n" % each for each in range(1, 41)))
+        self.assertIn("36-40 of 40", self.type(b"~H"))
+        self.type(b"q")
+        self.assertIn("\x1b[1m\x1b[7mline 20\x1b[27m", self.type(b"~G", b"line 20\r"))
 
     def test_search(self) -> None:
         """A text opens the view where it is; without a text nothing opens."""
@@ -615,12 +624,18 @@ class TakeOverTests(MenuCase):
 
 
 class StoppedTests(SessionCase):
-    """A server that stops."""
+    """A server or a machine that stops."""
 
-    def end(self, following: NextSession | None) -> Outcome:
-        self.begin(again=lambda why: following)
+    def end(
+        self,
+        following: NextSession | None = None,
+        reason: str = SHUTTING_DOWN,
+        message: str = "the server of this console is shutting down",
+        power_on: str = "",
+    ) -> Outcome:
+        self.begin(again=lambda why: following, power_on=lambda: power_on)
         self.attach()
-        self.session.ended(Ending(SHUTTING_DOWN, "the server of this console is shutting down"))
+        self.session.ended(Ending(reason, message))
         self.sink.flush()
         self.session.detached("")
         return self.outcome()
@@ -629,8 +644,19 @@ class StoppedTests(SessionCase):
         """A session follows as soon as the server is back, if there is a user who can wait for it."""
         following = NextSession("a", stopped="ShuttingDown")
         self.assertEqual(self.end(following).next, following)
-        outcome = self.end(None)
+        outcome = self.end()
         self.assertEqual((outcome.next, outcome.exit_code), (None, 1))
         self.assertTrue(
             outcome.line.endswith(f"the server of this console is shutting down; {WHEN_BACK}")
+        )
+
+    def test_powered_off(self) -> None:
+        """The user reads the command that powers the machine on, where it is known."""
+        off = 'machine "a" was powered off'
+        line = f"session ended: PoweredOff: {off}"
+        self.assertEqual(self.end(None, POWERED_OFF, off).line, line)
+        outcome = self.end(None, POWERED_OFF, off, "kubectl patch machines a")
+        self.assertEqual(
+            (outcome.next, outcome.line),
+            (None, f"{line}; to power it on, run kubectl patch machines a"),
         )

@@ -217,9 +217,13 @@ class CompanyTests(CompanyCase):
 
     def test_heard(self) -> None:
         """What a notice has said about a user is not said again."""
-        self.arrive(ADA, BOB)
-        self.company.heard("bob has left; this console has no writer (~f or --force takes over)")
-        self.assertEqual(self.arrive(ADA), [])
+        for notice in (
+            "bob has left; this console has no writer (~f or --force takes over)",
+            "you are the writer of this console again; bob has left",
+        ):
+            self.arrive(ADA, BOB)
+            self.company.heard(notice)
+            self.assertEqual(self.arrive(ADA), [], notice)
 
     def test_strange_name(self) -> None:
         """A name cannot carry control characters."""

@@ -56,6 +56,31 @@ class ScrollbackTests(SynchronousTestCase):
             scrollback.add(output)
             self.assertEqual(scrollback.draws_rows(4), expected, output[:80])
 
+    def test_last_line(self) -> None:
+        """The line that the machine has not ended goes on behind a program's other screen."""
+        drawn = b"\x1b[1;1H\x1b[2J~\r\n" + b"\x1b[24;1H\x1b[K~" * 100
+        for output, expected in (
+            (b"", b""),
+            (b"one\r\n", b""),
+            (b"one\r\n\x1b[?2004h\x1b[1m# \x1b[m", b"\x1b[1m# \x1b[m"),
+            (b"one\x1b[H\x1b[2J\x1b[3J# ", b"# "),
+            (b"# ab\x08", b""),
+            (b"x" * 600, b""),
+            (b"# vi\r\n\x1b[?1049h\x1b[?1h" + drawn + b"\x1b[?1l\x1b[?1049l\x1b[>4;m# ", b"# "),
+            (b"\r\nfile: \x1b[?1049h" + drawn + b"\x1b[?1049lsaved", b"file: saved"),
+            (b"\n$ \x1b7\x1b[?47h" + drawn + b"\x1b[2J\x1b[?47l\x1b8ab", b"$ ab"),
+            (drawn + b"\x1b[?1049l# ", b"# "),
+            (
+                b"\n\x1b[?1049h" + drawn + b"\x1b[?1049l\x1b[?1049h" + drawn + b"\x1b[?1049l# ",
+                b"# ",
+            ),
+            (b"\n$ \x1b[?1049h\x1b[2Jname: ", b""),
+            (b"\n$ \x1b[?1047h" + drawn + b"\x1b[?1047l# ", b""),
+        ):
+            scrollback = Scrollback()
+            scrollback.add(output)
+            self.assertEqual(scrollback.last_line(), expected, output[-80:])
+
     def test_bounded(self) -> None:
         """The oldest output is dropped; the newest stays."""
         scrollback = Scrollback()

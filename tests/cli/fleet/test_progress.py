@@ -45,7 +45,8 @@ class ProgressTests(SynchronousTestCase):
         self.become(FollowerState.OPEN)
         self.assertEqual(
             self.informed,
-            ["opened 2 of 6 consoles"] * 2 + ["following 6 of 6 machines after 2.0 s"],
+            ["opened 2 of 6 consoles"] * 2
+            + ["following 6 of 6 machines after 2.0 s; Ctrl-C leaves"],
         )
         self.clock.advance(10)
         self.assertEqual((len(self.informed), self.said), (3, []))

@@ -21,7 +21,7 @@ from twisted_exec.cli.commands.server_checks import (
     undiscovered,
     why_of,
 )
-from twisted_exec.cli.messages import ask_for_role, role_to_request
+from twisted_exec.cli.messages import ask_for_role, power_on, role_to_request
 from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
 from twisted_exec.kube.console import ConsoleOptions, open_console, served_dialects
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -416,12 +416,6 @@ LINES = {
     "tries again until the line is back",
 }
 """Remedies by the reason of a Machine's condition Ready, for reasons that are about the line."""
-
-
-def power_on(dialect: Dialect, name: str, namespace: str) -> str:
-    """Return the command that powers a machine on."""
-    patch = """-p '{"spec":{"power":"On"}}'"""
-    return f"kubectl patch {dialect.workload.plural} {name} -n {namespace} --type=merge {patch}"
 
 
 def other_class(dialect: Dialect, name: str) -> str:

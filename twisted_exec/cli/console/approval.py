@@ -30,9 +30,19 @@ _REQUIRED = "ApprovalRequired"
 Say = Callable[[str], None]
 
 
+def _causes(refusal: BaseException | None) -> Sequence[Any]:
+    return (refusal.details.get("causes") or ()) if isinstance(refusal, APIError) else ()
+
+
+def _policies(refusal: BaseException | None) -> list[str]:
+    """Return what policies require, each once; their texts say who approves."""
+    texts = (one_line(str(cause.get("message") or "")) for cause in _causes(refusal))
+    return list(dict.fromkeys(filter(None, texts)))
+
+
 def is_required(refusal: BaseException | None) -> bool:
     """Return whether a console was refused only because no other user has approved it."""
-    causes = (refusal.details.get("causes") or ()) if isinstance(refusal, APIError) else ()
+    causes = _causes(refusal)
     return bool(causes) and all(
         isinstance(cause, dict) and cause.get("reason") == _REQUIRED for cause in causes
     )
@@ -77,7 +87,8 @@ async def approval(
             request = await client.create(CONSOLEREQUESTS.resource, body, config.namespace)
         name = request["metadata"]["name"]
         say(
-            f'{"" if is_made else "your "}request "{name}" waits {"" if is_made else "already "}'
+            "".join(f"{each}\n" for each in _policies(refusal))
+            + f'{"" if is_made else "your "}request "{name}" waits {"" if is_made else "already "}'
             "for the approval of another user, who runs\n"
             f"  twisted-exec request approve -n {config.namespace} {name}\n"
             "or\n"
@@ -99,8 +110,7 @@ async def _waiting(
     client: CommandClient, config: ClientConfig, refusal: BaseException | None
 ) -> Object | None:
     """Return the request that a refusal names, if it still waits."""
-    causes = refusal.details.get("causes", ()) if isinstance(refusal, APIError) else ()
-    for name in filter(None, (cause.get("request") for cause in causes)):
+    for name in filter(None, (cause.get("request") for cause in _causes(refusal))):
         try:
             request = await client.get(CONSOLEREQUESTS.resource, name, config.namespace)
         except APIError:  # it was deleted, or is not for this user to read

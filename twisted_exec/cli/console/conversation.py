@@ -6,12 +6,13 @@ The machine's output waits meanwhile, and keys are for the conversation, not for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from twisted_exec.api.names import display_name
 from twisted_exec.cli.console.dialog import Dialog
 from twisted_exec.cli.console.display import Display, UserTerminal
 from twisted_exec.cli.messages import explain, one_line
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from twisted_exec.cli.console.interfaces import NextSession
+    from twisted_exec.cli.console.people import Person
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
 Talk = Callable[[Dialog], Coroutine[Any, Any, "NextSession | None"]]
@@ -148,7 +150,7 @@ async def write_message(
         dialog.tell(NO_MESSAGES if stream.is_resumable else NO_MARKS)
         return
     if notices.is_denied:
-        dialog.tell(f"your message was not sent: {MAY_ONLY_OBSERVE}")
+        dialog.tell(f"Only users who may type send messages; {MAY_ONLY_OBSERVE}.")
         return
     text = await dialog.line("Message to all viewers: ", longest=longest)
     line = message_line(text or "")
@@ -158,8 +160,23 @@ async def write_message(
         dialog.tell("your message was not sent: the connection is lost")
 
 
-async def confirm_takeover(dialog: Dialog, writer: str, take_over: Callable[[], object]) -> None:
-    """Ask as the web console does, and take over."""
-    dialog.tell(f"{writer} types at this console. If you take it over, {writer} only observes.")
+async def confirm_takeover(
+    dialog: Dialog,
+    writer: str,
+    take_over: Callable[[], object],
+    people: Awaitable[Sequence[Person]],
+) -> None:
+    """
+    Ask as the web console does, and take over.
+
+    :param people: the sessions at the console; empty if they are not known.
+    """
+    sessions = [each for each in await people if display_name(each.user) == writer]
+    loser, state = writer, f"{writer} types at this console"
+    if any(each.is_own for each in sessions):
+        loser, state = "that session", "You type at this console in another session"
+    elif sessions and all(each.is_lost for each in sessions):
+        state = f"{writer}'s connection is lost; {writer} is the writer"
+    dialog.tell(f"{state}. If you take it over, {loser} only observes.")
     if await dialog.key("y takes over; any other key cancels: ") == "y":
         take_over()

@@ -75,8 +75,8 @@ class Dialog:
         self._waiting: Deferred[Key | str | None] | None = None
 
     @property
-    def rows(self) -> int:
-        return (self._size() or _USUAL).rows
+    def size(self) -> TerminalSize:
+        return self._size() or _USUAL
 
     @property
     def unread_keys(self) -> int:
@@ -137,7 +137,7 @@ class Dialog:
             self._clock,
             write,
             lambda seconds: f"{what}, {seconds} s (Ctrl-C cancels)",
-            lambda: (self._size() or _USUAL).columns,
+            lambda: self.size.columns,
             is_plain=not self._moves_cursor,
         )
         try:
@@ -174,7 +174,7 @@ class Dialog:
             self._begin_line()
         text = ""
         while True:
-            columns = (self._size() or _USUAL).columns
+            columns = self.size.columns
             shown = text[-max(1, columns - len(prompt) - 2) :]
             if cover is not None:
                 cover(f"{prompt}{shown}", passes=True)
@@ -206,7 +206,7 @@ class Dialog:
         self._draw(_CLEAR if self.full_screen else _BEGIN)
         try:
             while True:
-                pager.resize(size := self._size() or _USUAL)
+                pager.resize(size := self.size)
                 self._draw(pager.frame())
                 key = await self._key()
                 if key in CANCEL or key == "q":

@@ -51,6 +51,7 @@ class UserTerminal:
     :param refresh: has the picture of a full-screen program drawn again, likewise.
     :param again: gets the server's reason for its stop; returns the session that follows, or
         ``None``.
+    :param power_on: returns the command that powers the machine on; empty if it is not known.
     :param moves_cursor: messages go to a terminal that can move its cursor.
     :param shows_more: show more than the output, such as the machine's last line again.
     """
@@ -70,6 +71,7 @@ class UserTerminal:
     redraw: Callable[[], None] = lambda: None
     refresh: Callable[[], None] = lambda: None
     again: Callable[[str], NextSession | None] = lambda _: None
+    power_on: Callable[[], str] = lambda: ""
     moves_cursor: bool = False
     shows_more: bool = False
 

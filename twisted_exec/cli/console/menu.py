@@ -30,7 +30,6 @@ from twisted_exec.cli.console.space import who
 from twisted_exec.cli.messages import grant
 from twisted_exec.control.polling import until
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.wire.control_messages import TerminalSize
 
 SECONDS = 10.0
 """Short, because the user waits."""
@@ -214,7 +213,7 @@ async def act(
     sought = ""
     if command is EscapeCommand.SEARCH and not (sought := await dialog.line("Search for: ") or ""):
         return None
-    pager = Pager(lines, TerminalSize(80, 24))
+    pager = Pager(lines, dialog.size)
     if sought:
         pager.search(sought)
     if pager.message:
@@ -261,9 +260,9 @@ async def _switch(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     states = {safe(each["metadata"]["name"]): _state(each) for each in listed["items"]}
     machines, heading = sorted(states), f"Machines in namespace {namespace}:"
     while True:
-        names = machines[: dialog.rows - 2]  # between the heading and the question
+        names = machines[: dialog.size.rows - 2]  # between the heading and the question
         if len(machines) > len(names):
-            names = machines[: max(1, dialog.rows - 3)]
+            names = machines[: max(1, dialog.size.rows - 3)]
         width = max(map(len, names), default=0)
         rows = [
             f"  {number:>2}  {name:<{width}}  {states[name]}{'  (this one)' * (name == access.name)}"

@@ -207,7 +207,7 @@ class Company:
             self._tell(line)
 
     def _has_read_of(self, name: str) -> bool:
-        return any(each.startswith(f"{name} has left;") for each in self._heard)
+        return any(f"{name} has left" in each.split("; ") for each in self._heard)
 
 
 def _clause(names: Sequence[str], act: str) -> str:

@@ -29,7 +29,7 @@ from twisted_exec.cli.console.options import (
     recorded_input_of,
     scripted_outcome,
 )
-from twisted_exec.cli.messages import ASK_FOR_ROLE, explain, one_line, output_failure, say
+from twisted_exec.cli.messages import ASK_FOR_ROLE, explain, one_line, output_failure, power_on, say
 from twisted_exec.cli.options import config_of
 
 if TYPE_CHECKING:
@@ -336,6 +336,7 @@ class ConsoleProgram:
                 redraw=lambda: self._screen.redraw() if self._screen is not None else None,
                 refresh=lambda: self._screen.refresh() if self._screen is not None else None,
                 again=self.again if is_shown and script is None else lambda _: None,
+                power_on=self.power_on,
                 moves_cursor=self._has_screen and not _is_dumb(),
                 shows_more=is_shown and script is None and self.shows_more,
             ),
@@ -363,6 +364,10 @@ class ConsoleProgram:
     def access(self) -> MachineAccess | None:
         """Return the machine at its API server; ``None`` without an API server."""
         return None
+
+    def power_on(self) -> str:
+        """Return the command that powers the machine on; empty without one for this kubeconfig."""
+        return ""
 
     @property
     def people(self) -> Callable[[str], Awaitable[Sequence[Person]]] | None:
@@ -621,6 +626,12 @@ class _Console(ConsoleProgram):
             return None
         config, dialect, agent = self._at
         return MachineAccess(config, dialect, str(self._options.name), agent, the_reactor())
+
+    def power_on(self) -> str:
+        if self._at is None or self._options.space:
+            return ""
+        config, dialect, _ = self._at
+        return power_on(dialect, str(self._options.name), config.namespace)
 
     @property
     def people(self) -> Callable[[str], Awaitable[Sequence[Person]]] | None:

@@ -15,7 +15,6 @@ LEAST_BYTES = 1 << 20
 _LONGEST_LINE = 512
 _COLOURS = re.compile(rb"(\x1b\[[\d;:]*m)")
 _CLEARED = re.compile(rb"\x1b\[H\x1b\[2?J(?:\x1b\[3J)?")
-_CLEARED_BYTES = len(b"\x1b[H\x1b[2J\x1b[3J")
 _MOVES = re.compile(rb"\x1b\[[\d;]*[@-JLMPSTXdfr]|\x1b[78DEM]|\x08")
 """Sequences of programs that draw a screen, or edit a line."""
 _PLACED = re.compile(
@@ -26,6 +25,9 @@ _CLEARS = re.compile(rb"(?:\x1b\[[\d;?]{0,20}[a-z]){0,4}\x1b\[[02]?J")
 """ED behind CUP: a shell clears the screen so, and some programs before they draw."""
 _LEFT = re.compile(rb"\x1b\[\?(?:1049|1047|47)l|\x1bc")
 """The end of an alternate screen, where others have placed the cursor, and RIS."""
+_ENTERED = re.compile(rb"(?:\x1b7)?\x1b\[\?(?:1049|1047|47)h")
+_PUT_BACK = re.compile(rb"\x1b\[\?(?:1049l|(?:1047|47)l(?:\x1b8|\x1b\[\?1048l))")
+"""The begin of an alternate screen, and its end with the cursor where it was before."""
 _DRAWN_BYTES = 32 << 10
 """More than a program draws at a time."""
 
@@ -48,8 +50,10 @@ class Scrollback:
         The result is empty for a line that is longer than a prompt, or on which a program draws.
         """
         # No more than decides: the line may be as long as all output that is kept.
-        line = bytes(self._output[-_LONGEST_LINE - _CLEARED_BYTES - 1 :]).rpartition(b"\n")[2]
-        line = _CLEARED.split(line)[-1]
+        *drawn, last = _PUT_BACK.split(bytes(self._output[-_DRAWN_BYTES:]))
+        # What precedes a program that has drawn more is unknown: usually the end of a line.
+        before = [part[: entry.start()] for part in drawn if (entry := _ENTERED.search(part))]
+        line = _CLEARED.split(b"".join([*before, last]).rpartition(b"\n")[2])[-1]
         if len(line) > _LONGEST_LINE or _MOVES.search(line):
             return b""
         plain = PlainLines()

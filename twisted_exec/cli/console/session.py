@@ -18,7 +18,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -33,6 +33,7 @@ from twisted_exec.kube.console import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import (
+    POWERED_OFF,
     SHUTTING_DOWN,
     Break,
     Ending,
@@ -497,6 +498,15 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         assert self._people is not None
         return await self._people(self._facts.session)
 
+    async def _people_soon(self) -> Sequence[Person]:
+        """List the people, unless the server does not do so soon."""
+        if self._people is None or self.life is not Life.CARRIED:
+            return ()
+        try:
+            return await Deferred.fromCoroutine(self._look()).addTimeout(NAMES_SECONDS, self._clock)
+        except (APIError, TimeoutError):
+            return ()
+
     def _inform(self, line: str) -> None:
         self._display.inform(f"[twisted-exec: {line}]")
 
@@ -568,6 +578,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if ending.reason == SHUTTING_DOWN:
             following = self._terminal.again(_told(ending))
             line += f"; {WHEN_BACK}"
+        elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
+            line += f"; to power it on, run {command}"
         self._end(Outcome(_exit_code(ending), line, next=following), in_haste=False)
 
     def failed(self, line: str) -> None:
@@ -690,7 +702,9 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
         writer = self._display.notices.writer
         take_over = partial(self._wish, Role.WRITER)
-        self._converse(partial(confirm_takeover, writer=writer, take_over=take_over))
+        self._converse(
+            lambda dialog: confirm_takeover(dialog, writer, take_over, self._people_soon())
+        )
 
     def _take_over_again(self) -> None:
         """Take over from other sessions of the user; the key that confirms is not for the machine."""

@@ -85,7 +85,9 @@ class FleetProgress:
             else:
                 self._is_opening = False
                 seconds = self._clock.seconds() - self._begun
-                self._inform(f"following {opened} of {total} machines after {seconds:.1f} s")
+                self._inform(
+                    f"following {opened} of {total} machines after {seconds:.1f} s; Ctrl-C leaves"
+                )
         changes: dict[tuple[FollowerState, str], list[FollowedMachine]] = {}
         for each in self._followers:
             now = each.state, _anonymous(each)
