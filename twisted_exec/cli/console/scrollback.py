@@ -15,6 +15,7 @@ LEAST_BYTES = 1 << 20
 _LONGEST_LINE = 512
 _COLOURS = re.compile(rb"(\x1b\[[\d;:]*m)")
 _CLEARED = re.compile(rb"\x1b\[H\x1b\[2?J(?:\x1b\[3J)?")
+_CLEARED_BYTES = len(b"\x1b[H\x1b[2J\x1b[3J")
 _MOVES = re.compile(rb"\x1b\[[\d;]*[@-JLMPSTXdfr]|\x1b[78DEM]|\x08")
 """Sequences of programs that draw a screen, or edit a line."""
 _PLACED = re.compile(
@@ -50,10 +51,10 @@ class Scrollback:
         The result is empty for a line that is longer than a prompt, or on which a program draws.
         """
         # No more than decides: the line may be as long as all output that is kept.
-        *drawn, last = _PUT_BACK.split(bytes(self._output[-_DRAWN_BYTES:]))
-        # What precedes a program that has drawn more is unknown: usually the end of a line.
-        before = [part[: entry.start()] for part in drawn if (entry := _ENTERED.search(part))]
-        line = _CLEARED.split(b"".join([*before, last]).rpartition(b"\n")[2])[-1]
+        line = bytes(self._output[-_LONGEST_LINE - _CLEARED_BYTES - 1 :]).rpartition(b"\n")[2]
+        if _PUT_BACK.search(line):
+            line = self._line_without_programs()
+        line = _CLEARED.split(line)[-1]
         if len(line) > _LONGEST_LINE or _MOVES.search(line):
             return b""
         plain = PlainLines()
@@ -62,6 +63,12 @@ class Scrollback:
             for is_colour, part in zip(cycle((False, True)), _COLOURS.split(line), strict=False)
         ]
         return b"".join(parts).rpartition(b"\n")[2]
+
+    def _line_without_programs(self) -> bytes:
+        *drawn, last = _PUT_BACK.split(bytes(self._output[-_DRAWN_BYTES:]))
+        # What precedes a program that has drawn more is unknown: usually the end of a line.
+        before = [part[: entry.start()] for part in drawn if (entry := _ENTERED.search(part))]
+        return b"".join([*before, last]).rpartition(b"\n")[2]
 
     def draws_rows(self, rows: int) -> bool:
         """
