@@ -674,10 +674,10 @@ class TerminalTests(TerminalCase):
         await process.until(rb"one\$ ")
         process.type(b"~L")
         await process.until(
-            rb"   1  vm     Pending  \(this one\)\r\n   2  web-1  Pending\r\n.*Switch to "
+            rb";1H   1  vm     Pending  \(this one\).*;1H   2  web-1  Pending.*;1H.*Switch to "
         )
         process.type(b"2\r")
-        await process.until(rb"\x1b\[\?1049lConnected to web-1\..*\r\ntwo\$ ")
+        await process.until(rb"\x1b\[\?1049l\r\nConnected to web-1\..*\r\ntwo\$ ")
         process.type(b"ls\r")
         await process.until(rb"ls\r")
         process.type(b"\x1d")
