@@ -51,5 +51,5 @@ def says(documented: str, printed: str) -> bool:
 
 
 def _comparable(text: str) -> str:
-    text = _GENERATED.sub("NAME", _AGE.sub("0s", text))
+    text = _AGE.sub("0s", _GENERATED.sub("NAME", text))  # parts of a UID may look like an age
     return " ".join(re.sub(r"\d+", "0", text).split())
