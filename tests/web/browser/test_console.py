@@ -747,6 +747,7 @@ class ConsoleTests(WebTestCase):
         for user in (bob, other):
             await user.page.until(f"{_CELLS} === '{own[user]}'")
             await user.until_terminal("[#$]$")
+            await user.page.until("document.querySelector('.terminal-box').scrollTop === 0")
         self.check_faults()
 
     async def test_larger_window(self) -> None:

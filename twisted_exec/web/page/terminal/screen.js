@@ -171,7 +171,8 @@ export class Screen {
     // The box of a larger screen scrolls; xterm.js would send the turns of the wheel to the program.
     element.addEventListener("wheel", (event) => this.#drawn && event.stopPropagation(), { capture: true, passive: true });
     element.addEventListener("scroll", () => {
-      if (this.#drawn && this.#place !== this.#followed) this.#isFollowing = this.#isCursorInSight;
+      if (!this.#drawn) this.#showAll();
+      else if (this.#place !== this.#followed) this.#isFollowing = this.#isCursorInSight;
     });
     // It also notices when the terminal is shown again.  Not at once: xterm.js does not draw a hidden terminal, and
     // would keep the height that it had before.
@@ -222,8 +223,14 @@ export class Screen {
     const [columns, rows] = this.#drawn ?? this.#room;
     const isOther = columns !== this.terminal.cols || rows !== this.terminal.rows;
     if (isOther) this.#resizeInPlace(columns, rows);
-    this.#follow();
+    if (this.#drawn) this.#follow();
+    else this.#showAll();
     this.#resized(isOther);
+  }
+
+  /** Scroll the box back, which has room for the screen; a larger screen, or the focus, has scrolled it. */
+  #showAll() {
+    if (this.#place !== "0 0") this.#element.scrollTo(0, 0);
   }
 
   /** Scroll the box of a larger screen to the cursor, unless the user has scrolled away from it, or a program hides it. */
