@@ -744,10 +744,6 @@ class ConsoleTests(WebTestCase):
                 await user.page.until(f"{_CELLS} === '{cells}'")
                 await user.until_terminal(last)
         await ada.page.type("\n")
-        for user in (ada, bob, other):
-            await user.until_terminal("[#$] ?$")
-        # A picture that the server has drawn meanwhile may come behind the end of the program.
-        await ada.page.type("\n")
         for user in (bob, other):
             await user.page.until(f"{_CELLS} === '{own[user]}'")
             await user.until_terminal("[#$]$")

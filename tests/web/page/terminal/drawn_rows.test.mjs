@@ -52,3 +52,12 @@ test("a program that ends its own screen has drawn nothing behind that", async (
 test("the picture of a screen changes nothing", async () => {
   assert.deepEqual(await drawn("$ ", ["\x1b[?1049l\x1b[H\x1b[2J$ \x1b[3;3H"], TOP, ["\x1b[H\x1b[2J\x1b[?25ltop\x1b[3;3H"], FRAME), [false, false, true, true, true]);
 });
+
+test("a picture that comes behind the end of a program does not begin it again", async () => {
+  assert.deepEqual(await drawn(MENU, "\r\n$ ", ["\x1b[H\x1b[2JSetup\x1b[7;3H\r\n$ "]), [true, false, false]);
+  assert.deepEqual(await drawn(TOP, "\r\n\x1b[?25h$ ", ["\x1b7\x1b[H\x1b[2Jtop\x1b8\x1b[3;3H"], "\x1b8"), [true, false, false, false]);
+});
+
+test("a picture has no lines that end a program", async () => {
+  assert.deepEqual(await drawn(MENU, ["\x1b[H\x1b[2JSetup\r\nBoot\r\n"]), [true, true]);
+});

@@ -32,11 +32,15 @@ export class DrawnRows {
     return this.#isPlaced && this.#lineFeeds < (this.isCursorHidden ? rows : 1);
   }
 
-  /** Write the picture of a screen, which places the cursor as no program does. */
+  /** Write the picture of a screen, which places the cursor and ends lines as no program does. */
   pass(picture) {
-    let isPlaced = false;
-    this.#terminal.write("", () => (isPlaced = this.#isPlaced));
-    this.#terminal.write(picture, () => (this.#isPlaced = isPlaced));
+    let before = { isPlaced: false, lineFeeds: 0, saved: false };
+    this.#terminal.write("", () => (before = { isPlaced: this.#isPlaced, lineFeeds: this.#lineFeeds, saved: this.#saved }));
+    this.#terminal.write(picture, () => {
+      this.#isPlaced = before.isPlaced;
+      this.#lineFeeds = before.lineFeeds;
+      this.#saved = before.saved;
+    });
   }
 
   get isCursorHidden() {
