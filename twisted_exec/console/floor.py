@@ -30,6 +30,7 @@ from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 ANNOUNCE_SECONDS = 0.2
 """Delay before observers learn that the floor is free."""
 _WRITER = Notice(IS_WRITER, NoticeKind.ROLE, NoticeRole.WRITER)
+_NO_WRITER = "this console has no writer"
 _DENIED = Notice(MAY_ONLY_OBSERVE, NoticeKind.ROLE, NoticeRole.DENIED)
 
 
@@ -103,7 +104,7 @@ class Floor:
         """A clause for notices that names the writer."""
         writers = self.writers
         if not writers:
-            return "this console has no writer"
+            return _NO_WRITER
         # Users without a name may be several.
         is_own = writers[0].user == participant.user != ""
         return f"the writer of this console is {self.writer}{ELSEWHERE if is_own else ''}"
@@ -357,7 +358,7 @@ class Floor:
     def _announce_if_free(self, leaver: Participant, news: str) -> None:
         if self.writers:
             return
-        notice = self._to_observer(f"{news}; {self._status(leaver)}", HINT)
+        notice = self._to_observer(f"{news}; {_NO_WRITER}", HINT)
         # No observer is promoted: at other console servers one then types into a machine by mistake
         # (conserver#107).
         for each in self._participants:
