@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -74,7 +75,7 @@ class OverScreenTests(MenuCase):
     def open(self, **more: Any) -> FakeStream:
         self.full_screen = True
         self.redrawn: list[bool] = []
-        redraw = lambda: self.redrawn.append(True)  # noqa: E731
+        redraw = partial(self.redrawn.append, True)
         stream = super().open(**{"shows_more": True, "redraw": redraw, **more})
         self.session.data_received(b"\x1b[3;9Hvi")
         return stream
