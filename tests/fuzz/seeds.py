@@ -11,6 +11,7 @@ from pathlib import Path
 
 from twisted_exec.testing.collectors import encode_partial_success
 from twisted_exec.wire import control_messages as rc
+from twisted_exec.wire.blocks import Mark, head
 from twisted_exec.wire.spdy import FrameWriter, data, go_away, ping, rst_stream
 
 from .targets import seed
@@ -130,6 +131,10 @@ def all_seeds() -> Iterator[bytes]:
     yield seed("receipts", b"\x08\x03\x12\x07too old")
     yield from (seed("texts", text) for text in _TEXTS)
     yield from (seed("queries", query) for query in _QUERIES)
+    for split in (1, 2, 7):
+        for mark in Mark:
+            yield seed("session blocks", head(5) + b"hello" + head(1) + b"!" + mark.value, split)
+        yield seed("session blocks", head(2) + b"hi" + Mark.END.value + Mark.READY.value, split)
 
 
 def _of_spdy() -> Iterator[bytes]:

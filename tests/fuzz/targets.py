@@ -38,6 +38,7 @@ from twisted_exec.streaming.http import upgrade_client
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire import (
+    blocks,
     channel,
     control_messages,
     escape_sequences,
@@ -286,6 +287,32 @@ def endings(split: int, document: bytes) -> None:
     again = control_messages.decode_status(control_messages.encode_status(ending))
     # NonZeroExitCode with 0 contradicts itself; client-go takes it for success, too.
     assert (again.ok, again.exit_code or 0) == (ending.ok, ending.exit_code or 0)
+
+
+# Sessions that follow each other.
+
+
+def session_blocks(split: int, data: bytes) -> None:
+    """The bytes of a session are the same on any split, and end at the first mark."""
+    expected, start, is_over = b"", 0, False
+    while not is_over and start + blocks.HEAD_BYTES <= len(data):
+        end = start + blocks.HEAD_BYTES
+        length = int.from_bytes(data[start:end], "big")
+        is_over = length in (0, blocks.LONGEST + 1)
+        if not is_over:
+            expected += data[end : end + length]
+        start = end + length
+    for parts in ([data], pieces(data, split)):
+        reader, found = blocks.BlockReader(), b""
+        try:
+            for part in parts:
+                found += reader.read(part)
+        except RemoteProtocolError:
+            assert is_over
+            assert expected.startswith(found)
+        else:
+            assert (found, reader.mark is not None) == (expected, is_over)
+        assert weight(reader) < 1024
 
 
 # Heads and queries.
@@ -653,5 +680,6 @@ TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "receipts": receipts,
     "requests": requests,
     "reviews": reviews,
+    "session blocks": session_blocks,
     "switches": switches,
 }

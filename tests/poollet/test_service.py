@@ -27,13 +27,17 @@ class SpareTests(PoolletCase):
     """Connections without a request."""
 
     async def test_spare_connections(self) -> None:
-        """API servers, and users with a certificate, may be silent for longer than other clients."""
+        """
+        API servers, and users with a certificate, may be silent for longer than other clients.
+
+        But not over a connection from before a change of the poollet's own certificate.
+        """
         await self.start()
         site = self.poollet.consoles._site  # Its connections have no request yet.
         assert site.spare_seconds is not None
         stranger = Authority.create("another").issue_client("exec-apiserver")
         unnamed = FORWARDING.issue_client("other")  # no proxy that is trusted
-        spare = []
+        spare, transports = [], []
         for identity in (API_SERVER, JANE, unnamed, stranger, None):
             before = set(site.connections)
             connection: Any = await self.endpoint(identity).connect(Factory.forProtocol(Protocol))
@@ -43,7 +47,12 @@ class SpareTests(PoolletCase):
             newest = (set(site.connections) - before).pop().transport
             await until(lambda end=newest: not end.is_shaking)
             spare.append(site.spare_seconds(newest))
+            transports.append(newest)
         self.assertEqual(spare, [60, 60, 0, 0, 0])
+        tls = self.poollet.consoles._tls
+        assert tls is not None
+        tls.load()  # its certificate was replaced
+        self.assertEqual([site.spare_seconds(each) for each in transports], [0] * 5)
 
     async def test_runtime_behind_https(self) -> None:
         """A console leaves a connection to a runtime behind https, until the poollet hands over."""

@@ -37,6 +37,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
+from twisted_exec.tls.fast.sessions import TLSKept
 from twisted_exec.tls.pki import Issued
 
 ADMIN, POOLLET = "user-admin", f"poollet-{POOL}-client"
@@ -254,6 +255,44 @@ class TogetherTests(PoolletCase):
         await until(lambda: second.received == b"hello!")
         await until(lambda: self.spares() not in ([], [spare]))
         self.assertEqual([each["user"] for each in self.audit].count("admin"), len(self.audit))
+
+    async def test_next_sessions(self) -> None:
+        """
+        Consoles follow each other over one connection to the poollet.
+
+        Each has its own user, who is authorized and recorded as over any other connection.
+        """
+        await self.running()
+        ann = USERS.issue_client("ann", ["system:masters"])
+        connections: set[Any] = set()
+        for number, identity in enumerate((issued(ADMIN), ann, issued(ADMIN), ann)):
+            viewer = await self.console(identity)
+            viewer.transport.write(b" %d" % number)
+            await until(lambda v=viewer, n=number: v.received == b"hello %d" % n)
+            viewer.transport.loseConnection()
+            # One connection is also made in advance, during the first console.
+            await until(lambda: any(isinstance(one.transport, TLSKept) for one in self.spares()))
+            with self.assertRaises(UpgradeRefused) as caught:
+                await self.console(USERS.issue_client("joe"))
+            self.assertEqual(caught.exception.code, 403)
+            connections |= {each.transport.getHandle() for each in self.spares()}
+            await until(lambda n=number: len(self.audit) >= 5 * (n + 1))
+        self.assertLessEqual(len(connections), 2)
+        starts = [each for each in self.audit if each["event"] == "start"]
+        for hop in ("apiserver", "poollet"):
+            users = [each["user"] for each in starts if each["hop"] == hop]
+            self.assertEqual([user for user in users if user != "joe"], ["admin", "ann"] * 2)
+        self.assertEqual({call[1] for call in self.runtime.execs}, {"admin", "ann"})
+
+    async def test_after_a_session_of_a_frozen_server(self) -> None:
+        """A server that hands over keeps no connection of a session that ends meanwhile."""
+        await self.running()
+        viewer = await self.console(issued(ADMIN))
+        await self.server.freeze()
+        viewer.transport.loseConnection()
+        await until(lambda: len(self.audit) == 4)
+        await until(lambda: not self.spares())
+        await self.server.thaw()
 
     async def test_spare_connection_of_a_frozen_server(self) -> None:
         """A server that hands over closes its spare connections first, and makes none until it goes on."""

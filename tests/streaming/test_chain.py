@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from zope.interface import implementer
 from tests import soak
 from tests.audits import AuditList
 from tests.streaming.passing import carry
+from tests.wire.test_blocks import HOSTILE
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
@@ -31,6 +33,7 @@ from twisted_exec.streaming.interfaces import (
     COMPLETED,
     INTERNAL,
     MACHINE_DELETED,
+    REVOKED,
     Ending,
     TerminalSize,
 )
@@ -49,9 +52,14 @@ from twisted_exec.testing.console import (
     RecordingProducer,
     RecordingUser,
 )
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
+from twisted_exec.tls.spares import SpareConnections
+from twisted_exec.wire.blocks import Mark
 from twisted_exec.wire.channel import V5
 
-from .places import PlacesTestCase, turn
+from .places import PlacesTestCase, pki, turn
 
 HEAD = UpgradeRequest(b"GET", b"/machines/vm/exec", b"localhost")
 
@@ -139,10 +147,13 @@ class ChainTests(PlacesTestCase):
         self.machine = self.make_machine()
         last = await self.listen("unix", Site(self.machine, reactor))
         self.second = Hop("poollet", last)
-        middle = await self.listen("tls", Site(self.second, reactor))
-        self.first = Hop("apiserver", middle)
+        self.first = Hop("apiserver", await self.middle())
         self.entry = await self.listen("tls", Site(self.first, reactor))
         self.user = RecordingUser()
+
+    async def middle(self) -> IStreamClientEndpoint:
+        """Listen for the first hop; the endpoint connects to the second one."""
+        return await self.listen("tls", Site(self.second, reactor))
 
     async def open(self, user: RecordingUser | None = None) -> ConsoleClient:
         client = await connect(
@@ -372,6 +383,105 @@ class SPDYChainTests(ChainTests):
     """The same over SPDY, which the middle passes on unread as well."""
 
     protocols = (OVER_SPDY,)
+
+
+class CountingSite(Site):
+    """Counts the sessions after which it has kept the connection."""
+
+    kept = 0
+
+    def following(self, transport: TLSOnDescriptor, mark: Mark) -> Any:
+        protocol = super().following(transport, mark)
+        self.kept += protocol is not None
+        return protocol
+
+
+class OneConnectionTests(ChainTests):
+    """The same over a connection between the proxies that has carried a session before."""
+
+    async def middle(self) -> IStreamClientEndpoint:
+        self.site = CountingSite(self.second, reactor, spare_seconds=lambda _: 60.0)
+        tls = ClientTLS("localhost", ca_pem=pki()[0])
+        await self.listen("tls", self.site)
+        inner = client_endpoint(reactor, "127.0.0.1", self.port, tls)
+        self.spares = SpareConnections(reactor)  # type: ignore[arg-type]
+        self.addCleanup(self.end_spares)
+        return self.spares.endpoint("middle", inner, tls)
+
+    async def end_spares(self) -> None:
+        self.spares.close()
+        await self.until(lambda: not self.site.connections)
+
+    async def start(self) -> None:
+        await super().start()
+        await self.session(EchoAttachment, b"first", lambda client: client.leave())
+        await self.until(lambda: len(self.spares))
+        self.assertEqual(self.site.kept, 1)
+        for hop in (self.first, self.second, self.machine):
+            hop.records.clear()
+        self.machine.attachments.clear()
+        self.machine.make = RecordingAttachment
+
+    async def session(
+        self, make: Any, data: bytes, *ends: Callable[[ConsoleClient], object]
+    ) -> None:
+        """A whole session that echoes its input; it ends in all these ways at once."""
+        self.machine.make, user = make, RecordingUser()
+        client = await self.open(user)
+        for start in range(0, len(data), 7):
+            client.write(data[start : start + 7])
+        await self.until(lambda: len(user.received) >= len(data))
+        self.assertEqual(user.received, data)
+        self.assertEqual(self.machine.attachments[-1].received, data)
+        for end in ends:
+            end(client)
+        await self.until(lambda: user.detached_with)
+        await self.until(
+            lambda: (
+                not (
+                    len(self.machine.sessions)
+                    + len(self.first.sessions)
+                    + len(self.second.sessions)
+                )
+            )
+        )
+
+    async def test_every_order(self) -> None:
+        """However sessions end, the next one over the same connection has its own bytes."""
+        await self.start()
+        readers = len(reactor.getReaders())
+
+        def by(hop: Any, reason: str) -> Callable[[ConsoleClient], object]:
+            ending = Ending(reason, "ended here")
+            return lambda _: hop.sessions.end(lambda one: one.user == "ann", ending)
+
+        ends: list[Callable[[ConsoleClient], object]] = [
+            lambda client: client.leave(),
+            lambda client: client.end_input(),
+            lambda client: client.abort(),
+            lambda _: self.machine.attachments[-1].transport.end(Ending(COMPLETED, exit_code=3)),
+            lambda _: self.machine.attachments[-1].transport.cut(),
+            by(self.first, REVOKED),
+            by(self.first, MACHINE_DELETED),
+            by(self.second, MACHINE_DELETED),
+            lambda _: [one.cut() for one in self.second.sessions.live()],
+            lambda _: [one.cut() for one in self.first.sessions.live()],
+        ]
+        chance = random.Random(67)
+        sessions = soak.figure(self)
+        for number in range(sessions):
+            hostile = chance.sample(HOSTILE, len(HOSTILE))
+            data = (
+                b"%d:" % number + b"".join(hostile) + chance.randbytes(chance.choice((1, 50, 400)))
+            )
+            both = chance.sample(ends, chance.choice((1, 1, 2)))
+            await self.session(EchoAttachment, data, *both)
+        self.assertGreater(self.site.kept, sessions // 3)
+        await self.end_spares()
+        await self.until(lambda: len(reactor.getReaders()) <= readers)
+        for hop in (self.first, self.second, self.machine):
+            hop.records.check_pairs()
+            self.assertEqual(len(hop.records), 2 * sessions)
 
 
 class Older(Machine):

@@ -199,6 +199,24 @@ class SpareTests(LoopbackCase):
         certificate = peer_certificate(peer.transport)
         self.assertEqual(certificate and certificate.common_name, "another")
 
+    async def test_other_settings(self) -> None:
+        """An endpoint to the same peer with another name, CA or certificate does not take it."""
+        endpoint = await self.peer()
+        user = client_identity("another")
+        ours = {"certificate_pem": user.certificate_pem, "key_pem": user.key_pem}
+        mine = client_identity("apiserver")
+        same = {"certificate_pem": mine.certificate_pem, "key_pem": mine.key_pem}
+        for settings, is_taken in (
+            (self.client_tls(**ours), False),
+            (self.client_tls(ca_pem=authority("another").certificate_pem, **same), False),
+            (self.client_tls("other.test", **same), False),
+            (self.client_tls(**same), True),
+        ):
+            await self.spare(endpoint)
+            other = self.spares.endpoint(endpoint.peer, endpoint, settings)
+            taken = other.take(self.recorders())
+            self.assertEqual(taken is not None, is_taken)
+
     async def test_certificate_of_the_peer_expired(self) -> None:
         """A spare connection whose peer's certificate has expired meanwhile is not used."""
         endpoint = await self.peer()

@@ -97,6 +97,7 @@ class PoolConsoleServer:
         self._settings, self._reactor = settings, reactor
         self._client, self._registry, self._authorizer = client, registry, authorizer
         self._port: IListeningPort | None = None
+        self._tls: ServerTLS | None = None  # once it listens
         self._ending_rules = EndingRules(settings.dialect.noun, settings.dialect.pool_noun)
         self._make_files(now)
         access = PoolAccess(
@@ -149,6 +150,8 @@ class PoolConsoleServer:
 
     def _spare_seconds(self, transport: object) -> float:
         """Return how much longer a client with a certificate may wait with its first byte."""
+        if self._tls is None or not self._tls.is_current(transport):
+            return 0.0
         certificate = peer_certificate(transport)
         is_proxy = self._proxies is not None and self._proxies.caller(
             PresentedCredentials(certificate=certificate)
@@ -256,6 +259,7 @@ class PoolConsoleServer:
             self.serving.prepare()
             certificate, key = self.serving.certificate, self.serving.key
         tls = ServerTLS(certificate, key, client_cas=cas, resumable=True, clock=self._reactor)
+        self._tls = tls
         endpoint = server_endpoint(self._reactor, settings.listen, tls, LISTENING)
         self._port = await endpoint.listen(self._site)
         if not cas:

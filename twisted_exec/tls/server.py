@@ -84,15 +84,16 @@ class ServerTLS:
 
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """Return the OpenSSL connection of one protocol."""
-        return SSL.Connection(self._current(), None)
+        return SSL.Connection(self.context(), None)
 
     def server_engine(self, plug: socket.socket) -> SSL.Connection:
         """Return the OpenSSL connection on an accepted socket."""
-        engine = SSL.Connection(self._current(), plug)
+        engine = SSL.Connection(self.context(), plug)
         engine.set_accept_state()
         return engine
 
-    def _current(self) -> SSL.Context:
+    def context(self) -> SSL.Context:
+        """Return the OpenSSL context of a new connection."""
         context = self._context.get()
         if self._told_cas is None or self._told == self._told_cas():
             return context
@@ -100,6 +101,11 @@ class ServerTLS:
             return self._context.load()
         except TLSConfigError:
             return context  # the file is being replaced; the next parse reports errors
+
+    def is_current(self, transport: object) -> bool:
+        """Return whether a new connection would have the certificate and CAs of this one."""
+        handle = getattr(transport, "getHandle", lambda: None)()
+        return isinstance(handle, SSL.Connection) and handle.get_context() is self.context()
 
     def _build(self, certificate: bytes, key: bytes, *client_cas: bytes) -> SSL.Context:
         context = pem.new_context(SSL.TLS_SERVER_METHOD, tickets=self._resumable)

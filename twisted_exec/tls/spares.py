@@ -1,16 +1,13 @@
 """
-Spare connections: connections with a finished handshake for the next openings.
+Spare connections: verified TLS connections that wait for the next openings.
 
-No byte of a request has passed over a spare connection.
-
-A spare connection is taken once, and only if a new connection would have the same CA, certificate
-and key.
+A spare connection is made in advance, or is left by a session that has ended in order
+(:mod:`twisted_exec.tls.fast.sessions`).  It is taken only if a new connection would have the same CA,
+certificate and key, and if the peer's certificate would still be accepted.
 """
 
 from __future__ import annotations
 
-import socket
-from collections import OrderedDict
 from collections.abc import Hashable
 from datetime import UTC, datetime
 from typing import Any
@@ -29,7 +26,10 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.tls.client import ClientTLS
-from twisted_exec.tls.fast.transport import socket_transport
+from twisted_exec.tls.errors import VerificationError
+from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
+from twisted_exec.tls.fast.sessions import OLDEST_SECONDS, is_quiet
+from twisted_exec.wire.blocks import Mark
 
 IDLE_SECONDS = 60.0
 """A spare connection that no opening takes is closed after this time."""
@@ -40,22 +40,28 @@ _LOOK_SECONDS = 1.0
 MOST = 32
 """The most spare connections of one program; a further one replaces the oldest."""
 
+MOST_OF_PEER = 8
+"""The most spare connections to one peer."""
+
 PAUSE_SECONDS = 0.02
 """Time from the last opening to the handshake of the next spare connection."""
 
 _CONNECT_SECONDS = 10.0
 
+_READY_SECONDS = 30.0
+"""Limit of the time in which the peer of an ended session reads our mark and answers it."""
+
 
 class SpareConnections:
     """
-    The spare connections of one program, at most one to each peer.
+    The spare connections of one program.
 
     :param most: of all peers together.
     """
 
     def __init__(self, clock: IReactorTime, most: int = MOST) -> None:
         self.clock, self._most = clock, most
-        self._spares: OrderedDict[Hashable, _Spare] = OrderedDict()  # by peer, the oldest first
+        self._spares: list[_Spare] = []  # the oldest first
         self._attempts: dict[Hashable, IDelayedCall | Deferred[IProtocol]] = {}
         self._is_closed = False
 
@@ -78,24 +84,30 @@ class SpareConnections:
         attempts, self._attempts = self._attempts, {}
         for attempt in attempts.values():
             attempt.cancel()
-        for spare in list(self._spares.values()):
+        for spare in list(self._spares):
             spare.close()
 
     def resume(self) -> None:
         self._is_closed = False
 
     def make(self, endpoint: SparingEndpoint) -> None:
-        """Make a spare connection of an endpoint soon."""
+        """Make a spare connection of an endpoint soon, unless there is one."""
         peer = endpoint.peer
         self._postpone(peer)
-        if not (self._is_closed or peer in self._spares or peer in self._attempts):
+        if not (self._is_closed or self._of(peer) or peer in self._attempts):
             self._attempts[peer] = self.clock.callLater(PAUSE_SECONDS, self._connect, endpoint)
 
-    def take(self, peer: Hashable) -> Any:
-        """Use up the spare connection to a peer, and return its transport, or ``None``."""
-        self._postpone(peer)
-        spare = self._spares.get(peer)
-        return None if spare is None else spare.take()
+    def take(self, endpoint: SparingEndpoint) -> Any:
+        """Use up a spare connection of an endpoint, and return its transport, or ``None``."""
+        self._postpone(endpoint.peer)
+        for spare in reversed(self._of(endpoint.peer)):
+            transport = spare.take(endpoint.tls)
+            if transport is not None:
+                return transport
+        return None
+
+    def _of(self, peer: Hashable) -> list[_Spare]:
+        return [spare for spare in self._spares if spare.endpoint.peer == peer]
 
     def _postpone(self, peer: Hashable) -> None:
         attempt = self._attempts.get(peer)
@@ -103,30 +115,36 @@ class SpareConnections:
             attempt.reset(PAUSE_SECONDS)
 
     def forget(self, spare: _Spare) -> None:
-        if self._spares.get(spare.endpoint.peer) is spare:
-            del self._spares[spare.endpoint.peer]
+        if spare in self._spares:
+            self._spares.remove(spare)
 
     def _connect(self, endpoint: SparingEndpoint) -> None:
         attempt = endpoint.connect(_Spares(endpoint))
         self._attempts[endpoint.peer] = attempt
         attempt.addTimeout(_CONNECT_SECONDS, self.clock)
         # The next opening meets the same problem, and reports it.
-        attempt.addCallbacks(self._made, lambda _: None)
+        attempt.addCallbacks(self.add, lambda _: None)
         attempt.addCallback(self._attempted, endpoint.peer)
 
     def _attempted(self, _: None, peer: Hashable) -> None:
         self._attempts.pop(peer, None)
 
-    def _made(self, spare: Any) -> None:
-        self._spares[spare.endpoint.peer] = spare
+    def add(self, spare: Any) -> None:
+        """Keep a connection for the next openings."""
+        self._spares.append(spare)
         spare.wait(self)
-        if len(self._spares) > self._most:
-            next(iter(self._spares.values())).close()
+        of_peer = self._of(spare.endpoint.peer)
+        if self._is_closed:
+            spare.close()
+        elif len(of_peer) > MOST_OF_PEER:
+            of_peer[0].close()
+        elif len(self._spares) > self._most:
+            self._spares[0].close()
 
 
 @implementer(IStreamClientEndpoint)
 class SparingEndpoint:
-    """An endpoint to one peer, which has at most one spare connection."""
+    """An endpoint to one peer, which has spare connections."""
 
     def __init__(
         self,
@@ -146,11 +164,11 @@ class SparingEndpoint:
 
     def take(self, factory: IProtocolFactory) -> Any:
         """
-        Use up the spare connection.
+        Use up a spare connection.
 
         :return: the factory's protocol, connected, or ``None``.
         """
-        transport = self._spares.take(self.peer)
+        transport = self._spares.take(self)
         if transport is None:
             return None
         protocol: Any = factory.buildProtocol(transport.getPeer())
@@ -159,8 +177,12 @@ class SparingEndpoint:
         return protocol
 
     def replenish(self) -> None:
-        """Make a spare connection soon."""
+        """Make a spare connection soon, unless there is one."""
         self._spares.make(self)
+
+    def following(self, transport: object, mark: Mark) -> IProtocol:
+        """Return the protocol that makes the connection of an ended session a spare one."""
+        return _Left(self, self._spares, mark)
 
 
 class _Spare(Protocol):
@@ -179,16 +201,16 @@ class _Spare(Protocol):
             self._end()
 
     def _look_again(self, spares: SpareConnections, left_seconds: float) -> None:
-        if left_seconds > 0 and self._is_current():
+        if left_seconds > 0 and self._is_current(self.endpoint.tls):
             left = left_seconds - _LOOK_SECONDS
             self._look = spares.clock.callLater(_LOOK_SECONDS, self._look_again, spares, left)
         else:
             self.close()
 
-    def take(self) -> Any:
-        if not self._is_current():
+    def take(self, tls: ClientTLS) -> Any:
+        if not self._is_current(tls):
             self.close()
-        elif _is_quiet(self.transport):
+        elif is_quiet(self.transport):
             self._end()
             return self.transport
         return None  # what has arrived may be a session ticket, or the end: it is read soon
@@ -210,26 +232,49 @@ class _Spare(Protocol):
         if self._spares is not None:
             self._spares.forget(self)
 
-    def _is_current(self) -> bool:
+    def _is_current(self, tls: ClientTLS) -> bool:
         transport = self.transport
         if self._is_lost or transport.disconnecting:
             return False
+        if isinstance(transport, TLSOnDescriptor) and transport.age_seconds >= OLDEST_SECONDS:
+            return False
         engine: SSL.Connection = transport.getHandle()
-        if engine.get_context() is not self.endpoint.tls.context():
+        if engine.get_context() is not tls.context():
             return False  # a file was replaced
         certificate = engine.get_peer_certificate(as_cryptography=True)
-        return certificate is not None and certificate.not_valid_after_utc > datetime.now(UTC)
-
-
-def _is_quiet(transport: object) -> bool:
-    plug: Any = getattr(socket_transport(transport), "socket", None)
-    try:
-        plug.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
+        if certificate is None or certificate.not_valid_after_utc <= datetime.now(UTC):
+            return False
+        try:
+            tls.judge(certificate)
+        except VerificationError:
+            return False
         return True
-    except OSError:
-        pass
-    return False
+
+
+class _Left(_Spare):
+    """
+    The connection of a session that has ended, before and while it is a spare one.
+
+    :param mark: that has ended the peer's side.
+    """
+
+    def __init__(self, endpoint: SparingEndpoint, spares: SpareConnections, mark: Mark) -> None:
+        super().__init__(endpoint)
+        self._all, self._mark = spares, mark
+
+    def connectionMade(self) -> None:
+        if self._mark is Mark.READY:
+            self._all.add(self)
+        else:
+            self._look = self._all.clock.callLater(_READY_SECONDS, self.close)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._mark is Mark.READY or data != Mark.READY.value:
+            self.close()
+            return
+        self._mark = Mark.READY
+        self._end()
+        self._all.add(self)
 
 
 class _Spares(Factory):

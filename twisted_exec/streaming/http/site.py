@@ -39,8 +39,11 @@ from twisted_exec.streaming.flow import close_behind, has_unread, unread
 from twisted_exec.streaming.http.documents import render
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Deadline
+from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
 from twisted_exec.tls.fast.names import is_usable
+from twisted_exec.tls.fast.sessions import OLDEST_SECONDS, TLSKept, offer
 from twisted_exec.tls.turns import SLICE_BYTES, IFramed
+from twisted_exec.wire.blocks import SESSIONS_HEADER, Mark
 from twisted_exec.wire.resume import Resumable
 from twisted_exec.wire.upgrade import MISDIRECTED
 
@@ -113,6 +116,11 @@ class HTTPChannel(http.HTTPChannel):
     def dataReceived(self, data: bytes) -> None:
         # A client that has left gets no response; the requests behind are not carried out.
         if self.refused or self._is_closing or not getattr(self.transport, "connected", True):
+            return
+        # It was accepted for an earlier session; meanwhile a certificate may have changed.
+        is_next = self._is_unused and isinstance(self.transport, TLSKept)
+        if is_next and not self.site.keeps(self.transport):
+            self.end_idle()
             return
         self._begin()
         if self._is_receiving:
@@ -465,6 +473,7 @@ class Request(server.Request):
     :ivar credentials: the client's, taken out of the headers
         (:mod:`twisted_exec.auth.credentials`).
     :ivar is_forwarded: a trusted proxy is known to have sent the request for its user.
+    :ivar offer: to carry the session, and another one after it (:mod:`twisted_exec.wire.blocks`).
     :ivar page: how to answer a page in a browser, if one asks; see
         :mod:`twisted_exec.streaming.http.pages`.
     """
@@ -475,6 +484,7 @@ class Request(server.Request):
     is_forwarded = False
     page: Page | None = None
     gone = False
+    offer = b""
 
     def __init__(self, channel: HTTPChannel, *args: Any, **more: Any) -> None:
         # Otherwise a form in the body would add to the arguments of the query.
@@ -515,6 +525,8 @@ class Request(server.Request):
         self.site = self.channel.site
         agent = (self.getHeader(b"user-agent") or b"").decode("latin-1")
         self.learn(agent=agent[:LONGEST_AGENT], address=self.client_host)
+        self.offer = self.getHeader(SESSIONS_HEADER) or b""
+        self.requestHeaders.removeHeader(SESSIONS_HEADER)  # it is no concern of the next hop
         # RFC 9110, section 6.6.1; clients compare their clock with it.
         self.setHeader(b"Date", _date(int(time.time())))
         self.site.resource.render(self)
@@ -565,7 +577,8 @@ class Site(server.Site):
     :param body_seconds: from there to the end of the body.
     :param idle_seconds: between two requests of one connection.
     :param spare_seconds: returns how much longer the client of a transport may keep a connection
-        without a byte; ``None``: the clients keep no spare connections.
+        without a byte; with 0 the connection carries no second session either.  ``None``: the
+        clients keep no spare connections.
     :param max_connections: open connections, without upgraded ones.  A further connection evicts
         the oldest for which no handler works, so that silent clients cannot lock others out.
         ``None``: as many as ``fitting`` returns.
@@ -618,6 +631,22 @@ class Site(server.Site):
                 return _TurnedAway()
             oldest.evict()
         return super().buildProtocol(addr)
+
+    def carries(self, request: Request, transport: Any) -> bool:
+        """Return whether a connection carries a session, and then another one."""
+        if not request.offer or not isinstance(transport, TLSOnDescriptor):
+            return False
+        return request.offer == offer(transport) and self.keeps(transport)
+
+    def following(self, transport: TLSOnDescriptor, mark: Mark) -> Any:
+        """Return the protocol of a connection whose session is over; ``None`` to close it."""
+        return self.buildProtocol(transport.getPeer()) if self.keeps(transport) else None
+
+    def keeps(self, transport: TLSOnDescriptor) -> bool:
+        """Return whether a connection may carry another session."""
+        if self.closing or self.spare_seconds is None or transport.age_seconds >= OLDEST_SECONDS:
+            return False
+        return self.spare_seconds(transport) > 0
 
     @property
     def max_connections(self) -> int:

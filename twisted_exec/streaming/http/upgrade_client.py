@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
@@ -42,9 +42,11 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.streaming.flow import swap_protocol, unread
 from twisted_exec.tls.deadlines import Deadline, Late, Progress, limited
+from twisted_exec.tls.fast.sessions import CarriedSession, Following, acceptance, offer
 from twisted_exec.tls.spares import SparingEndpoint
 from twisted_exec.wire import plain_http
-from twisted_exec.wire.upgrade import MISDIRECTED, requested_upgrade
+from twisted_exec.wire.blocks import SESSIONS_HEADER
+from twisted_exec.wire.upgrade import MISDIRECTED, last_value, requested_upgrade
 
 MAX_HEAD_BYTES = 64 << 10
 MAX_ERROR_BYTES = 64 << 10
@@ -168,6 +170,7 @@ class Asking(Protocol):
     request_noun = "upgrade request"
     transport: Any
     lost: Failure | None = None
+    _accepted = b""  # the answer that accepts our offer to go on after the session
 
     def __init__(self) -> None:
         self._is_asked = False
@@ -177,6 +180,7 @@ class Asking(Protocol):
         self._body = b""
         self._early: list[bytes] = []
         self._wanted = b""
+        self.following: Following | None = None
 
     def ask(self, head: UpgradeRequest) -> Deferred[Any]:
         """
@@ -184,6 +188,10 @@ class Asking(Protocol):
 
         :raises BadRequest: HTTP cannot encode it.
         """
+        self._wanted = requested_upgrade(head.headers)
+        if self.following is not None and self._wanted and (value := offer(self.transport)):
+            self._accepted = acceptance(self.transport)
+            head = replace(head, headers=[*head.headers, (SESSIONS_HEADER, value)])
         headers = [(b"Host", head.host), *head.headers]
         data = plain_http.request(head.method, head.path, headers, head.body)
         if data is not None:
@@ -196,7 +204,6 @@ class Asking(Protocol):
                 raise BadRequest("a header of the request cannot be passed on") from None
         self._is_asked = True
         self._answered = Deferred(self._cancelled)
-        self._wanted = requested_upgrade(head.headers)
         answered = self._answered
         if self.lost is not None:
             self._fail(BadGateway("the connection was closed before the request was sent"))
@@ -273,6 +280,10 @@ class Asking(Protocol):
             return
         self._request = None
         self.transport.pauseProducing()
+        if self._accepted and last_value(headers, SESSIONS_HEADER) == self._accepted:
+            assert self.following is not None
+            session = CarriedSession(self.following, is_server=False)
+            trailing = self.transport.carry(session, trailing)
         if trailing:
             self._early.append(trailing)
         answered, self._answered = self._answered, None
@@ -473,6 +484,9 @@ async def ask_first(
 
     async def at(label: str, connection: Asking) -> tuple[str, Any]:
         hop = None if signs is None else signs.of(label)
+        endpoint = dict(places)[label]
+        if spares and isinstance(endpoint, SparingEndpoint):
+            connection.following = endpoint.following
         try:
             answer = await ask(
                 connection, head, clock=clock, timeout_seconds=answer_seconds, signs=hop
@@ -483,7 +497,6 @@ async def ask_first(
         except APIError as error:
             message = f"{label}: {error.message}"
             raise APIError(message, code=error.code, reason=error.reason) from None
-        endpoint = dict(places)[label]
         if spares and isinstance(endpoint, SparingEndpoint):
             endpoint.replenish()
         return label, answer

@@ -12,6 +12,8 @@ from twisted.internet.interfaces import IProtocol
 
 from twisted_exec.api.status import Forbidden
 from twisted_exec.streaming.flow import swap_protocol, unread
+from twisted_exec.tls.fast.sessions import CarriedSession, acceptance
+from twisted_exec.wire.blocks import SESSIONS_HEADER
 from twisted_exec.wire.upgrade import is_cross_site, requested_upgrade
 
 if TYPE_CHECKING:  # a client of consoles imports this module, and starts faster without twisted.web
@@ -77,7 +79,7 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
     if request.gone:
         raise ConnectionDone("the client left before the upgrade")
     channel = request.channel
-    transport = channel.transport
+    transport, site = channel.transport, channel.site
     channel.leave()  # ends its deadline, and it counts no longer
     transport.unregisterProducer()  # the channel itself, since connectionMade
     early = channel.clear_early()
@@ -89,8 +91,16 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
     del request.channel
     swap_protocol(transport, protocol)
     transport.resumeProducing()  # twisted.web pauses it beyond 16 KiB of early bytes
+    is_session = response.startswith(b"HTTP/1.1 101 ") and not early
+    carries = is_session and site.carries(request, transport)
+    if carries:
+        first, end, rest = response.partition(b"\r\n")
+        accepted = b"%s: %s\r\n" % (SESSIONS_HEADER, acceptance(transport))
+        response = first + end + accepted + rest
     if response:
         transport.write(response)
+    if carries:
+        transport.carry(CarriedSession(site.following, is_server=True))
     protocol.makeConnection(transport)
     if early:
         unread(transport, protocol, early)

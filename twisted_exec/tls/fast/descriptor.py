@@ -10,6 +10,7 @@ A socket that ends without it was cut. There is no half-close.
 from __future__ import annotations
 
 import socket
+import time
 from array import array
 from collections.abc import Callable
 from fcntl import ioctl
@@ -21,6 +22,7 @@ from OpenSSL import SSL
 from OpenSSL.crypto import X509
 from twisted.internet import main, tcp
 from twisted.internet.abstract import FileDescriptor
+from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
@@ -45,6 +47,8 @@ from twisted_exec.tls.fast.transport import (
     sends_at_once,
 )
 from twisted_exec.tls.turns import Turns, TurnTaking, origin_of, turns_of
+from twisted_exec.wire.blocks import HEAD_BYTES, LONGEST, BlockReader, Mark, behind, head
+from twisted_exec.wire.errors import RemoteProtocolError
 
 LINGER_SECONDS = 30.0
 """Time limit for the end of a stream: for a peer that sent close_notify to read the rest of our data, and
@@ -63,7 +67,7 @@ _AROUND_BYTES = 22
 """Approximate overhead of a record: RFC 8446, section 5.2, with a tag of 16 bytes."""
 
 _LONE_BYTES = 1 << 10
-"""A shorter record that came alone is probably a key; see :meth:`_TLSOnDescriptor._is_alone`."""
+"""A shorter record that came alone is probably a key; see :meth:`TLSOnDescriptor._is_alone`."""
 
 _LONE_READS = 7
 """
@@ -123,7 +127,31 @@ else:
     _Socket = object
 
 
-class _TLSOnDescriptor(_Socket):
+class Session(Typing):
+    """
+    A session that ends without its connection; see
+    :class:`~twisted_exec.tls.fast.sessions.CarriedSession`.
+
+    :ivar blocks: reads what the peer sends.
+    """
+
+    blocks: BlockReader
+
+    def may_end_with(self, mark: Mark, *, ours_sent: bool) -> bool:
+        """Return whether the peer may send this mark now."""
+
+    def our_mark(self, transport: TLSOnDescriptor, *, peer_ended: bool) -> Mark:
+        """Return the mark that ends our side, the same one at each call."""
+
+    def detach(self, transport: TLSOnDescriptor) -> Callable[[], None]:
+        """
+        Take the connection away from a transport that is about to report its end.
+
+        :return: a function to call after that.
+        """
+
+
+class TLSOnDescriptor(_Socket):
     """Mixed in before one of our socket transports; ``protocol`` is the protocol above TLS."""
 
     _engine: SSL.Connection | None = None
@@ -138,9 +166,11 @@ class _TLSOnDescriptor(_Socket):
     _refusal: Failure | None = None
     _broken: BaseException | None = None
     _deadline: IDelayedCall | Deadline | None = None
+    _session: Session | None = None
+    made = 0.0  # by the monotonic clock, which nobody sets back
 
     def begin(self, engine: SSL.Connection, clock: IReactorTime, seconds: float | None) -> None:
-        self._engine, self._clock = engine, clock
+        self._engine, self._clock, self.made = engine, clock, time.monotonic()
         self._openssl = engine._ssl
         # With this mode a read goes on after a record without application data: a peer that sends
         # KeyUpdates without end would block the reactor.  pyOpenSSL sets the mode for each connection
@@ -177,6 +207,49 @@ class _TLSOnDescriptor(_Socket):
 
     def failVerification(self, reason: Failure) -> None:
         self._refusal = reason
+
+    # Sessions, one after the other: twisted_exec.tls.fast.sessions.
+
+    @property
+    def age_seconds(self) -> float:
+        """Return the time since the connection was made."""
+        return time.monotonic() - self.made
+
+    def exported(self, label: bytes, size: int, context: bytes) -> bytes:
+        """Return bytes that only both ends of this connection know, or nothing after its end."""
+        engine = self._engine
+        return b"" if engine is None else engine.export_keying_material(label, size, context)
+
+    def carry(self, session: Session, early: bytes = b"") -> bytes:
+        """
+        Carry a session from now on.
+
+        To the protocol this transport is a connection that is closed with the session, and lost with the
+        connection.
+
+        :param early: received bytes that are the session's.
+        :return: the protocol's bytes among them.
+        """
+        self._session = session
+        if self._backlog:
+            self.abortConnection()  # a client that has offered this waits for the answer
+        data = self._read_blocks(session, early) if early else b""
+        if session.blocks.mark is not None:
+            self._clock.callLater(0, self._end_early)
+        return data
+
+    def _end_early(self) -> None:
+        if self._backlog is None and self.connected:
+            why = self._finish(None)
+            if why is not None:
+                self.connectionLost(Failure(why))
+
+    def _read_blocks(self, session: Session, data: Any) -> bytes:
+        try:
+            return session.blocks.read(data)
+        except RemoteProtocolError:
+            self.abortConnection()
+            return b""
 
     # Reading.
 
@@ -247,8 +320,10 @@ class _TLSOnDescriptor(_Socket):
         # Space for a whole record, so OpenSSL holds back nothing of it.
         got = _ssl_read(self._openssl, _plain, RECORD_BYTES)
         if 0 < got < _LONE_BYTES and self._is_alone():
-            self.deliver(_ffi.buffer(_plain, got)[:])
-            return None
+            if self._session is None:
+                self.deliver(_ffi.buffer(_plain, got)[:])
+                return None
+            return self._receive_blocks(self._session, got, None)
         return self._receive_more(got)
 
     def _is_alone(self) -> bool:
@@ -267,6 +342,8 @@ class _TLSOnDescriptor(_Socket):
     def _receive_more(self, got: int) -> BaseException | None:
         assert self._engine is not None
         ssl, size, waiting = self._openssl, 0, 0
+        session = self._session
+        expected = 0 if session is None else session.blocks.expected
         ended: SSL.Error | None = None
         # A Go peer writes the fields of a frame one by one, each as a record.  With one turn per
         # record, each would leave as a record of its own, on this hop and all later ones.
@@ -277,6 +354,10 @@ class _TLSOnDescriptor(_Socket):
                 ended = self._why_nothing(got)
                 break
             size += got
+            if session is not None:
+                expected = behind(expected, _ffi.buffer(_plain + size - got, got))
+                if expected < 0:
+                    break  # the rest is for the next turn
             waiting -= got + _AROUND_BYTES
             # No event announces the bytes that OpenSSL holds.  FIONREAD comes before another read,
             # since an empty read is an exception, which costs ten times as much; the number of bytes
@@ -287,17 +368,35 @@ class _TLSOnDescriptor(_Socket):
                     break
             if size >= _TURN_BYTES:
                 break
+        if session is not None:
+            return self._receive_blocks(session, size, ended)
         if size:
             self.deliver(_ffi.buffer(_plain, size)[:])
+        return self._received(ended)
+
+    def _receive_blocks(
+        self, session: Session, size: int, ended: SSL.Error | None
+    ) -> BaseException | None:
+        if size:
+            data = self._read_blocks(session, _ffi.buffer(_plain, size))
+            if data:
+                self.deliver(data)
+        return self._received(ended)
+
+    def _received(self, ended: SSL.Error | None) -> BaseException | None:
         if self._backlog is not None:
             self._ended = self._ended or ended
             return None
         return self._finish(ended)
 
     def _finish(self, ended: SSL.Error | None) -> BaseException | None:
-        if ended is None or self._is_aborted or self.disconnected:
+        if self._is_aborted or self.disconnected:
             return None
-        return self._end_of_stream(ended)
+        session = self._session
+        if session is not None and session.blocks.mark is not None:
+            may_end = session.may_end_with(session.blocks.mark, ours_sent=self._our_end_sent)
+            return self._peer_has_ended() if may_end else main.CONNECTION_LOST
+        return None if ended is None else self._end_of_stream(ended)
 
     def read_on(self) -> None:
         ended, self._ended = self._ended, None
@@ -331,6 +430,13 @@ class _TLSOnDescriptor(_Socket):
     def _end_of_stream(self, ended: SSL.Error) -> BaseException | None:
         if not isinstance(ended, SSL.ZeroReturnError):
             return self._why(ended)
+        if self._session is not None:
+            return main.CONNECTION_LOST  # in the middle of a session
+        return self._peer_has_ended()
+
+    def _peer_has_ended(self) -> BaseException | None:
+        if self._peer_ended:
+            return None
         self._peer_ended = True
         self.stopReading()
         if self._our_end_sent:
@@ -365,7 +471,7 @@ class _TLSOnDescriptor(_Socket):
     def _may_send_now(self) -> bool:
         return self._handshaken and self._broken is None and super()._may_send_now()  # type: ignore[misc]
 
-    def _send(self, data: bytes) -> int:
+    def _send(self, data: bytes | memoryview) -> int:
         sent = self._encrypt(data)
         return sent if isinstance(sent, int) else 0
 
@@ -373,6 +479,12 @@ class _TLSOnDescriptor(_Socket):
         if self._peer_ended or self._our_end_sent:
             return
         size = len(data)
+        if self._session is not None and size:
+            if size > RECORD_BYTES - HEAD_BYTES:
+                self._write_long(data)
+                return
+            data = head(size) + data
+            size += HEAD_BYTES
         if type(data) is bytes and 0 < size <= RECORD_BYTES and self._may_send_now():
             took = _ssl_write(self._openssl, data, size)
             if took == size:
@@ -382,10 +494,21 @@ class _TLSOnDescriptor(_Socket):
         else:
             super().write(data)
 
+    def _write_long(self, data: bytes) -> None:
+        whole = memoryview(data)
+        for start in range(0, len(data), LONGEST):
+            block = whole[start : start + LONGEST]
+            # One record, as without blocks: a head of its own would cost another, and a send.
+            super().write(head(len(block)) + block[: RECORD_BYTES - HEAD_BYTES])
+            rest = block[RECORD_BYTES - HEAD_BYTES :]
+            sent = self._send(rest) if self._may_send_now() else 0
+            if sent < len(rest):
+                _queue(self, bytes(rest[sent:]))
+
     def writeSomeData(self, data: bytes) -> Any:
         return self._encrypt(data)
 
-    def _encrypt(self, data: bytes) -> int | BaseException:
+    def _encrypt(self, data: bytes | memoryview) -> int | BaseException:
         if self._broken is not None:
             return self._broken
         ssl, sent = self._openssl, 0
@@ -453,6 +576,8 @@ class _TLSOnDescriptor(_Socket):
 
     def _send_our_end(self) -> BaseException | None:
         assert self._engine is not None
+        if self._session is not None:
+            return self._send_mark(self._session)
         try:
             both = self._engine.shutdown()
         except SSL.WantWriteError:
@@ -460,6 +585,9 @@ class _TLSOnDescriptor(_Socket):
             return None
         except SSL.Error:
             return main.CONNECTION_LOST
+        return self._our_end_is_sent(both)
+
+    def _our_end_is_sent(self, both: bool) -> BaseException | None:
         self._our_end_sent = True
         if both or self._peer_ended:
             return main.CONNECTION_DONE
@@ -467,18 +595,39 @@ class _TLSOnDescriptor(_Socket):
             self._deadline = self._clock.callLater(LINGER_SECONDS, self._unanswered)
         return None
 
+    def _send_mark(self, session: Session) -> BaseException | None:
+        sent = self._encrypt(session.our_mark(self, peer_ended=self._peer_ended).value)
+        if not isinstance(sent, int):
+            return main.CONNECTION_LOST
+        if not sent:
+            super().startWriting()
+            return None
+        return self._our_end_is_sent(False)
+
     def readConnectionLost(self, reason: Failure) -> None:
         self.connectionLost(reason)
 
     def connectionLost(self, reason: Failure) -> None:
         self._end_deadline()
+        session, self._session = self._session, None
+        go_on = None
+        if session is not None and self._is_over_in_order(reason):
+            go_on = session.detach(self)
         engine, self._engine, self._handshaken = self._engine, None, True
         self._openssl = None
         if self._refusal is not None:
             reason = self._refusal
-        super().connectionLost(reason)
-        if engine is not None:
-            engine.set_app_data(None)
+        try:
+            super().connectionLost(reason)
+        finally:
+            if engine is not None:
+                engine.set_app_data(None)
+            if go_on is not None:
+                go_on()
+
+    def _is_over_in_order(self, reason: Failure) -> bool:
+        is_over = self._peer_ended and self._our_end_sent and not self._is_aborted
+        return is_over and self._engine is not None and reason.check(ConnectionDone) is not None
 
     def _end_deadline(self) -> None:
         deadline, self._deadline = self._deadline, None
@@ -496,12 +645,12 @@ class _TLSOnDescriptor(_Socket):
 
 
 @implementer(ISSLTransport)
-class TLSServer(_TLSOnDescriptor, TCPServer):
+class TLSServer(TLSOnDescriptor, TCPServer):
     """An accepted TLS connection."""
 
 
 @implementer(ISSLTransport)
-class TLSClient(_TLSOnDescriptor, TCPClient):
+class TLSClient(TLSOnDescriptor, TCPClient):
     """An outgoing TLS connection."""
 
     tls: ClientEngines

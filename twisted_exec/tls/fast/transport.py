@@ -35,6 +35,7 @@ from zope.interface import directlyProvides, implementer, providedBy
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.tls.fast.names import is_usable
 from twisted_exec.tls.turns import IFramed, Turns, TurnTaking, turns_of
+from twisted_exec.wire.blocks import HEAD_BYTES
 
 if TYPE_CHECKING:
 
@@ -45,7 +46,11 @@ else:
     _Socket = TurnTaking
 
 
-class _AtOnce(_Socket):
+_READ_BYTES = (1 << 16) - HEAD_BYTES
+"""Bytes of one read: with the head of a block they fill four TLS records."""
+
+
+class AtOnce(_Socket):
     """
     Mixin for socket transports: writes leave at once if possible, reads arrive in turns of the
     reactor.
@@ -59,7 +64,7 @@ class _AtOnce(_Socket):
 
     def doRead(self) -> BaseException | None:  # type: ignore[override]
         try:
-            data = self.socket.recv(self.bufferSize)
+            data = self.socket.recv(_READ_BYTES)
         except BlockingIOError:
             return None
         except OSError:
@@ -155,7 +160,7 @@ def _tune(plug: socket.socket) -> None:
         plug.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-class TCPServer(_AtOnce, tcp.Server):
+class TCPServer(AtOnce, tcp.Server):
     """An accepted TCP connection."""
 
     def __init__(self, sock: socket.socket, *rest: Any) -> None:
@@ -166,11 +171,11 @@ class TCPServer(_AtOnce, tcp.Server):
         super().__init__(sock, *rest)
 
 
-class UNIXServer(_AtOnce, unix.Server):
+class UNIXServer(AtOnce, unix.Server):
     """An accepted UNIX connection."""
 
 
-class TCPClient(_AtOnce, tcp.Client):
+class TCPClient(AtOnce, tcp.Client):
     """An outgoing TCP connection."""
 
     def createInternetSocket(self) -> socket.socket:
@@ -179,7 +184,7 @@ class TCPClient(_AtOnce, tcp.Client):
         return plug
 
 
-class UNIXClient(_AtOnce, unix.Client):
+class UNIXClient(AtOnce, unix.Client):
     """
     An outgoing UNIX connection.
 
