@@ -202,7 +202,7 @@ class TLSResumption:
         last, now = _resumable.get(self._server), time.monotonic()
         if last is not None and last.verified >= self._verified and now - last.since < KEPT_SECONDS:
             return  # a thousand connections may end at once
-        certificate = connection.get_peer_certificate(as_cryptography=True)
+        certificate = pem.peer_leaf(connection)
         session = connection.get_session()
         if session is None or certificate is None:
             return

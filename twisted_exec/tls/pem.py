@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from weakref import WeakKeyDictionary
 
 import idna
 from cryptography import x509
@@ -38,6 +39,8 @@ UNREADABLE = (
     x509.UnsupportedGeneralNameType,
 )
 """Errors for malformed certificates. Names and extensions are parsed when they are first read."""
+
+_leaves: WeakKeyDictionary[SSL.Connection, x509.Certificate] = WeakKeyDictionary()
 
 # Host names must not have underscores, but names in DNS do.
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
@@ -250,6 +253,22 @@ def new_context(method: int, *, tickets: bool = False) -> SSL.Context:
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)
     return context
+
+
+def peer_leaf(connection: SSL.Connection) -> x509.Certificate | None:
+    """
+    Return the peer's own certificate, once its handshake is over; ``None`` without one.
+
+    It is parsed at the first call. Our contexts refuse renegotiation, so it does not change.
+
+    :raises: one of :data:`UNREADABLE`.
+    """
+    leaf = _leaves.get(connection)
+    if leaf is None:
+        leaf = connection.get_peer_certificate(as_cryptography=True)
+        if leaf is not None:
+            _leaves[connection] = leaf
+    return leaf
 
 
 def openssl_reason(problem: SSL.Error) -> str:

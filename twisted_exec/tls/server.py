@@ -212,7 +212,7 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
     if not isinstance(handle, SSL.Connection):
         return None
     try:
-        leaf = handle.get_peer_certificate(as_cryptography=True)
+        leaf = pem.peer_leaf(handle)
         # One more than verify() accepts, so that it can refuse; an unknown peer may send a hundred.
         sent = (handle.get_peer_cert_chain() or [])[: _LONGEST_CHAIN + 2]
         chain = [each.to_cryptography() for each in sent]

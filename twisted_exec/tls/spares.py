@@ -25,6 +25,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.errors import VerificationError
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
@@ -241,7 +242,7 @@ class _Spare(Protocol):
         engine: SSL.Connection = transport.getHandle()
         if engine.get_context() is not tls.context():
             return False  # a file was replaced
-        certificate = engine.get_peer_certificate(as_cryptography=True)
+        certificate = pem.peer_leaf(engine)
         if certificate is None or certificate.not_valid_after_utc <= datetime.now(UTC):
             return False
         try:
