@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 import idna
@@ -40,6 +41,7 @@ UNREADABLE = (
 )
 """Errors for malformed certificates. Names and extensions are parsed when they are first read."""
 
+_KNOWN = 128
 _leaves: WeakKeyDictionary[SSL.Connection, x509.Certificate] = WeakKeyDictionary()
 
 # Host names must not have underscores, but names in DNS do.
@@ -267,7 +269,13 @@ def peer_leaf(connection: SSL.Connection) -> x509.Certificate | None:
     if leaf is None:
         leaf = connection.get_peer_certificate(as_cryptography=True)
         if leaf is not None:
-            _leaves[connection] = leaf
+            leaf = _leaves[connection] = _first_of(leaf)
+    return leaf
+
+
+@lru_cache(_KNOWN)
+def _first_of(leaf: x509.Certificate) -> x509.Certificate:
+    """Return the first of equal certificates, so that a thousand connections share it."""
     return leaf
 
 
