@@ -1,5 +1,5 @@
 """
-Tests for ``docs/explanation/resume.rst``.
+Tests for ``docs/reference/resume.rst``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Connection:
 
 def connections() -> list[Connection]:
     """Parse the example."""
-    section = pages.section(pages.page("explanation/resume"), "An example")
+    section = pages.section(pages.page("reference/resume"), "An example")
     result: list[Connection] = []
     arrives = True
     for line in section.splitlines():
@@ -125,4 +125,4 @@ class ResumePageTests(SynchronousTestCase):
 
     def test_limits(self) -> None:
         """The page names the limit of a mark."""
-        self.assertIn(f"at most {LONGEST_MARK_BYTES >> 10} KiB", pages.page("explanation/resume"))
+        self.assertIn(f"at most {LONGEST_MARK_BYTES >> 10} KiB", pages.page("reference/resume"))

@@ -4,7 +4,7 @@ Resuming and rejoining a console session, sans I/O: headers, marks and reports.
 A client *resumes* a session whose connection was lost.  A hop *rejoins* a lost stream towards the
 machine without its client noticing.  *Marks* are JSON objects on channel 4 towards the client; a
 page in a browser sends *reports*.  Input is counted in *pieces*: each byte, each BREAK, each role
-request and the end of input is one.  See docs/explanation/resume.rst.
+request and the end of input is one.  See docs/reference/resume.rst.
 """
 
 from __future__ import annotations
