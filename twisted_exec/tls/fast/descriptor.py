@@ -63,6 +63,9 @@ _TURN_BYTES = 1 << 17
 _TURN_RECORDS = 1 << 6
 """Limit of records per turn, however small."""
 
+_FIRST_BYTES = RECORD_BYTES - HEAD_BYTES
+"""How many bytes of a long block are in the record of its length."""
+
 _AROUND_BYTES = 22
 """Approximate overhead of a record: RFC 8446, section 5.2, with a tag of 16 bytes."""
 
@@ -354,7 +357,9 @@ class TLSOnDescriptor(_Socket):
                 ended = self._why_nothing(got)
                 break
             size += got
-            if session is not None:
+            if got <= expected:
+                expected -= got
+            elif session is not None:
                 expected = behind(expected, _ffi.buffer(_plain + size - got, got))
                 if expected < 0:
                     break  # the rest is for the next turn
@@ -499,9 +504,13 @@ class TLSOnDescriptor(_Socket):
         for start in range(0, len(data), LONGEST):
             block = whole[start : start + LONGEST]
             # One record, as without blocks: a head of its own would cost another, and a send.
-            super().write(head(len(block)) + block[: RECORD_BYTES - HEAD_BYTES])
-            rest = block[RECORD_BYTES - HEAD_BYTES :]
-            sent = self._send(rest) if self._may_send_now() else 0
+            first = head(len(block)) + block[:_FIRST_BYTES]
+            rest = block[_FIRST_BYTES:]
+            if self._may_send_now() and self._send(first):
+                sent = self._send(rest)
+            else:
+                _queue(self, first)
+                sent = 0
             if sent < len(rest):
                 _queue(self, bytes(rest[sent:]))
 
