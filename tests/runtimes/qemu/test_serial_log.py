@@ -84,6 +84,30 @@ class PositionTests(LogCase):
         self.print(b"twothree")
         self.assertEqual(self.missing(), b"hree")
 
+    def test_boots(self) -> None:
+        """What a journal adds at a boot is no output of QEMU."""
+        self.journal.append(b"\x1b[?1049h")
+        self.log.create()
+        self.journal.booted("Started")
+        self.carry(b"one\x1b[?25l")
+        self.journal.booted("Reset")
+        self.carry(b"two")
+        self.print(b"three")
+        self.assertEqual(self.journal.end, 8 + 8 + 9 + 6 + 3)
+        self.assertEqual(self.missing(), b"three")
+
+    def test_killed_at_boot(self) -> None:
+        """A runtime that was killed before it could add this continues with the right byte."""
+        self.log.create()
+        self.carry(b"one\x1b[?25l")
+        for written in (0, 3):
+            self.journal._events = [  # type: ignore[assignment]
+                Event(9, 1, EventKind.BOOT, {"number": 1, "reason": "Reset", "reset_bytes": 6}),
+            ]
+            if written:
+                self.journal.append(b"\x1b[?")
+            self.assertEqual(self.log.position(), 9, written)
+
     def test_too_much(self) -> None:
         """The oldest part of a very large log is left out."""
         self.log.create()
