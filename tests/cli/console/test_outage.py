@@ -31,7 +31,7 @@ class ResumableStream(FakeStream):
     transport: Any = None
     echo_seconds: float | None = None
     round_trips: tuple[RoundTrip, ...] = ()
-    resumes = missed_bytes = 0
+    resumes = missed_bytes = waiting_keys = 0
     attendance: Attendance | None = None
     session = "3f2a"
     hindrance = ""
@@ -103,11 +103,15 @@ class OutageTests(OutageCase):
         drawn: list[bytes] = []
         size = TerminalSize(80, 6)
         self.begin(draw=drawn.append, size=lambda: size, moves_cursor=True, act=self.fail)
-        self.attach()
+        stream = self.attach()
         self.session.outage(LOST)
         self.clock.pump([0.5, 1, 1])
         self.assertEqual(self.said, ["connection lost; Ctrl-] leaves, not Ctrl-C\nreconnecting"])
         self.assertIn(b"mreconnecting, 2 s\x1b", drawn[-1])
+        for count, text in ((1, b"1 key waits"), (5, b"5 keys wait")):
+            stream.waiting_keys = count
+            self.clock.advance(1)
+            self.assertRegex(drawn[-1], rb"mreconnecting, \d s; " + text + rb" to be sent\x1b")
         self.session.typed(b"~s")
         count = len(drawn)
         self.clock.advance(1)

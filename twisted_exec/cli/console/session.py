@@ -72,7 +72,6 @@ NOT_SENT = "the input was not sent"
 WHEN_BACK = "open the console again when the server is back"
 
 NO_BREAK = "this console has no BREAK; nothing was sent"
-YOU_ARE_WRITER = "You are the writer of this console already."
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
@@ -537,6 +536,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._how_to_leave + ", not Ctrl-C" * (self._escapes is not None),
             self._watch_network,
             self._facts.network_changed,
+            lambda: self._facts.waiting_keys if self._is_sent else 0,
         )
 
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
@@ -655,8 +655,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._open_dialog(typed)
         elif typed is EscapeCommand.TAKE_OVER and self._asks_first:
             self._confirm_takeover()
-        elif typed is EscapeCommand.TAKE_OVER and self._is_writer:
-            self._take_over_again()
+        elif typed is EscapeCommand.TAKE_OVER and self._is_writer and self._scrollback is not None:
+            self._confirm_takeover_again()
         elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
 
@@ -706,10 +706,18 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             lambda dialog: confirm_takeover(dialog, writer, take_over, self._people_soon())
         )
 
-    def _take_over_again(self) -> None:
-        """Take over from other sessions of the user; the key that confirms is not for the machine."""
-        if self._wish(Role.WRITER) and self._scrollback is not None:
-            self._converse(_nothing, YOU_ARE_WRITER, pauses=True)
+    def _confirm_takeover_again(self) -> None:
+        """Ask a writer whether to take over from the user's other sessions, which may type, too."""
+        from twisted_exec.cli.console.conversation import confirm_takeover_again
+
+        take_over = partial(self._wish, Role.WRITER)
+        is_alone = self.viewers == 1
+        self._converse(
+            lambda dialog: confirm_takeover_again(
+                dialog, take_over, self._people_soon(), is_alone=is_alone
+            ),
+            pauses=True,
+        )
 
     def _explain_takeover(self) -> None:
         """Say why the user did not become the writer."""
@@ -738,13 +746,14 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._converse(lambda dialog: act(command, dialog, scrollback), warning, pauses=True)
 
     def _wait_for_server(self) -> None:
-        """Say that a command needs the server."""
-        if self._input is not None and self._input.discards:
-            self._display.tell("this command needs the server; it works when the console is open")
-            return
-        # The keys that follow are for the command, not for the machine.
-        self.discard_input()
-        self._display.tell("not connected yet; until then no further key is sent")
+        """Say that a command needs the server, and why there is no answer of the server yet."""
+        why = self.problem or self.step()
+        line = f"this command works when the console is open{why and f'; still waiting: {why}'}"
+        if self._input is not None and not self._input.discards:
+            # The keys that follow are for the command, not for the machine.
+            self.discard_input()
+            line += "; no further key is sent until then"
+        self._display.tell(line)
 
     def _converse(
         self, talk: Talk, first_line: str = "", *, pauses: bool = False, asks: bool = True
@@ -1006,10 +1015,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if attempt is not None:
             attempt.cancel()  # once more: it does not wait any longer
         self.finished.callback(outcome)
-
-
-async def _nothing(dialog: Dialog) -> NextSession | None:
-    return None
 
 
 def _told(ending: Ending) -> str:
