@@ -291,7 +291,7 @@ class ScrollbackTests(MenuCase):
             escapes=parse_escape("^],~"), say=self.said.append, draw=self.draw, act=self.fail
         )
         self.session.discard_input()
-        self.session.problem = "https://server: connection refused"
+        self.session.problem = "https://server: connection refused; start it"
         self.session.typed(b"~L")
         self.assertEqual(
             self.said,

@@ -747,7 +747,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def _wait_for_server(self) -> None:
         """Say that a command needs the server, and why there is no answer of the server yet."""
-        why = self.problem or self.step()
+        why = (self.problem or self.step()).partition("; ")[0]  # without the remedy
         line = f"this command works when the console is open{why and f'; still waiting: {why}'}"
         if self._input is not None and not self._input.discards:
             # The keys that follow are for the command, not for the machine.
