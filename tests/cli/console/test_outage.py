@@ -16,6 +16,7 @@ from twisted_exec.cli.console.display import SessionScript
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import TIMED_OUT, Outcome
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
+from twisted_exec.console.notices import LINE_AGAIN
 from twisted_exec.streaming.remotecommand.client import LOST, SILENCE_SECONDS, Pings
 from twisted_exec.wire.control_messages import Break, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, Position, RoundTrip
@@ -97,6 +98,15 @@ class OutageTests(OutageCase):
             self.session.resumed(3.24, 0, 0)
             self.assertEqual(self.said[1:], ["reconnected after 3.2 s"])
             self.assertEqual(len(self.clock.getDelayedCalls()), timers)
+
+    def test_line_begins_with_boot(self) -> None:
+        """A command is one behind a new start of the machine, whatever was typed before it."""
+        self.begin()
+        stream = self.attach()
+        self.session.typed(b"vi x")
+        self.session.notice(Notice(LINE_AGAIN))
+        self.session.typed(b"~?")
+        self.assertEqual(stream.sent, b"vi x")
 
     def test_count(self) -> None:
         """On a terminal the line counts the seconds while nothing is printed behind it."""

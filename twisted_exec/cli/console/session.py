@@ -28,7 +28,7 @@ from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, Sys
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS, EndOfInput, TypeAhead
 from twisted_exec.cli.messages import duration, one_line
-from twisted_exec.console.notices import NOBODY
+from twisted_exec.console.notices import LINE_AGAIN, NOBODY
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
@@ -463,6 +463,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         elif notice.kind is NoticeKind.RECEIPT:
             self._timers.cancel("receipt")
         self._machine_discards = notice.kind is NoticeKind.DISCARDED
+        if notice.text == LINE_AGAIN and self._escapes is not None:
+            self._escapes.begin_line()  # the machine has nothing of what was typed before
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint:
