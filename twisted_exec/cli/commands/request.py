@@ -139,18 +139,37 @@ async def _deny(client: CommandClient, options: argparse.Namespace) -> str:
 
 async def _decide(client: CommandClient, options: argparse.Namespace, status: Object) -> Object:
     from twisted_exec.api.kinds import CONSOLEREQUESTS
+    from twisted_exec.api.status import APIError, Forbidden
+    from twisted_exec.cli.console.space import who
 
     request = await _get(client, options.name)
     if options.reason:
         status["message"] = options.reason
     # With the UID, so that the server refuses if another request has got this name meanwhile.
     uid = request["metadata"]["uid"]
-    return await client.patch(
-        CONSOLEREQUESTS.resource,
-        options.name,
-        {"metadata": {"uid": uid}, "status": status},
-        client.config.namespace,
-        subresource="approval",
+    try:
+        return await client.patch(
+            CONSOLEREQUESTS.resource,
+            options.name,
+            {"metadata": {"uid": uid}, "status": status},
+            client.config.namespace,
+            subresource="approval",
+        )
+    except APIError as refusal:
+        requesters = request["spec"].get("user"), request["spec"].get("caller")
+        if refusal.code == Forbidden.code and await who(client) in requesters:
+            raise InputError(_own(options.name, client.config.namespace)) from None
+        raise
+
+
+def _own(name: str, namespace: str) -> str:
+    """Return the refusal for the user of a request, who could not decide with any role."""
+    from twisted_exec.auth.rbac import CONSOLE_APPROVER
+
+    return (
+        f'request "{name}" is your own: another user approves or denies it, who has the role '
+        f"{CONSOLE_APPROVER} and may drive the console; to withdraw it, run "
+        f"kubectl delete consolerequest -n {namespace} {name}"
     )
 
 
