@@ -7,7 +7,7 @@ import { guard, onTyped } from "./hostile.js";
 export const MOST_FOUND = 500; // places that a search counts and marks
 const SCROLLBACK_ROWS = 10_000;
 const FONT = 'ui-monospace, SFMono-Regular, "DejaVu Sans Mono", Menlo, Consolas, monospace';
-const SIZES = { least: 8, usual: 14, most: 32 };
+const SIZES = { least: 8, usual: 14, most: 32, step: 2 };
 const LARGEST = { columns: 400, rows: 150 }; // the server renders no larger screen
 const RESIZE_MILLISECONDS = 120;
 const TOUCH_SCROLLBAR_PIXELS = 5;
@@ -382,9 +382,8 @@ export class Screen {
   }
 
   /** Change the size of the font in all terminals: 0 is the usual one. */
-  changeFontSize(step) {
-    const size = step ? this.#size() + step : SIZES.usual;
-    this.#preferences.set("fontSize", Math.max(SIZES.least, Math.min(size, SIZES.most)));
+  changeFontSize(steps) {
+    this.#preferences.set("fontSize", this.#sizeAfter(steps));
     dispatchEvent(new Event("twisted-exec-font"));
   }
 
@@ -408,6 +407,16 @@ export class Screen {
     clearTimeout(this.#timer);
     this.#restore = null;
     this.terminal.dispose();
+  }
+
+  /** Whether the font would have another size. */
+  hasFontSize(steps) {
+    return this.#sizeAfter(steps) !== this.#size();
+  }
+
+  #sizeAfter(steps) {
+    const size = steps ? this.#size() + steps * SIZES.step : SIZES.usual;
+    return Math.max(SIZES.least, Math.min(size, SIZES.most));
   }
 
   #size() {
