@@ -170,6 +170,18 @@ _ALERTED = """['nav a[href="#/alerts"] .count', '.tabs .badge', '.console-head .
     .map((each) => (each?.hidden === false ? each.textContent.trim().split(' ')[0] : '')).join(' ')"""
 
 
+# In the head of a console, both ends of its name, and a part of what is wrong.
+_IS_NAMED = """(() => {
+    const [title, begin, end, health] = ['h2', 'h2 .cut > :first-child', 'h2 .cut > :last-child', '.health']
+        .map((each) => document.querySelector(`.console.active .console-head ${each}`).getBoundingClientRect());
+    return begin.width > 20 && end.right <= title.right + 1 && health.width > 50 && title.top === health.top;
+})()"""
+# The colours of a reversed text.
+_REVERSED = """(() => {
+    const text = [...document.querySelectorAll('.xterm-rows span')].find((each) => each.innerText === 'reversed-text');
+    const {color, backgroundColor} = getComputedStyle(text);
+    return `${color} on ${backgroundColor}`;
+})()"""
 class ConsoleTests(WebTestCase):
     """A shell, and a user who logs in with a token."""
 
@@ -666,6 +678,20 @@ class ConsoleTests(WebTestCase):
         ada = await self.user()
         await self.open_terminal(ada)
         await ada.type_line("seq -f 'line %g of it' 900")
+    async def test_reversed(self) -> None:
+        """Reversed text has the colour of the background, in light and in dark colours."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.type_line(r"printf '\033[7m%s-text\033[0m\n' reversed")
+        await ada.until_terminal("reversed-text\n")
+        for dark, colours in (
+            (False, "rgb(255, 255, 255) on rgb(27, 31, 36)"),
+            (True, "rgb(14, 16, 19) on rgb(223, 227, 232)"),
+        ):
+            await ada.page.set_dark(dark)
+            await ada.page.until(f"{_REVERSED} === '{colours}'")
+        self.check_faults()
+
         await ada.until_terminal("line 900 of it\\s+[#$]$")
         other = await self.user()
         await self.open_terminal(other)

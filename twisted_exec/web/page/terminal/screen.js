@@ -156,6 +156,7 @@ export class Screen {
     this.terminal.loadAddon(this.#search);
     this.#recolour = () => {
       this.terminal.options.theme = coloursOf(theme);
+      if (this.#element) this.#contrastReversed(); // before, xterm.js has no cache
     };
     this.#resize = () => this.setFontSize(this.#size());
     theme.addEventListener("change", this.#recolour);
@@ -166,6 +167,7 @@ export class Screen {
   open(element) {
     this.#element = element;
     this.terminal.open(element);
+    this.#contrastReversed();
     this.terminal.textarea?.setAttribute("aria-description", "Ctrl ] or Ctrl F6 opens the commands, and leaves the terminal.");
     this.#scrollByTouch(element);
     // The box of a larger screen scrolls; xterm.js would send the turns of the wheel to the program.
@@ -186,6 +188,17 @@ export class Screen {
     });
     this.#sight.observe(/** @type {Element} */ (element.querySelector(".xterm-screen")));
     this.fit();
+  }
+
+  /**
+   * Give reversed text the whole contrast of the theme.
+   *
+   * Its colour is that of the background. But xterm.js takes it for the foreground, which is on itself then, and makes that only
+   * as different as it must be. The colour that it has found once for two colours is in its cache.
+   */
+  #contrastReversed() {
+    const { foreground, background, contrastCache } = this.terminal._core._themeService.colors;
+    contrastCache.setColor(foreground.rgba, foreground.rgba, background);
   }
 
   #fitSoon() {
