@@ -125,6 +125,11 @@ _PLACE = f"""((box) => {{
     const bottom = screen.top + (screen.height / terminal.rows) * (cursorY + 1);
     return right <= all.right + 1 && bottom <= all.bottom + 1 && [Math.min(cursorX + 1, terminal.cols), cursorY + 1].join();
 }})({_BOX})"""
+# No row is cut at the upper edge of the box, or at the lower one.
+_HAS_WHOLE_ROWS = f"""(({{scrollTop, clientHeight, firstChild}}) => {{
+    const row = firstChild.querySelector('.xterm-screen').offsetHeight / terminals.at(-1).rows;
+    return [scrollTop, clientHeight].every((each) => Math.abs(each - Math.round(each / row) * row) < 1);
+}})({_BOX})"""
 # The place of a terminal's last cell, if it is in sight at the end of what scrolls.
 _END = f"""((box) => {{
     box.scrollTo(box.scrollWidth, box.scrollHeight);
@@ -725,6 +730,7 @@ class ConsoleTests(WebTestCase):
         hint = "[...document.querySelectorAll('.status-line .larger')].find((each) => each.checkVisibility())?.innerText"
         await bob.page.until(f"{hint} === '{columns}x{rows}'")
         await bob.page.until(f"{_BOX}.scrollLeft > 0 && {_PLACE} === '{drawn}'")  # at the cursor
+        await bob.page.until(_HAS_WHOLE_ROWS)
         await bob.page.evaluate(
             "self.resizes = []; terminals.at(-1).onResize(({cols}) => resizes.push(cols)); null"
         )
@@ -739,7 +745,7 @@ class ConsoleTests(WebTestCase):
         await bob.page.until("new Promise(requestAnimationFrame)")
         self.assertEqual(await bob.page.evaluate(f"[{_BOX}.scrollLeft, {_BOX}.scrollTop]"), [0, 0])
         await bob.page.drag(200, 250, 200, 150)
-        await bob.page.until(f"{_BOX}.scrollTop > 0")
+        await bob.page.until(f"{_BOX}.scrollTop > 0 && {_HAS_WHOLE_ROWS}")
         await ada.page.press("Control+d")
         await bob.page.until(f"{_CELLS} !== '{drawn}' && document.querySelector('.message').hidden")
         await bob.page.until(f"{_BOX}.scrollWidth <= {_BOX}.clientWidth && !{hint}")

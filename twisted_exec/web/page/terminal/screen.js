@@ -236,9 +236,18 @@ export class Screen {
     const [columns, rows] = this.#drawn ?? this.#room;
     const isOther = columns !== this.terminal.cols || rows !== this.terminal.rows;
     if (isOther) this.#resizeInPlace(columns, rows);
-    if (this.#drawn) this.#follow();
-    else this.#showAll();
+    if (this.#drawn) {
+      this.#showWholeRows();
+      this.#follow();
+    } else this.#showAll();
     this.#resized(isOther);
+  }
+
+  /** Let the box of a larger screen be as high as some of its rows, with what else is in it: a border, and perhaps a scroll bar. */
+  #showWholeRows() {
+    const { style, offsetHeight, clientHeight } = this.#element;
+    style.setProperty("--row", `${this.#cursor.bottom - this.#cursor.top}px`);
+    style.setProperty("--spare", `${offsetHeight - clientHeight}px`);
   }
 
   /** Scroll the box back, which has room for the screen; a larger screen, or the focus, has scrolled it. */
@@ -400,6 +409,16 @@ export class Screen {
     dispatchEvent(new Event("twisted-exec-font"));
   }
 
+  /** Whether the font would have another size. */
+  hasFontSize(steps) {
+    return this.#sizeAfter(steps) !== this.#size();
+  }
+
+  #sizeAfter(steps) {
+    const size = steps ? this.#size() + steps * SIZES.step : SIZES.usual;
+    return Math.max(SIZES.least, Math.min(size, SIZES.most));
+  }
+
   setFontSize(size) {
     this.terminal.options.fontSize = size;
     this.fit();
@@ -420,16 +439,6 @@ export class Screen {
     clearTimeout(this.#timer);
     this.#restore = null;
     this.terminal.dispose();
-  }
-
-  /** Whether the font would have another size. */
-  hasFontSize(steps) {
-    return this.#sizeAfter(steps) !== this.#size();
-  }
-
-  #sizeAfter(steps) {
-    const size = steps ? this.#size() + steps * SIZES.step : SIZES.usual;
-    return Math.max(SIZES.least, Math.min(size, SIZES.most));
   }
 
   #size() {
