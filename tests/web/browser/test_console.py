@@ -170,11 +170,6 @@ _OBSERVED = """import(new URL('terminal/status_line.js', document.querySelector(
 _ROLE_IS_WHOLE = """(({innerText, scrollWidth, clientWidth}) => innerText.endsWith('dan types') && scrollWidth <= clientWidth + 1)(
     document.querySelector('.console.active .role-text'))"""
 
-# The number beside Alerts, the mark of the tab and the reason above the terminal; empty where there is none.
-_ALERTED = """['nav a[href="#/alerts"] .count', '.tabs .badge', '.console-head .health'].map((each) => document.querySelector(each))
-    .map((each) => (each?.hidden === false ? each.textContent.trim().split(' ')[0] : '')).join(' ')"""
-
-
 # In the head of a console, both ends of its name, and a part of what is wrong.
 _IS_NAMED = """(() => {
     const [title, begin, end, health] = ['h2', 'h2 .cut > :first-child', 'h2 .cut > :last-child', '.health']
@@ -187,6 +182,11 @@ _REVERSED = """(() => {
     const {color, backgroundColor} = getComputedStyle(text);
     return `${color} on ${backgroundColor}`;
 })()"""
+# The number beside Alerts, the mark of the tab and the reason above the terminal; empty where there is none.
+_ALERTED = """['nav a[href="#/alerts"] .count', '.tabs .badge', '.console-head .health'].map((each) => document.querySelector(each))
+    .map((each) => (each?.hidden === false ? each.textContent.trim().split(' ')[0] : '')).join(' ')"""
+
+
 class ConsoleTests(WebTestCase):
     """A shell, and a user who logs in with a token."""
 
@@ -678,11 +678,6 @@ class ConsoleTests(WebTestCase):
         await self.follow_tabs(ada)
         self.check_faults()
 
-    async def test_first_screen(self) -> None:
-        """A console that has printed much shows each line once when it is opened, also after a reload."""
-        ada = await self.user()
-        await self.open_terminal(ada)
-        await ada.type_line("seq -f 'line %g of it' 900")
     async def test_reversed(self) -> None:
         """Reversed text has the colour of the background, in light and in dark colours."""
         ada = await self.user()
@@ -697,6 +692,11 @@ class ConsoleTests(WebTestCase):
             await ada.page.until(f"{_REVERSED} === '{colours}'")
         self.check_faults()
 
+    async def test_first_screen(self) -> None:
+        """A console that has printed much shows each line once when it is opened, also after a reload."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.type_line("seq -f 'line %g of it' 900")
         await ada.until_terminal("line 900 of it\\s+[#$]$")
         other = await self.user()
         await self.open_terminal(other)
@@ -1008,6 +1008,16 @@ class ConsoleTests(WebTestCase):
         await ada.page.until("!document.querySelector('.newest').checkVisibility()")
         self.check_faults()
 
+    async def check_long_name(self, ada: User) -> None:
+        """Beside the reason of an alert, a phone shows both ends of a long name, and a part of the reason."""
+        await self.deployment.create_machine("database-of-the-shop-1", "shell")
+        await ada.open("machines/default/database-of-the-shop-1")
+        await ada.until_terminal("[#$]$")
+        await ada.type_line("echo 'Kernel pa''nic - not syncing: test'")
+        await ada.page.resize(390, 844)
+        await ada.page.until(_IS_NAMED)
+        self.assertEqual(await faults_of(ada.page), [])
+
     async def test_unhealthy(self) -> None:
         """
         A user who works in a console learns of an alert: the number beside Alerts, a mark in its tab, and the reason
@@ -1040,6 +1050,7 @@ class ConsoleTests(WebTestCase):
             )
         await ada.open(VM)
         await ada.page.until(f"{_ALERTED} === '  '")
+        await self.check_long_name(ada)
         self.check_faults()
 
     async def is_watched(self, alerts: Resource, name: str) -> bool:
