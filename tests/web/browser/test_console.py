@@ -693,7 +693,7 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_first_screen(self) -> None:
-        """A console that has printed much shows each line once when it is opened, also after a reload."""
+        """A console that has printed much shows each line once when it is opened, also after a reload, and behind clear."""
         ada = await self.user()
         await self.open_terminal(ada)
         await ada.type_line("seq -f 'line %g of it' 900")
@@ -704,6 +704,11 @@ class ConsoleTests(WebTestCase):
             lines = (await other.until_terminal("line 900 of it\\s+[#$]$")).splitlines()
             self.assertEqual([lines.count(f"line {number} of it") for number in (860, 899)], [1, 1])
             await other.page.reload()
+        await ada.type_line("clear; seq -f 'row %g of it' 9")
+        await ada.until_terminal("row 9 of it\\s+[#$]$")
+        await other.page.reload()
+        lines = (await other.until_terminal("row 9 of it\\s+[#$]$")).splitlines()
+        self.assertEqual(lines.count("row 1 of it"), 1)
         self.check_faults()
 
     async def test_smaller_window(self) -> None:

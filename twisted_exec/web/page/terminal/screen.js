@@ -102,6 +102,8 @@ export class Screen {
   #drawnRows;
   #isFollowing = true; // the box over what is drawn scrolls to the cursor
   #followed = ""; // the place to which it was scrolled so
+  /** @type {(() => void)[] | null} */
+  #later = null; // what follows a picture that waits for the output before it
   /** @type {(() => void) | null} */
   #restore = null; // brings back what was in sight before another size
 
@@ -348,12 +350,34 @@ export class Screen {
   }
 
   write(bytes, done) {
-    this.terminal.write(bytes, done);
+    if (this.#later) this.#later.push(() => this.write(bytes, done));
+    else this.terminal.write(bytes, done);
   }
 
-  /** Show the picture of a screen, which is no output of a program. */
+  /**
+   * Show the picture of a screen, which is no output of a program.
+   *
+   * @param {(filled: number) => Uint8Array} picture returns it for the number of rows down to the last text before it
+   */
   show(picture) {
-    this.#drawnRows.pass(picture);
+    if (this.#later) {
+      this.#later.push(() => this.show(picture));
+      return;
+    }
+    this.#later = [];
+    this.terminal.write("", () => {
+      const later = this.#later ?? [];
+      this.#later = null;
+      this.#drawnRows.pass(picture(this.#filledRows));
+      later.forEach((act) => act());
+    });
+  }
+
+  get #filledRows() {
+    const { normal } = this.terminal.buffer;
+    let filled = this.rows;
+    while (filled && !normal.getLine(normal.baseY + filled - 1)?.translateToString(true).trim()) filled--;
+    return filled;
   }
 
   focus() {
