@@ -679,7 +679,7 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_reversed(self) -> None:
-        """Reversed text has the colour of the background, in light and in dark colours."""
+        """Reversed text has the colour of the background, in light and in dark colours, and the usual one while it is selected."""
         ada = await self.user()
         await self.open_terminal(ada)
         await ada.type_line(r"printf '\033[7m%s-text\033[0m\n' reversed")
@@ -690,6 +690,8 @@ class ConsoleTests(WebTestCase):
         ):
             await ada.page.set_dark(dark)
             await ada.page.until(f"{_REVERSED} === '{colours}'")
+        await ada.page.evaluate("terminals[0].selectAll()")
+        await ada.page.until(f"{_REVERSED} === 'rgb(223, 227, 232) on rgb(47, 77, 107)'")
         self.check_faults()
 
     async def test_first_screen(self) -> None:
