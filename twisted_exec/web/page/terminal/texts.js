@@ -1,7 +1,7 @@
 /** Texts of a console's status, without a DOM. */
 
-import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, REASON_REQUIRED, causesOf, has, kindOf } from "../details.js";
 import { startCommand } from "../api.js";
+import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, REASON_REQUIRED, causesOf, has, kindOf } from "../details.js";
 import { STOPPED } from "../session/session.js";
 import { duration, size } from "../times.js";
 import { counted } from "../views/session_model.js";
