@@ -174,7 +174,7 @@ _ROLE_IS_WHOLE = """(({innerText, scrollWidth, clientWidth}) => innerText.endsWi
 _IS_NAMED = """(() => {
     const [title, begin, end, health] = ['h2', 'h2 .cut > :first-child', 'h2 .cut > :last-child', '.health']
         .map((each) => document.querySelector(`.console.active .console-head ${each}`).getBoundingClientRect());
-    return begin.width > 20 && end.right <= title.right + 1 && health.width > 50 && title.top === health.top;
+    return begin.width > 20 && end.right <= title.right + 1 && health.width > 30 && title.top === health.top;
 })()"""
 # The colours of a reversed text.
 _REVERSED = """(() => {
@@ -1016,12 +1016,12 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def check_long_name(self, ada: User) -> None:
-        """Beside the reason of an alert, a phone shows both ends of a long name, and a part of the reason."""
+        """Beside the reason of an alert, a small phone shows both ends of a long name, and a part of the reason."""
         await self.deployment.create_machine("database-of-the-shop-1", "shell")
         await ada.open("machines/default/database-of-the-shop-1")
         await ada.until_terminal("[#$]$")
         await ada.type_line("echo 'Kernel pa''nic - not syncing: test'")
-        await ada.page.resize(390, 844)
+        await ada.page.resize(320, 568)
         await ada.page.until(_IS_NAMED)
         self.assertEqual(await faults_of(ada.page), [])
 
