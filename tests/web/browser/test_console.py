@@ -125,6 +125,11 @@ _PLACE = f"""((box) => {{
     const bottom = screen.top + (screen.height / terminal.rows) * (cursorY + 1);
     return right <= all.right + 1 && bottom <= all.bottom + 1 && [Math.min(cursorX + 1, terminal.cols), cursorY + 1].join();
 }})({_BOX})"""
+# No row is cut at the upper edge of the box, or at the lower one.
+_HAS_WHOLE_ROWS = f"""(({{scrollTop, clientHeight, firstChild}}) => {{
+    const row = firstChild.querySelector('.xterm-screen').offsetHeight / terminals.at(-1).rows;
+    return [scrollTop, clientHeight].every((each) => Math.abs(each - Math.round(each / row) * row) < 1);
+}})({_BOX})"""
 # The place of a terminal's last cell, if it is in sight at the end of what scrolls.
 _END = f"""((box) => {{
     box.scrollTo(box.scrollWidth, box.scrollHeight);
@@ -165,6 +170,18 @@ _OBSERVED = """import(new URL('terminal/status_line.js', document.querySelector(
 _ROLE_IS_WHOLE = """(({innerText, scrollWidth, clientWidth}) => innerText.endsWith('dan types') && scrollWidth <= clientWidth + 1)(
     document.querySelector('.console.active .role-text'))"""
 
+# In the head of a console, both ends of its name, and a part of what is wrong.
+_IS_NAMED = """(() => {
+    const [title, begin, end, health] = ['h2', 'h2 .cut > :first-child', 'h2 .cut > :last-child', '.health']
+        .map((each) => document.querySelector(`.console.active .console-head ${each}`).getBoundingClientRect());
+    return begin.width > 20 && end.right <= title.right + 1 && health.width > 30 && title.top === health.top;
+})()"""
+# The colours of a reversed text.
+_REVERSED = """(() => {
+    const text = [...document.querySelectorAll('.xterm-rows span')].find((each) => each.innerText === 'reversed-text');
+    const {color, backgroundColor} = getComputedStyle(text);
+    return `${color} on ${backgroundColor}`;
+})()"""
 # The number beside Alerts, the mark of the tab and the reason above the terminal; empty where there is none.
 _ALERTED = """['nav a[href="#/alerts"] .count', '.tabs .badge', '.console-head .health'].map((each) => document.querySelector(each))
     .map((each) => (each?.hidden === false ? each.textContent.trim().split(' ')[0] : '')).join(' ')"""
@@ -661,8 +678,24 @@ class ConsoleTests(WebTestCase):
         await self.follow_tabs(ada)
         self.check_faults()
 
+    async def test_reversed(self) -> None:
+        """Reversed text has the colour of the background, in light and in dark colours, and the usual one while it is selected."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.type_line(r"printf '\033[7m%s-text\033[0m\n' reversed")
+        await ada.until_terminal("reversed-text\n")
+        for dark, colours in (
+            (False, "rgb(255, 255, 255) on rgb(27, 31, 36)"),
+            (True, "rgb(14, 16, 19) on rgb(223, 227, 232)"),
+        ):
+            await ada.page.set_dark(dark)
+            await ada.page.until(f"{_REVERSED} === '{colours}'")
+        await ada.page.evaluate("terminals[0].selectAll()")
+        await ada.page.until(f"{_REVERSED} === 'rgb(223, 227, 232) on rgb(47, 77, 107)'")
+        self.check_faults()
+
     async def test_first_screen(self) -> None:
-        """A console that has printed much shows each line once when it is opened, also after a reload."""
+        """A console that has printed much shows each line once when it is opened, also after a reload, and behind clear."""
         ada = await self.user()
         await self.open_terminal(ada)
         await ada.type_line("seq -f 'line %g of it' 900")
@@ -673,6 +706,11 @@ class ConsoleTests(WebTestCase):
             lines = (await other.until_terminal("line 900 of it\\s+[#$]$")).splitlines()
             self.assertEqual([lines.count(f"line {number} of it") for number in (860, 899)], [1, 1])
             await other.page.reload()
+        await ada.type_line("clear; seq -f 'row %g of it' 9")
+        await ada.until_terminal("row 9 of it\\s+[#$]$")
+        await other.page.reload()
+        lines = (await other.until_terminal("row 9 of it\\s+[#$]$")).splitlines()
+        self.assertEqual(lines.count("row 1 of it"), 1)
         self.check_faults()
 
     async def test_smaller_window(self) -> None:
@@ -699,6 +737,7 @@ class ConsoleTests(WebTestCase):
         hint = "[...document.querySelectorAll('.status-line .larger')].find((each) => each.checkVisibility())?.innerText"
         await bob.page.until(f"{hint} === '{columns}x{rows}'")
         await bob.page.until(f"{_BOX}.scrollLeft > 0 && {_PLACE} === '{drawn}'")  # at the cursor
+        await bob.page.until(_HAS_WHOLE_ROWS)
         await bob.page.evaluate(
             "self.resizes = []; terminals.at(-1).onResize(({cols}) => resizes.push(cols)); null"
         )
@@ -713,7 +752,7 @@ class ConsoleTests(WebTestCase):
         await bob.page.until("new Promise(requestAnimationFrame)")
         self.assertEqual(await bob.page.evaluate(f"[{_BOX}.scrollLeft, {_BOX}.scrollTop]"), [0, 0])
         await bob.page.drag(200, 250, 200, 150)
-        await bob.page.until(f"{_BOX}.scrollTop > 0")
+        await bob.page.until(f"{_BOX}.scrollTop > 0 && {_HAS_WHOLE_ROWS}")
         await ada.page.press("Control+d")
         await bob.page.until(f"{_CELLS} !== '{drawn}' && document.querySelector('.message').hidden")
         await bob.page.until(f"{_BOX}.scrollWidth <= {_BOX}.clientWidth && !{hint}")
@@ -976,6 +1015,16 @@ class ConsoleTests(WebTestCase):
         await ada.page.until("!document.querySelector('.newest').checkVisibility()")
         self.check_faults()
 
+    async def check_long_name(self, ada: User) -> None:
+        """Beside the reason of an alert, a small phone shows both ends of a long name, and a part of the reason."""
+        await self.deployment.create_machine("database-of-the-shop-1", "shell")
+        await ada.open("machines/default/database-of-the-shop-1")
+        await ada.until_terminal("[#$]$")
+        await ada.type_line("echo 'Kernel pa''nic - not syncing: test'")
+        await ada.page.resize(320, 568)
+        await ada.page.until(_IS_NAMED)
+        self.assertEqual(await faults_of(ada.page), [])
+
     async def test_unhealthy(self) -> None:
         """
         A user who works in a console learns of an alert: the number beside Alerts, a mark in its tab, and the reason
@@ -1008,6 +1057,7 @@ class ConsoleTests(WebTestCase):
             )
         await ada.open(VM)
         await ada.page.until(f"{_ALERTED} === '  '")
+        await self.check_long_name(ada)
         self.check_faults()
 
     async def is_watched(self, alerts: Resource, name: str) -> bool:

@@ -256,7 +256,8 @@ class LocalConsoleTests(WebTestCase):
         await user.until_terminal("[#$]$")
         await self.program.stop()
         await user.until_page(
-            "Web console on this computer stopped for .* Start it again and log in here"
+            "Web console on this computer stopped for .* Start it again with "
+            f"“twisted-exec web --port={urlsplit(self.url).port}” and log in here"
         )
         await user.focus_terminal()
         await user.page.type("lost")

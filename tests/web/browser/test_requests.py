@@ -22,6 +22,7 @@ _LINK = "document.querySelector('nav a[href=\"#/requests\"]')"
 _IS_OFFERED = f"{_LINK}.checkVisibility()"
 # The number beside the link, without the word for screen readers.
 _NUMBER = f"({_LINK}.querySelector('.count:not([hidden])')?.firstChild.textContent ?? '')"
+_ANNOUNCED = "document.querySelector('#notices').innerText"
 _BUTTONS = "[...document.querySelectorAll('td .button')].map((each) => each.innerText).join()"
 
 
@@ -121,6 +122,9 @@ class RequestTests(WebTestCase):
         await ada.until_terminal("[#$]$")
         await bob.page.until(f"/Approved\\s*until [-0-9: ]+ by bob/.test({_TABLE})")
         await self.decide(bob, "Withdraw", "")
+        await bob.page.until(
+            f"{_ANNOUNCED} === 'The request of ada for vm-1 is no longer approved.'"
+        )
         await ada.until_page(_WITHDRAWN)
         await bob.page.until(f"{_BUTTONS} === '' && /Withdrawn/.test({_TABLE})")
         self.check_faults()

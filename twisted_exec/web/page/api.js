@@ -15,10 +15,15 @@ const REVIEW_SECONDS = 60;
 const REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"; // which change nothing
 const CONSOLE_GROUP = "console.twisted-exec.dev";
 
+/** Return the command that serves this page on the user's computer again, at the same address. */
+export function startCommand() {
+  return `twisted-exec web --port=${location.port || 80}`;
+}
+
 /** Return what is in the way if nothing answers: the page of `twisted-exec web` has no other server than that command. */
 export function unreachable({ local = false }) {
   if (!local) return "the server cannot be reached";
-  return `the web console on this computer cannot be reached; if it was stopped, start it again: twisted-exec web --port=${location.port || 80}`;
+  return `the web console on this computer cannot be reached; if it was stopped, start it again: ${startCommand()}`;
 }
 
 /** A refusal by the API server, or `code` 0 if the server cannot be reached. */

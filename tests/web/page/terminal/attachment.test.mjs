@@ -38,7 +38,7 @@ async function attach(t, saved = null, place = PLACE, text = "", follows = false
   const tell = (name) => [name, (...news) => told.push([name, ...news])];
   let written = "";
   const write = (bytes) => (written += Buffer.from(bytes).toString());
-  const screen = { columns: 80, rows: 24, room: [80, 24], text: `${text}\n`, write, show: write };
+  const screen = { columns: 80, rows: 24, room: [80, 24], text: `${text}\n`, write, show: (picture) => write(picture(24)) };
   const on = Object.fromEntries(["placed", "state", "skipped", "notice"].map(tell));
   const attachment = new Attachment(context, place, { request: REQUEST, screen, on, follows });
   attachment.start();

@@ -9,7 +9,7 @@ const bytes = (text) => new TextEncoder().encode(text);
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
 /** A screen whose state arrives when the test says so. */
-function screen() {
+function screen(filled = 5) {
   const shown = [];
   const kept = [];
   let counted = 0;
@@ -17,13 +17,15 @@ function screen() {
   let timer = null;
   const first = new FirstScreen({
     read: () => new Promise((resolve, reject) => (answer = { resolve, reject })),
-    show: (data, count) => {
-      const text = new TextDecoder().decode(data);
-      shown.push(count ? text : `[${text.slice(text.indexOf("\x1b[2J") + 4)}]`);
-      counted += count;
-      if (!count) kept.push(text.split("\x1b[999;1H")[1].split("\x1b[H\x1b[2J")[0].length / 2);
+    show: (data) => {
+      shown.push(new TextDecoder().decode(data));
+      counted += data.length;
     },
-    rows: () => 5,
+    picture: (picture) => {
+      const text = new TextDecoder().decode(picture(filled));
+      shown.push(`[${text.slice(text.indexOf("\x1b[2J") + 4)}]`);
+      kept.push(text.split("\x1b[999;1H")[1].split("\x1b[H\x1b[2J")[0].length / 2);
+    },
     clock: { setTimeout: (callback) => ((timer = callback), 1), clearTimeout: () => (timer = null) },
   });
   first.ask();
@@ -85,6 +87,14 @@ test("rows that the state repeats do not go into the scrollback", async () => {
     await arrive({ offset: 50_003, columns: 20, output });
     assert.deepEqual(kept, [count], output);
   }
+});
+
+test("output that does not fill the terminal, as behind clear, puts none of its rows into the scrollback", async () => {
+  const { first, kept, arrive } = screen(2);
+  first.placed(at(50_000));
+  first.output(bytes("abc"));
+  await arrive({ offset: 50_003, output: "a\r\nb" });
+  assert.deepEqual(kept, [0]);
 });
 
 test("rows before a gap stay", async () => {

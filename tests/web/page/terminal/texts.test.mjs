@@ -249,11 +249,12 @@ test("an attempt to connect says what is in the way", () => {
 });
 
 test("a user reads why a new session begins", () => {
+  globalThis.location = /** @type {any} */ ({ port: "8001" });
   const unconfirmed = { sent: 0, unsent: 2 };
   assert.match(anewText({ reason: "ShuttingDown", unconfirmed }), /stopped.*as soon as it is back/);
-  assert.match(anewText({ reason: "WebConsoleStopped", unconfirmed }), /on this computer was stopped\. Start it again and log in here/);
+  assert.match(anewText({ reason: "WebConsoleStopped", unconfirmed }), /on this computer was stopped\. Start it again with “twisted-exec web --port=8001” and log in here/);
   assert.equal(stopAdvice({ reason: "ShuttingDown", unconfirmed: { sent: 3, unsent: 1 } }), "A new session opens as soon as it is back. 3 keys may not have reached the machine.");
-  assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }), "Start it again and log in here: a new session opens then.");
+  assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }), "Start it again with “twisted-exec web --port=8001” and log in here: a new session opens then.");
   assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }, { unauthorized: true }), "A new session opens after it.");
   assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over\. A new session opens\.$/);
   assert.match(anewText({ reason: "NotFound", unconfirmed }, { isOpen: true }), /is over.*new session.* 2 keys typed meanwhile were not sent\.$/);

@@ -51,12 +51,14 @@ export class Attachment {
     this.#request = this.#saved?.request ?? request;
     this.#first = new FirstScreen({
       read: () => this.#readState(),
-      show: (bytes, count) => {
+      show: (bytes) => {
         on.shown?.();
-        if (count) screen.write(bytes, () => this.session?.taken(count));
-        else screen.show(bytes);
+        screen.write(bytes, () => this.session?.taken(bytes.length));
       },
-      rows: () => screen.rows,
+      picture: (picture) => {
+        on.shown?.();
+        screen.show(picture);
+      },
     });
   }
 
@@ -153,8 +155,9 @@ export class Attachment {
 
   /** Put what another session has shown into the scrollback: the output of this one repeats some of it. */
   #separate() {
-    const { columns, rows, text } = this.#screen;
-    if (text.trim()) this.#screen.show(stateOutput({ output: `[twisted-exec: new session at ${dateTime(Date.now())}]\r\n`, columns }, rows));
+    const { columns, text } = this.#screen;
+    const output = `[twisted-exec: new session at ${dateTime(Date.now())}]\r\n`;
+    if (text.trim()) this.#screen.show((filled) => stateOutput({ output, columns }, filled));
   }
 
   #gap({ bytes, exact }) {

@@ -802,8 +802,8 @@ export class Console {
     this.type(`stty cols ${this.#screen?.columns} rows ${this.#screen?.rows}\r`);
   }
 
-  changeFontSize(step) {
-    this.#screen?.changeFontSize(step);
+  changeFontSize(steps) {
+    this.#screen?.changeFontSize(steps);
     this.focus();
   }
 

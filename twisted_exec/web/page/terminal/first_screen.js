@@ -46,8 +46,8 @@ function filledRows({ output, columns }) {
 export class FirstScreen {
   #read;
   #show;
+  #picture;
   #clock;
-  #rows;
   #isFirst = true; // no output is missing before the state
   #isRedrawn = false; // the terminal shows the screen already
   /** @type {object | null} */
@@ -63,15 +63,14 @@ export class FirstScreen {
   /**
    * @param {object} options
    * @param {() => Promise<object|null>} options.read the state for the terminal's present size
-   * @param {(bytes: Uint8Array, count: number) => void} options.show `count`: how much of it is output of
-   *     the session
-   * @param {() => number} options.rows of the terminal
+   * @param {(bytes: Uint8Array) => void} options.show output of the session
+   * @param {(picture: (filled: number) => Uint8Array) => void} options.picture what replaces a screen of so many filled rows
    * @param {any} [options.clock]
    */
-  constructor({ read, show, rows, clock = globalThis }) {
+  constructor({ read, show, picture, clock = globalThis }) {
     this.#read = read;
     this.#show = show;
-    this.#rows = rows;
+    this.#picture = picture;
     this.#clock = clock;
   }
 
@@ -140,21 +139,21 @@ export class FirstScreen {
     const before = this.#state === null ? bytes.length : this.#state.offset - this.#offset;
     this.#offset += bytes.length;
     if (before > bytes.length) {
-      this.#show(bytes, bytes.length);
+      this.#show(bytes);
       return;
     }
-    if (before > 0) this.#show(bytes.subarray(0, before), before);
+    if (before > 0) this.#show(bytes.subarray(0, before));
     if (this.#state !== null) this.#apply();
-    if (before < bytes.length) this.#show(bytes.subarray(before), bytes.length - before);
+    if (before < bytes.length) this.#show(bytes.subarray(before));
   }
 
   #apply() {
     const state = this.#state;
     this.#state = null;
     if (state === null) return;
-    const rows = this.#rows();
     // The output before the state ends with the rows that the state shows.
     const repeated = this.#isFirst ? filledRows(state) : 0;
-    this.#show(stateOutput(state, this.#isRedrawn ? 0 : Math.max(0, rows - repeated)), 0);
+    const isRedrawn = this.#isRedrawn;
+    this.#picture((filled) => stateOutput(state, isRedrawn ? 0 : Math.max(0, filled - repeated)));
   }
 }

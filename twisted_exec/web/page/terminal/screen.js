@@ -7,7 +7,7 @@ import { guard, onTyped } from "./hostile.js";
 export const MOST_FOUND = 500; // places that a search counts and marks
 const SCROLLBACK_ROWS = 10_000;
 const FONT = 'ui-monospace, SFMono-Regular, "DejaVu Sans Mono", Menlo, Consolas, monospace';
-const SIZES = { least: 8, usual: 14, most: 32 };
+const SIZES = { least: 8, usual: 14, most: 32, step: 2 };
 const LARGEST = { columns: 400, rows: 150 }; // the server renders no larger screen
 const RESIZE_MILLISECONDS = 120;
 const TOUCH_SCROLLBAR_PIXELS = 5;
@@ -102,6 +102,8 @@ export class Screen {
   #drawnRows;
   #isFollowing = true; // the box over what is drawn scrolls to the cursor
   #followed = ""; // the place to which it was scrolled so
+  /** @type {(() => void)[] | null} */
+  #later = null; // what follows a picture that waits for the output before it
   /** @type {(() => void) | null} */
   #restore = null; // brings back what was in sight before another size
 
@@ -156,6 +158,7 @@ export class Screen {
     this.terminal.loadAddon(this.#search);
     this.#recolour = () => {
       this.terminal.options.theme = coloursOf(theme);
+      if (this.#element) this.#contrastReversed(); // before, xterm.js has no cache
     };
     this.#resize = () => this.setFontSize(this.#size());
     theme.addEventListener("change", this.#recolour);
@@ -166,6 +169,7 @@ export class Screen {
   open(element) {
     this.#element = element;
     this.terminal.open(element);
+    this.#contrastReversed();
     this.terminal.textarea?.setAttribute("aria-description", "Ctrl ] or Ctrl F6 opens the commands, and leaves the terminal.");
     this.#scrollByTouch(element);
     // The box of a larger screen scrolls; xterm.js would send the turns of the wheel to the program.
@@ -186,6 +190,17 @@ export class Screen {
     });
     this.#sight.observe(/** @type {Element} */ (element.querySelector(".xterm-screen")));
     this.fit();
+  }
+
+  /**
+   * Give reversed text the whole contrast of the theme.
+   *
+   * Its colour is that of the background. But xterm.js takes it for the foreground, which is on itself then, and makes that only
+   * as different as it must be. The colour that it has found once for two colours is in its cache.
+   */
+  #contrastReversed() {
+    const { foreground, background, contrastCache } = this.terminal._core._themeService.colors;
+    contrastCache.setColor(foreground.rgba, foreground.rgba, background);
   }
 
   #fitSoon() {
@@ -223,9 +238,18 @@ export class Screen {
     const [columns, rows] = this.#drawn ?? this.#room;
     const isOther = columns !== this.terminal.cols || rows !== this.terminal.rows;
     if (isOther) this.#resizeInPlace(columns, rows);
-    if (this.#drawn) this.#follow();
-    else this.#showAll();
+    if (this.#drawn) {
+      this.#showWholeRows();
+      this.#follow();
+    } else this.#showAll();
     this.#resized(isOther);
+  }
+
+  /** Let the box of a larger screen be as high as some of its rows, with what else is in it: a border, and perhaps a scroll bar. */
+  #showWholeRows() {
+    const { style, offsetHeight, clientHeight } = this.#element;
+    style.setProperty("--row", `${this.#cursor.bottom - this.#cursor.top}px`);
+    style.setProperty("--spare", `${offsetHeight - clientHeight}px`);
   }
 
   /** Scroll the box back, which has room for the screen; a larger screen, or the focus, has scrolled it. */
@@ -326,12 +350,34 @@ export class Screen {
   }
 
   write(bytes, done) {
-    this.terminal.write(bytes, done);
+    if (this.#later) this.#later.push(() => this.write(bytes, done));
+    else this.terminal.write(bytes, done);
   }
 
-  /** Show the picture of a screen, which is no output of a program. */
+  /**
+   * Show the picture of a screen, which is no output of a program.
+   *
+   * @param {(filled: number) => Uint8Array} picture returns it for the number of rows down to the last text before it
+   */
   show(picture) {
-    this.#drawnRows.pass(picture);
+    if (this.#later) {
+      this.#later.push(() => this.show(picture));
+      return;
+    }
+    this.#later = [];
+    this.terminal.write("", () => {
+      const later = this.#later ?? [];
+      this.#later = null;
+      this.#drawnRows.pass(picture(this.#filledRows));
+      later.forEach((act) => act());
+    });
+  }
+
+  get #filledRows() {
+    const { normal } = this.terminal.buffer;
+    let filled = this.rows;
+    while (filled && !normal.getLine(normal.baseY + filled - 1)?.translateToString(true).trim()) filled--;
+    return filled;
   }
 
   focus() {
@@ -382,10 +428,19 @@ export class Screen {
   }
 
   /** Change the size of the font in all terminals: 0 is the usual one. */
-  changeFontSize(step) {
-    const size = step ? this.#size() + step : SIZES.usual;
-    this.#preferences.set("fontSize", Math.max(SIZES.least, Math.min(size, SIZES.most)));
+  changeFontSize(steps) {
+    this.#preferences.set("fontSize", this.#sizeAfter(steps));
     dispatchEvent(new Event("twisted-exec-font"));
+  }
+
+  /** Whether the font would have another size. */
+  hasFontSize(steps) {
+    return this.#sizeAfter(steps) !== this.#size();
+  }
+
+  #sizeAfter(steps) {
+    const size = steps ? this.#size() + steps * SIZES.step : SIZES.usual;
+    return Math.max(SIZES.least, Math.min(size, SIZES.most));
   }
 
   setFontSize(size) {

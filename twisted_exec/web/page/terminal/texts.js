@@ -1,5 +1,6 @@
 /** Texts of a console's status, without a DOM. */
 
+import { startCommand } from "../api.js";
 import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, REASON_REQUIRED, causesOf, has, kindOf } from "../details.js";
 import { STOPPED } from "../session/session.js";
 import { duration, size } from "../times.js";
@@ -272,7 +273,12 @@ export function attemptText(name, { message = "", code = 0, unauthorized = false
 /** What has happened to a server that was stopped, and when a new session opens, by the reason of the end. */
 const STOPS = {
   [SHUTTING_DOWN]: { brief: "Server stopped", back: "Server started again", was: "The server of this console was stopped.", opens: "A new session opens as soon as it is back." },
-  [STOPPED]: { brief: "Web console on this computer stopped", back: "Web console on this computer started again", was: "The web console on this computer was stopped.", opens: "Start it again and log in here: a new session opens then." },
+  [STOPPED]: {
+    brief: "Web console on this computer stopped", back: "Web console on this computer started again", was: "The web console on this computer was stopped.",
+    get opens() {
+      return `Start it again with “${startCommand()}” and log in here: a new session opens then.`;
+    },
+  },
 };
 
 /**

@@ -245,9 +245,9 @@ class Workspace {
         { key: "x", label: "Text to select", action: () => console.clipboard.show() },
         { key: "y", label: "Copy all output", action: () => console.clipboard.copy(console.screen?.text, "All output") },
         { key: "o", label: "Save all output", action: () => console.saveOutput() },
-        { key: "+", label: "Larger", action: () => console.changeFontSize(1) },
-        { key: "-", label: "Smaller", action: () => console.changeFontSize(-1) },
-        { key: "0", label: "Usual size", action: () => console.changeFontSize(0) },
+        { key: "+", label: "Larger", action: () => console.changeFontSize(1), disabled: !console.screen?.hasFontSize(1) },
+        { key: "-", label: "Smaller", action: () => console.changeFontSize(-1), disabled: !console.screen?.hasFontSize(-1) },
+        { key: "0", label: "Usual size", action: () => console.changeFontSize(0), disabled: !console.screen?.hasFontSize(0) },
         { key: "a", label: "Screen reader mode", action: () => console.toggleScreenReader() },
       ]],
       ["Machine", [

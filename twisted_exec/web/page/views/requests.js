@@ -16,6 +16,12 @@ const OPTIONS = {
   rights: { mayDecide: ["patch", "approval"] },
 };
 const LONGEST_NOTE = 1024;
+/** What an action is in a sentence, and what the request is after it. */
+const DECISIONS = {
+  Approve: ["approval", "approved"],
+  Deny: ["denial", "denied"],
+  Withdraw: ["withdrawal of the approval", "no longer approved"],
+};
 
 /**
  * @param {HTMLElement} container
@@ -86,12 +92,13 @@ class Requests extends ListView {
     const note = await this.#ask(row, action, `${action} the request of ${user}?`);
     if (note === null) return;
     const decision = action === "Approve" ? { approved: true } : { denied: true };
+    const [noun, participle] = DECISIONS[action];
     try {
       // The UID keeps a request from being decided that has the same name by now.
       const change = { metadata: { uid: row.uid }, status: { ...decision, ...(note && { message: note }) } };
-      const act = `The ${decision.approved ? "approval" : "denial"} of the request of ${user}`;
+      const act = `The ${noun} of the request of ${user}`;
       await this.acknowledged(act, api.patch(itemPath(this.plural, row.namespace, row.name, "approval"), change));
-      announce(`The request of ${user} for ${machine} is ${decision.approved ? "approved" : "denied"}.`);
+      announce(`The request of ${user} for ${machine} is ${participle}.`);
     } catch (error) {
       this.say("error", `The request of ${user} for ${machine} is as it was: ${printable(error.message)}`);
     }
