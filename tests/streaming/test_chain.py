@@ -392,8 +392,8 @@ class CountingSite(Site):
 
     kept = 0
 
-    def following(self, transport: TLSOnDescriptor, mark: Mark) -> Any:
-        protocol = super().following(transport, mark)
+    def _following(self, transport: TLSOnDescriptor, mark: Mark) -> Any:
+        protocol = super()._following(transport, mark)
         self.kept += protocol is not None
         return protocol
 
