@@ -100,7 +100,7 @@ FIGURES = {
     # Sessions.  More than four: each of the four endings must come again after the fourth session,
     # whose descriptors are the measure.
     "streaming.test_chain.ChainTests.test_many": Figure(20, 200),
-    # Sessions.  Twice the ten ways to end, so that each of them ends at least one, alone or with another.
+    # Sessions.  More than twice the eleven ways to end, so that each of them ends at least one, alone or with another.
     "streaming.test_chain.OneConnectionTests.test_every_order": Figure(40, 4000),
     # Sessions.  A tenth of it, which is the most that may be left, must exceed the few objects that
     # other parts of the process allocate meanwhile.

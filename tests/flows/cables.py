@@ -64,6 +64,11 @@ class Cable(Factory):
         return sum(isinstance(each, _Near) for each in self._ends)
 
     @property
+    def answered(self) -> dict[object, int]:
+        """How many bytes have come from the target over each open connection."""
+        return {each: each.received for each in self._ends if not isinstance(each, _Near)}
+
+    @property
     def ports(self) -> list[int]:
         """The ports that only the present connections use."""
         return [
@@ -123,6 +128,7 @@ class _End(Protocol):
         self.peer: _End | None = None
         self._early = b""
         self._slow: Any = None  # the call that ends the time which the last bytes take
+        self.received = 0
         self.delay_seconds = cable.delay_seconds
 
     def connectionMade(self) -> None:
@@ -152,6 +158,7 @@ class _End(Protocol):
         self.cable.late.add(call)
 
     def dataReceived(self, data: bytes) -> None:
+        self.received += len(data)
         if self.peer is None:
             self._early += data
         else:

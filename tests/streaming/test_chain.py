@@ -16,6 +16,7 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from tests import soak
@@ -27,6 +28,7 @@ from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
+from twisted_exec.streaming.http.session_requests import BUSY_REQUESTS
 from twisted_exec.streaming.http.site import HTTPChannel, Request, Site
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest
 from twisted_exec.streaming.interfaces import (
@@ -390,8 +392,8 @@ class CountingSite(Site):
 
     kept = 0
 
-    def following(self, transport: TLSOnDescriptor, mark: Mark) -> Any:
-        protocol = super().following(transport, mark)
+    def _following(self, transport: TLSOnDescriptor, mark: Mark) -> Any:
+        protocol = super()._following(transport, mark)
         self.kept += protocol is not None
         return protocol
 
@@ -404,16 +406,21 @@ class OneConnectionTests(ChainTests):
         tls = ClientTLS("localhost", ca_pem=pki()[0])
         await self.listen("tls", self.site)
         inner = client_endpoint(reactor, "127.0.0.1", self.port, tls)
-        self.spares = SpareConnections(reactor)  # type: ignore[arg-type]
-        self.addCleanup(self.end_spares)
+        self.spares = SpareConnections(Clock())  # it stands, so that none is made in advance
+        self.addCleanup(self.end_connections)
         return self.spares.endpoint("middle", inner, tls)
 
-    async def end_spares(self) -> None:
+    async def end_connections(self) -> None:
+        """End the connections that wait for something to carry, as a program does when it drains."""
         self.spares.close()
+        for hop in (self.first, self.second):
+            hop.proxy.hop.control.close()
         await self.until(lambda: not self.site.connections)
 
     async def start(self) -> None:
         await super().start()
+        await turn()  # the reactor runs, and has its own readers
+        self.readers = len(reactor.getReaders())
         await self.session(EchoAttachment, b"first", lambda client: client.leave())
         await self.until(lambda: len(self.spares))
         self.assertEqual(self.site.kept, 1)
@@ -449,7 +456,6 @@ class OneConnectionTests(ChainTests):
     async def test_every_order(self) -> None:
         """However sessions end, the next one over the same connection has its own bytes."""
         await self.start()
-        readers = len(reactor.getReaders())
 
         def by(hop: Any, reason: str) -> Callable[[ConsoleClient], object]:
             ending = Ending(reason, "ended here")
@@ -466,6 +472,7 @@ class OneConnectionTests(ChainTests):
             by(self.second, MACHINE_DELETED),
             lambda _: [one.cut() for one in self.second.sessions.live()],
             lambda _: [one.cut() for one in self.first.sessions.live()],
+            lambda _: [one.transports()[1].abortConnection() for one in self.first.sessions.live()],
         ]
         chance = random.Random(67)
         sessions = soak.figure(self)
@@ -477,11 +484,13 @@ class OneConnectionTests(ChainTests):
             both = chance.sample(ends, chance.choice((1, 1, 2)))
             await self.session(EchoAttachment, data, *both)
         self.assertGreater(self.site.kept, sessions // 3)
-        await self.end_spares()
-        await self.until(lambda: len(reactor.getReaders()) <= readers)
+        for _ in range(BUSY_REQUESTS):
+            await self.session(EchoAttachment, b"last", by(self.second, MACHINE_DELETED))
+        await self.end_connections()
+        await self.until(lambda: len(reactor.getReaders()) <= self.readers)
         for hop in (self.first, self.second, self.machine):
             hop.records.check_pairs()
-            self.assertEqual(len(hop.records), 2 * sessions)
+            self.assertEqual(len(hop.records), 2 * (sessions + BUSY_REQUESTS))
 
 
 class Older(Machine):

@@ -265,6 +265,25 @@ class ServerTLSTests(LoopbackCase):
         await (await accepted).has(1)
         self.assertEqual(clock.getDelayedCalls(), [])
 
+    async def test_current(self) -> None:
+        """A connection is current until the files change; one of another server, or in the clear, never is."""
+        clock = Clock()
+        tls = self.server_tls(clock=clock)
+        first, _ = await self.pair(tls, self.client_tls())
+        self.assertTrue(tls.is_current(first.transport))
+        other, _ = await self.pair(self.server_tls(clock=clock), self.client_tls())
+        plain, _ = await self.pair(None, None)
+        renewed = authority("serving").issue_server(["localhost", "127.0.0.1"])
+        self.write("tls.crt", renewed.certificate_pem)
+        self.write("tls.key", renewed.key_pem)
+        self.assertTrue(tls.is_current(first.transport))  # the files are looked at once a second
+        clock.advance(1)
+        second, _ = await self.pair(tls, self.client_tls())
+        ends = (first, second, other, plain)
+        self.assertEqual(
+            [tls.is_current(end.transport) for end in ends], [False, True, False, False]
+        )
+
 
 def _turn() -> Deferred[None]:
     from tests.tls.support import reactor
@@ -348,25 +367,6 @@ def _with_intermediate(user: str) -> tuple[bytes, bytes, bytes]:
     middle = ca("middle", "root", middle_key, root_key)
     issued = Authority(middle, middle_key).issue_client(user)
     return pem.pem_of([root]), issued.certificate_pem + pem.pem_of([middle]), issued.key_pem
-
-    async def test_current(self) -> None:
-        """A connection is current until the files change; one of another server, or in the clear, never is."""
-        clock = Clock()
-        tls = self.server_tls(clock=clock)
-        first, _ = await self.pair(tls, self.client_tls())
-        self.assertTrue(tls.is_current(first.transport))
-        other, _ = await self.pair(self.server_tls(clock=clock), self.client_tls())
-        plain, _ = await self.pair(None, None)
-        renewed = authority("serving").issue_server(["localhost", "127.0.0.1"])
-        self.write("tls.crt", renewed.certificate_pem)
-        self.write("tls.key", renewed.key_pem)
-        self.assertTrue(tls.is_current(first.transport))  # the files are looked at once a second
-        clock.advance(1)
-        second, _ = await self.pair(tls, self.client_tls())
-        ends = (first, second, other, plain)
-        self.assertEqual(
-            [tls.is_current(end.transport) for end in ends], [False, True, False, False]
-        )
 
 
 class ServerFilesTests(LoopbackCase):

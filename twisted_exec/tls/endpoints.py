@@ -68,6 +68,34 @@ from twisted_exec.tls.unix import checked_socket_path
 HANDSHAKE_SECONDS = 30.0
 
 
+class ISparingEndpoint(IStreamClientEndpoint):
+    """An endpoint to one peer with spare connections (:mod:`twisted_exec.tls.spares`)."""
+
+    def take(factory: IProtocolFactory) -> Any:
+        """
+        Use up a spare connection.
+
+        :return: the factory's protocol, connected, or ``None``.
+        """
+
+    def replenish() -> None:
+        """Make a spare connection soon, unless there is one."""
+
+    def offer(transport: object) -> bytes:
+        """
+        Return what offers the peer to keep the connection after the session; empty if it cannot.
+        """
+
+    def carry(transport: object, accepted: bytes, early: bytes) -> bytes:
+        """
+        Carry a session whose connection becomes a spare one, if the peer has accepted the offer.
+
+        :param accepted: the peer's answer to the offer.
+        :param early: what came behind it.
+        :return: the session's bytes among these.
+        """
+
+
 @implementer(IStreamServerEndpoint)
 class _ServerEndpoint:
     def __init__(

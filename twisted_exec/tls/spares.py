@@ -27,9 +27,16 @@ from zope.interface import implementer
 
 from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import ISparingEndpoint
 from twisted_exec.tls.errors import VerificationError
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
-from twisted_exec.tls.fast.sessions import OLDEST_SECONDS, is_quiet
+from twisted_exec.tls.fast.sessions import (
+    OLDEST_SECONDS,
+    CarriedSession,
+    acceptance,
+    is_quiet,
+    offer,
+)
 from twisted_exec.wire.blocks import Mark
 
 IDLE_SECONDS = 60.0
@@ -143,7 +150,7 @@ class SpareConnections:
             self._spares[0].close()
 
 
-@implementer(IStreamClientEndpoint)
+@implementer(ISparingEndpoint)
 class SparingEndpoint:
     """An endpoint to one peer, which has spare connections."""
 
@@ -164,11 +171,6 @@ class SparingEndpoint:
         return self._inner.connect(protocolFactory)
 
     def take(self, factory: IProtocolFactory) -> Any:
-        """
-        Use up a spare connection.
-
-        :return: the factory's protocol, connected, or ``None``.
-        """
         transport = self._spares.take(self)
         if transport is None:
             return None
@@ -178,11 +180,18 @@ class SparingEndpoint:
         return protocol
 
     def replenish(self) -> None:
-        """Make a spare connection soon, unless there is one."""
         self._spares.make(self)
 
-    def following(self, transport: object, mark: Mark) -> IProtocol:
-        """Return the protocol that makes the connection of an ended session a spare one."""
+    def offer(self, transport: object) -> bytes:
+        return offer(transport)
+
+    def carry(self, transport: Any, accepted: bytes, early: bytes) -> bytes:
+        if accepted != acceptance(transport):
+            return early
+        data: bytes = transport.carry(CarriedSession(self._following, is_server=False), early)
+        return data
+
+    def _following(self, transport: object, mark: Mark) -> IProtocol:
         return _Left(self, self._spares, mark)
 
 

@@ -19,13 +19,6 @@ from typing import Any
 
 from twisted_exec.wire.errors import RemoteProtocolError
 
-SESSIONS_HEADER = b"X-Twisted-Exec-Sessions"
-"""
-Offers, in a request for an upgrade, to carry the session in blocks, and accepts that in the answer.
-
-Its value is known to both ends of one TLS connection alone (RFC 8446, section 7.5).
-"""
-
 HEAD_BYTES = 3
 
 LONGEST = 0xFFFFFE

@@ -31,6 +31,14 @@ For a connection that is closed before its first request: the client may repeat 
 another connection (RFC 9110, section 15.5.20).
 """
 
+SESSIONS_HEADER = b"X-Twisted-Exec-Sessions"
+"""
+Offers, in a request for an upgrade, to carry the session in blocks (:mod:`twisted_exec.wire.blocks`), and
+accepts that in the answer.
+
+Its value is known to both ends of one TLS connection alone (RFC 8446, section 7.5).
+"""
+
 _KNOWN_UPGRADES = {name.lower(): name for name in FORWARDED_UPGRADES}
 
 BEARER_SUBPROTOCOL = b"base64url.bearer.authorization.k8s.io."

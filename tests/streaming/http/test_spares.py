@@ -28,8 +28,8 @@ from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import VerificationError
 from twisted_exec.tls.fast.sessions import acceptance, offer
 from twisted_exec.tls.spares import MOST_OF_PEER, PAUSE_SECONDS, SpareConnections
-from twisted_exec.wire.blocks import SESSIONS_HEADER, Mark
-from twisted_exec.wire.upgrade import switching_protocols
+from twisted_exec.wire.blocks import Mark
+from twisted_exec.wire.upgrade import SESSIONS_HEADER, switching_protocols
 
 HEAD = UpgradeRequest(
     b"GET", b"/exec", b"server", [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]

@@ -41,11 +41,17 @@ from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
 from twisted_exec.tls.fast.names import is_usable
-from twisted_exec.tls.fast.sessions import OLDEST_SECONDS, TLSKept, offer
+from twisted_exec.tls.fast.sessions import (
+    OLDEST_SECONDS,
+    CarriedSession,
+    TLSKept,
+    acceptance,
+    offer,
+)
 from twisted_exec.tls.turns import SLICE_BYTES, IFramed
-from twisted_exec.wire.blocks import SESSIONS_HEADER, Mark
+from twisted_exec.wire.blocks import Mark
 from twisted_exec.wire.resume import Resumable
-from twisted_exec.wire.upgrade import MISDIRECTED
+from twisted_exec.wire.upgrade import MISDIRECTED, SESSIONS_HEADER
 
 MAX_HEAD_BYTES = 64 << 10
 """Tokens with many groups exceed twisted.web's 16 KiB."""
@@ -632,13 +638,18 @@ class Site(server.Site):
             oldest.evict()
         return super().buildProtocol(addr)
 
-    def carries(self, request: Request, transport: Any) -> bool:
-        """Return whether a connection carries a session, and then another one."""
+    def accepts(self, request: Request, transport: Any) -> bytes:
+        """Return what accepts to carry a session, and then another one; empty to refuse."""
         if not request.offer or not isinstance(transport, TLSOnDescriptor):
-            return False
-        return request.offer == offer(transport) and self.keeps(transport)
+            return b""
+        is_kept = request.offer == offer(transport) and self.keeps(transport)
+        return acceptance(transport) if is_kept else b""
 
-    def following(self, transport: TLSOnDescriptor, mark: Mark) -> Any:
+    def carry(self, transport: TLSOnDescriptor) -> None:
+        """Carry a session from now on, and then another one."""
+        transport.carry(CarriedSession(self._following, is_server=True))
+
+    def _following(self, transport: TLSOnDescriptor, mark: Mark) -> Any:
         """Return the protocol of a connection whose session is over; ``None`` to close it."""
         return self.buildProtocol(transport.getPeer()) if self.keeps(transport) else None
 

@@ -42,11 +42,9 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.streaming.flow import swap_protocol, unread
 from twisted_exec.tls.deadlines import Deadline, Late, Progress, limited
-from twisted_exec.tls.fast.sessions import CarriedSession, Following, acceptance, offer
-from twisted_exec.tls.spares import SparingEndpoint
+from twisted_exec.tls.endpoints import ISparingEndpoint
 from twisted_exec.wire import plain_http
-from twisted_exec.wire.blocks import SESSIONS_HEADER
-from twisted_exec.wire.upgrade import MISDIRECTED, last_value, requested_upgrade
+from twisted_exec.wire.upgrade import MISDIRECTED, SESSIONS_HEADER, last_value, requested_upgrade
 
 MAX_HEAD_BYTES = 64 << 10
 MAX_ERROR_BYTES = 64 << 10
@@ -170,7 +168,7 @@ class Asking(Protocol):
     request_noun = "upgrade request"
     transport: Any
     lost: Failure | None = None
-    _accepted = b""  # the answer that accepts our offer to go on after the session
+    sparing: ISparingEndpoint | None = None  # keeps the connection after the session
 
     def __init__(self) -> None:
         self._is_asked = False
@@ -180,7 +178,6 @@ class Asking(Protocol):
         self._body = b""
         self._early: list[bytes] = []
         self._wanted = b""
-        self.following: Following | None = None
 
     def ask(self, head: UpgradeRequest) -> Deferred[Any]:
         """
@@ -189,8 +186,11 @@ class Asking(Protocol):
         :raises BadRequest: HTTP cannot encode it.
         """
         self._wanted = requested_upgrade(head.headers)
-        if self.following is not None and self._wanted and (value := offer(self.transport)):
-            self._accepted = acceptance(self.transport)
+        if (
+            self.sparing is not None
+            and self._wanted
+            and (value := self.sparing.offer(self.transport))
+        ):
             head = replace(head, headers=[*head.headers, (SESSIONS_HEADER, value)])
         headers = [(b"Host", head.host), *head.headers]
         data = plain_http.request(head.method, head.path, headers, head.body)
@@ -280,10 +280,8 @@ class Asking(Protocol):
             return
         self._request = None
         self.transport.pauseProducing()
-        if self._accepted and last_value(headers, SESSIONS_HEADER) == self._accepted:
-            assert self.following is not None
-            session = CarriedSession(self.following, is_server=False)
-            trailing = self.transport.carry(session, trailing)
+        if self.sparing is not None and (accepted := last_value(headers, SESSIONS_HEADER)):
+            trailing = self.sparing.carry(self.transport, accepted, trailing)
         if trailing:
             self._early.append(trailing)
         answered, self._answered = self._answered, None
@@ -485,8 +483,8 @@ async def ask_first(
     async def at(label: str, connection: Asking) -> tuple[str, Any]:
         hop = None if signs is None else signs.of(label)
         endpoint = dict(places)[label]
-        if spares and isinstance(endpoint, SparingEndpoint):
-            connection.following = endpoint.following
+        if spares and ISparingEndpoint.providedBy(endpoint):
+            connection.sparing = endpoint
         try:
             answer = await ask(
                 connection, head, clock=clock, timeout_seconds=answer_seconds, signs=hop
@@ -497,12 +495,12 @@ async def ask_first(
         except APIError as error:
             message = f"{label}: {error.message}"
             raise APIError(message, code=error.code, reason=error.reason) from None
-        if spares and isinstance(endpoint, SparingEndpoint):
-            endpoint.replenish()
+        if connection.sparing is not None:
+            connection.sparing.replenish()
         return label, answer
 
     for label, endpoint in places if spares else ():
-        spare = endpoint.take(factory) if isinstance(endpoint, SparingEndpoint) else None
+        spare = endpoint.take(factory) if ISparingEndpoint.providedBy(endpoint) else None
         if spare is None:
             continue
         try:

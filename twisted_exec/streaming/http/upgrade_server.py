@@ -12,9 +12,7 @@ from twisted.internet.interfaces import IProtocol
 
 from twisted_exec.api.status import Forbidden
 from twisted_exec.streaming.flow import swap_protocol, unread
-from twisted_exec.tls.fast.sessions import CarriedSession, acceptance
-from twisted_exec.wire.blocks import SESSIONS_HEADER
-from twisted_exec.wire.upgrade import is_cross_site, requested_upgrade
+from twisted_exec.wire.upgrade import SESSIONS_HEADER, is_cross_site, requested_upgrade
 
 if TYPE_CHECKING:  # a client of consoles imports this module, and starts faster without twisted.web
     from twisted.web.http_headers import Headers
@@ -92,15 +90,14 @@ def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> N
     swap_protocol(transport, protocol)
     transport.resumeProducing()  # twisted.web pauses it beyond 16 KiB of early bytes
     is_session = response.startswith(b"HTTP/1.1 101 ") and not early
-    carries = is_session and site.carries(request, transport)
-    if carries:
+    accepted = site.accepts(request, transport) if is_session else b""
+    if accepted:
         first, end, rest = response.partition(b"\r\n")
-        accepted = b"%s: %s\r\n" % (SESSIONS_HEADER, acceptance(transport))
-        response = first + end + accepted + rest
+        response = first + end + b"%s: %s\r\n" % (SESSIONS_HEADER, accepted) + rest
     if response:
         transport.write(response)
-    if carries:
-        transport.carry(CarriedSession(site.following, is_server=True))
+    if accepted:
+        site.carry(transport)
     protocol.makeConnection(transport)
     if early:
         unread(transport, protocol, early)

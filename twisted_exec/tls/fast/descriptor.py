@@ -12,7 +12,7 @@ from __future__ import annotations
 import socket
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fcntl import ioctl
 from termios import FIONREAD
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,6 @@ from twisted_exec.tls.fast.transport import (
     sends_at_once,
 )
 from twisted_exec.tls.turns import Turns, TurnTaking, origin_of, turns_of
-from twisted_exec.wire.blocks import HEAD_BYTES, LONGEST, BlockReader, Mark, behind, head
 from twisted_exec.wire.errors import RemoteProtocolError
 
 LINGER_SECONDS = 30.0
@@ -62,9 +61,6 @@ _TURN_BYTES = 1 << 17
 
 _TURN_RECORDS = 1 << 6
 """Limit of records per turn, however small."""
-
-_FIRST_BYTES = RECORD_BYTES - HEAD_BYTES
-"""How many bytes of a long block are in the record of its length."""
 
 _AROUND_BYTES = 22
 """Approximate overhead of a record: RFC 8446, section 5.2, with a tag of 16 bytes."""
@@ -120,7 +116,8 @@ class SessionKeeper(Typing):
         """Keep the session of a connection that ends."""
 
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a client of consoles starts faster without it
+    from twisted_exec.wire.blocks import BlockReader, Mark
 
     class _Socket(TurnTaking, tcp.Connection):
         reactor: Any
@@ -136,9 +133,20 @@ class Session(Typing):
     :class:`~twisted_exec.tls.fast.sessions.CarriedSession`.
 
     :ivar blocks: reads what the peer sends.
+    :ivar short_bytes: the most bytes that fill one record with the length before them.
     """
 
     blocks: BlockReader
+    short_bytes: int
+
+    def head(self, length: int) -> bytes:
+        """Return what comes before the bytes of a block, :attr:`short_bytes` at most."""
+
+    def divided(self, data: bytes) -> Iterator[tuple[bytes, memoryview]]:
+        """Return the blocks of longer data: the first record of each, and what follows it."""
+
+    def behind(self, expected: int, record: Any) -> int:
+        """See :func:`twisted_exec.wire.blocks.behind`."""
 
     def may_end_with(self, mark: Mark, *, ours_sent: bool) -> bool:
         """Return whether the peer may send this mark now."""
@@ -360,7 +368,7 @@ class TLSOnDescriptor(_Socket):
             if got <= expected:
                 expected -= got
             elif session is not None:
-                expected = behind(expected, _ffi.buffer(_plain + size - got, got))
+                expected = session.behind(expected, _ffi.buffer(_plain + size - got, got))
                 if expected < 0:
                     break  # the rest is for the next turn
             waiting -= got + _AROUND_BYTES
@@ -484,12 +492,13 @@ class TLSOnDescriptor(_Socket):
         if self._peer_ended or self._our_end_sent:
             return
         size = len(data)
-        if self._session is not None and size:
-            if size > RECORD_BYTES - HEAD_BYTES:
-                self._write_long(data)
+        session = self._session
+        if session is not None and size:
+            if size > session.short_bytes:
+                self._write_long(session, data)
                 return
-            data = head(size) + data
-            size += HEAD_BYTES
+            data = session.head(size) + data
+            size = len(data)
         if type(data) is bytes and 0 < size <= RECORD_BYTES and self._may_send_now():
             took = _ssl_write(self._openssl, data, size)
             if took == size:
@@ -499,13 +508,8 @@ class TLSOnDescriptor(_Socket):
         else:
             super().write(data)
 
-    def _write_long(self, data: bytes) -> None:
-        whole = memoryview(data)
-        for start in range(0, len(data), LONGEST):
-            block = whole[start : start + LONGEST]
-            # One record, as without blocks: a head of its own would cost another, and a send.
-            first = head(len(block)) + block[:_FIRST_BYTES]
-            rest = block[_FIRST_BYTES:]
+    def _write_long(self, session: Session, data: bytes) -> None:
+        for first, rest in session.divided(data):
             if self._may_send_now() and self._send(first):
                 sent = self._send(rest)
             else:

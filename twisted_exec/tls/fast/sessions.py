@@ -11,7 +11,7 @@ Both ends agree in the head of the upgrade: the client offers it, and the server
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from twisted.internet import tcp
@@ -19,9 +19,9 @@ from twisted.internet.interfaces import IProtocol, ISSLTransport
 from twisted.internet.protocol import Protocol
 from zope.interface import implementer
 
-from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
+from twisted_exec.tls.fast.descriptor import RECORD_BYTES, TLSOnDescriptor
 from twisted_exec.tls.fast.transport import AtOnce, socket_transport
-from twisted_exec.wire.blocks import BlockReader, Mark
+from twisted_exec.wire.blocks import HEAD_BYTES, LONGEST, BlockReader, Mark, behind, head
 
 OLDEST_SECONDS = 600.0
 """The age at which a connection carries no further session."""
@@ -74,11 +74,21 @@ class CarriedSession:
 
     __slots__ = ("_following", "_is_server", "_mark", "_next", "blocks")
 
+    short_bytes = RECORD_BYTES - HEAD_BYTES
+    head, behind = staticmethod(head), staticmethod(behind)
+
     def __init__(self, following: Following, *, is_server: bool) -> None:
         self.blocks = BlockReader()
         self._following, self._is_server = following, is_server
         self._mark: Mark | None = None
         self._next: IProtocol | None = None
+
+    def divided(self, data: bytes) -> Iterator[tuple[bytes, memoryview]]:
+        whole, size = memoryview(data), self.short_bytes
+        for start in range(0, len(data), LONGEST):
+            block = whole[start : start + LONGEST]
+            # One record, as without blocks: a head of its own would cost another, and a send.
+            yield head(len(block)) + block[:size], block[size:]
 
     def may_end_with(self, mark: Mark, *, ours_sent: bool) -> bool:
         return mark is Mark.END or (ours_sent and not self._is_server)

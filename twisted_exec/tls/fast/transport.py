@@ -35,7 +35,6 @@ from zope.interface import directlyProvides, implementer, providedBy
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.tls.fast.names import is_usable
 from twisted_exec.tls.turns import IFramed, Turns, TurnTaking, turns_of
-from twisted_exec.wire.blocks import HEAD_BYTES
 
 if TYPE_CHECKING:
 
@@ -46,8 +45,8 @@ else:
     _Socket = TurnTaking
 
 
-_READ_BYTES = (1 << 16) - HEAD_BYTES
-"""Bytes of one read: with the head of a block they fill four TLS records."""
+_READ_BYTES = (1 << 16) - 3
+"""Bytes of one read: with the length before them, in a session in blocks, they fill four TLS records."""
 
 
 class AtOnce(_Socket):
