@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.program.options`.
+Tests for :mod:`twisted_exec.program.options.command_line`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from twisted.logger import LogBeginner, Logger, LogPublisher, textFileLogObserve
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tiers import PROGRAMS
-from twisted_exec.program.options import ProgramOptions, limit_log, read_level
+from twisted_exec.program.options.command_line import ProgramOptions, limit_log, read_level
 
 _PROGRAM = """
 import sys
 from twisted.logger import Logger, globalLogBeginner, textFileLogObserver
-from twisted_exec.program.options import ProgramOptions
+from twisted_exec.program.options.command_line import ProgramOptions
 log = Logger()
 log.warn("early warning")
 log.info("early news")

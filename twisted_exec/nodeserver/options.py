@@ -34,7 +34,7 @@ from twisted_exec.nodeserver.nodes.status import (
 from twisted_exec.nodeserver.nodes.worker import PublishedEndpoint
 from twisted_exec.nodeserver.ownership import POLICIES
 from twisted_exec.nodeserver.service import USERS_SHARE, Settings
-from twisted_exec.program.options import (
+from twisted_exec.program.options.command_line import (
     AuditOptions,
     ProgramOption,
     ProgramOptions,

@@ -34,7 +34,7 @@ from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import SessionMetrics, new_registry
-from twisted_exec.program.options import (
+from twisted_exec.program.options.command_line import (
     DRAIN_SECONDS,
     OPTION,
     SHUTDOWN_DELAY_SECONDS,

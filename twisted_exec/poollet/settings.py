@@ -15,7 +15,7 @@ from twisted_exec.poollet.dialling import AllowedHost, place
 from twisted_exec.poollet.machines.config import Downward, ReferencedKinds
 from twisted_exec.poollet.pool import Address
 from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.options import (
+from twisted_exec.program.options.command_line import (
     ALLOWED_ORIGIN,
     CONSOLE_VERBS,
     DRAIN_SECONDS,

@@ -18,7 +18,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options import (
+from twisted_exec.program.options.command_line import (
     SPACE_PORT_RANGE,
     ProgramOption,
     ReplaceableOptions,

@@ -56,7 +56,7 @@ from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.handover.undo import UndoStack
 from twisted_exec.program.listening import LISTENING, ListeningSockets
 from twisted_exec.program.metrics import ExpiryMetrics, new_registry
-from twisted_exec.program.options import (
+from twisted_exec.program.options.command_line import (
     ALLOWED_ORIGIN,
     CONSOLE_VERBS,
     DRAIN_SECONDS,

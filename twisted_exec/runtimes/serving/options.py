@@ -11,7 +11,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.iri.revisions import IRONCORE, REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
-from twisted_exec.program.options import (
+from twisted_exec.program.options.command_line import (
     DRAIN_SECONDS,
     AuditOptions,
     BrowserOptions,

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.program.options`.
+Tests for :mod:`twisted_exec.program.options.command_line`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.docs.test_options import TAPS
 from tests.tiers import PROGRAMS
 from twisted_exec import build
-from twisted_exec.program.options import (
+from twisted_exec.program.options.command_line import (
     CONSOLE_VERBS,
     OPTION,
     BrowserOptions,
