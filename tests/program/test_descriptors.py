@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tiers import PROGRAMS
 from twisted_exec.program.descriptors import MOST_SESSIONS, SessionLimits, descriptor_limit
-from twisted_exec.program.options.command_line import SessionOptions
+from twisted_exec.program.options.sessions import SessionOptions
 
 
 def with_descriptors(test: SynchronousTestCase, soft: int) -> None:
@@ -107,7 +107,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import succeed
 from twisted.logger import globalLogBeginner, textFileLogObserver
 from twisted_exec.program.descriptors import restore_descriptor_limit
-from twisted_exec.program.options.command_line import SessionOptions
+from twisted_exec.program.options.sessions import SessionOptions
 from twisted_exec.program.start import make_service
 globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
 options = SessionOptions()

@@ -89,13 +89,9 @@ from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import MetricsRegistry, QueueMetrics, SessionMetrics
-from twisted_exec.program.options.command_line import (
-    ALLOWED_ORIGIN,
-    CONSOLE_VERBS,
-    OPTION,
-    ProgramOption,
-    days,
-)
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.options.shared import ALLOWED_ORIGIN, CONSOLE_VERBS
+from twisted_exec.program.options.values import days
 from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.hop import HopSettings

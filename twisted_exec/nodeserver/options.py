@@ -34,13 +34,10 @@ from twisted_exec.nodeserver.nodes.status import (
 from twisted_exec.nodeserver.nodes.worker import PublishedEndpoint
 from twisted_exec.nodeserver.ownership import POLICIES
 from twisted_exec.nodeserver.service import USERS_SHARE, Settings
-from twisted_exec.program.options.command_line import (
-    AuditOptions,
-    ProgramOption,
-    ProgramOptions,
-    SessionOptions,
-    settings_of,
-)
+from twisted_exec.program.options.audit import AuditOptions
+from twisted_exec.program.options.command_line import ProgramOptions
+from twisted_exec.program.options.declaration import ProgramOption, settings_of
+from twisted_exec.program.options.sessions import SessionOptions
 
 
 class SyncOptions(ProgramOptions):

@@ -36,7 +36,9 @@ from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.program.disk_thread import DiskThread, Files, Unanswered
-from twisted_exec.program.options.command_line import ProgramOption, ProgramOptions, size
+from twisted_exec.program.options.command_line import ProgramOptions
+from twisted_exec.program.options.declaration import ProgramOption
+from twisted_exec.program.options.values import size
 from twisted_exec.program.tasks import ShortTurns, ends_within
 from twisted_exec.recording.chain import MILLISECOND, Info
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate

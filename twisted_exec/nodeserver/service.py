@@ -34,13 +34,8 @@ from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import SessionMetrics, new_registry
-from twisted_exec.program.options.command_line import (
-    DRAIN_SECONDS,
-    OPTION,
-    SHUTDOWN_DELAY_SECONDS,
-    ProgramOption,
-    Required,
-)
+from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
+from twisted_exec.program.options.shared import DRAIN_SECONDS, SHUTDOWN_DELAY_SECONDS
 from twisted_exec.program.service import AsyncService, pause
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import ProbeRoutes

@@ -33,12 +33,9 @@ from twisted_exec.poollet.settings import SIGNER, Settings
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.handover.interfaces import IHandsOver
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options.command_line import (
-    AuditOptions,
-    BrowserOptions,
-    ProgramOption,
-    settings_of,
-)
+from twisted_exec.program.options.audit import AuditOptions
+from twisted_exec.program.options.declaration import ProgramOption, settings_of
+from twisted_exec.program.options.sessions import BrowserOptions
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry

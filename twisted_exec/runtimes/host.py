@@ -29,7 +29,8 @@ from twisted_exec.journal.store import JournalMetrics
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
-from twisted_exec.program.options.command_line import OPTION, ProgramOption, Required, whole_seconds
+from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
+from twisted_exec.program.options.values import whole_seconds
 from twisted_exec.runtimes.config import ClassConfig, load
 from twisted_exec.runtimes.handover import RuntimeHandOver
 from twisted_exec.runtimes.processes import ProcessTable

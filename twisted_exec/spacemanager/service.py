@@ -28,7 +28,7 @@ from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import new_registry
-from twisted_exec.program.options.command_line import OPTION, ProgramOption
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
 from twisted_exec.program.service import AsyncService
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.interfaces import IProviders, ISpaces, MakeProvider, ProviderContext

@@ -18,12 +18,9 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options.command_line import (
-    SPACE_PORT_RANGE,
-    ProgramOption,
-    ReplaceableOptions,
-    settings_of,
-)
+from twisted_exec.program.options.declaration import ProgramOption, settings_of
+from twisted_exec.program.options.sessions import ReplaceableOptions
+from twisted_exec.program.options.shared import SPACE_PORT_RANGE
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
 from twisted_exec.spacemanager import PROGRAM

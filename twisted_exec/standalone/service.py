@@ -56,13 +56,12 @@ from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.handover.undo import UndoStack
 from twisted_exec.program.listening import LISTENING, ListeningSockets
 from twisted_exec.program.metrics import ExpiryMetrics, new_registry
-from twisted_exec.program.options.command_line import (
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.options.shared import (
     ALLOWED_ORIGIN,
     CONSOLE_VERBS,
     DRAIN_SECONDS,
-    OPTION,
     SPACE_PORT_RANGE,
-    ProgramOption,
 )
 from twisted_exec.program.service import SUMMARY, AsyncService, let_sessions_end
 from twisted_exec.program.tasks import as_deferred

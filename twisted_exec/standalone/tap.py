@@ -11,7 +11,7 @@ from twisted.application.service import IService
 
 from twisted_exec.apiserver.options import OIDCOptions, issuers, web_client
 from twisted_exec.program.config_file import ConfigError
-from twisted_exec.program.options.command_line import settings_of
+from twisted_exec.program.options.declaration import settings_of
 from twisted_exec.program.start import make_service
 from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.standalone.standard_streams import (

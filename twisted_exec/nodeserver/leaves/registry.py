@@ -35,7 +35,7 @@ from twisted_exec.nodeserver.leaves.spaces import SpaceChoice, SpaceLeaves, spac
 from twisted_exec.nodeserver.leaves.spec import ISource, LeafSpec
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT
 from twisted_exec.nodeserver.root_pods import RootPods
-from twisted_exec.program.options.command_line import OPTION, ProgramOption, Required
+from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
 from twisted_exec.tls.files import Expiry
 
 

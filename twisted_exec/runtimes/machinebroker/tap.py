@@ -21,7 +21,7 @@ from twisted_exec.kube.kubeconfig.loader import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options.command_line import ProgramOption, Required, settings_of
+from twisted_exec.program.options.declaration import ProgramOption, Required, settings_of
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings, SpaceTarget

@@ -35,7 +35,8 @@ from twisted_exec.program.health import Health, Probe
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING, listen_unix, stop_unix_port
 from twisted_exec.program.metrics import CONTENT_TYPE, SessionMetrics, new_registry
-from twisted_exec.program.options.command_line import ALLOWED_ORIGIN, OPTION, ProgramOption
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.options.shared import ALLOWED_ORIGIN
 from twisted_exec.program.service import AsyncService
 from twisted_exec.runtimes.serving.kept_sessions import (
     NotifyingAttachment,

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.program.options.command_line`.
+Tests for :mod:`twisted_exec.program.options.audit`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.options.command_line import AuditOptions
+from twisted_exec.program.options.audit import AuditOptions
 
 
 class AuditOptionsTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.program.options.command_line`.
+Tests for :mod:`twisted_exec.program.options.log_level`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from twisted.logger import LogBeginner, Logger, LogPublisher, textFileLogObserve
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tiers import PROGRAMS
-from twisted_exec.program.options.command_line import ProgramOptions, limit_log, read_level
+from twisted_exec.program.options.command_line import ProgramOptions
+from twisted_exec.program.options.log_level import limit_log, read_level
 
 _PROGRAM = """
 import sys
