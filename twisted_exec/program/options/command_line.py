@@ -1,11 +1,7 @@
 """
-Options of programs under twistd: command line, configuration file and help.
+The command line of a program, with checks and help.
 
-A configuration file is TOML with the names of options as keys; the command line takes precedence.
-
-A :class:`ProgramOption` is declared once: in the metadata of the field that it sets, or among the
-``more`` of a class of options.  Command line, file, help and manual page follow from that, and
-:func:`settings_of` fills the fields.
+A configuration file has the names of options as keys; the command line takes precedence.
 """
 
 from __future__ import annotations
@@ -48,8 +44,6 @@ _CERTIFICATES = (
     "certificate-authority",
     "recorder-certificate",
 )
-
-
 _LEVEL_HELP = f"Least level of the log: {', '.join(LEVELS)}"
 _QUIET_HELP = "Log only warnings and errors; --log-level takes precedence."
 

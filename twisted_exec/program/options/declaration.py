@@ -1,4 +1,10 @@
-"""Declarations of options, and settings whose fields have the values of options."""
+"""
+Declarations of options, and settings whose fields have their values.
+
+A :class:`ProgramOption` is declared once: in the metadata of the field that it sets, or among the
+``more`` of a class of options.  Command line, file, help and manual page follow from that, and
+:func:`settings_of` fills the fields.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,12 @@ from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from twisted.python.usage import Options, UsageError
+
+_Settings = TypeVar("_Settings")
+_UNSET: Any = object()
+
+OPTION = "option"
+"""Key of a :class:`ProgramOption` in the metadata of a field, or of a dataclass whose fields have options."""
 
 
 @dataclass(frozen=True)
@@ -20,14 +32,6 @@ class Required:
 
     what: str = ""
     unless: Sequence[str] = ()
-
-
-_Settings = TypeVar("_Settings")
-
-_UNSET: Any = object()
-
-OPTION = "option"
-"""Key of a :class:`ProgramOption` in the metadata of a field, or of a dataclass whose fields have options."""
 
 
 @dataclass(frozen=True)

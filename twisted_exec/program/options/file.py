@@ -1,4 +1,8 @@
-"""The configuration file of a program: TOML with the names of options as keys."""
+"""
+The file with options (``--config``): TOML with the names of options as keys.
+
+The other configuration files of programs are YAML: :mod:`twisted_exec.program.config_file`.
+"""
 
 from __future__ import annotations
 

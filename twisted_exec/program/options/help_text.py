@@ -1,4 +1,4 @@
-"""The layout of the help."""
+"""The layout of the help, and its output."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import re
 import sys
 import textwrap
 from typing import NoReturn
+
+NO_DEFAULT = re.compile(r"\s*\[default:\s*\]")
+_OPTION_LINE = re.compile(r"(.{6}--\S+) +(\S.*)")
+OPTION_NAME = re.compile(r"\s+(?:-\w, )?--([\w-]+)")
+LEAST_COLUMNS = 50
+ENDLESS_COLUMNS = 100_000
 
 
 def print_and_exit(text: str) -> NoReturn:
@@ -20,18 +26,8 @@ def print_and_exit(text: str) -> NoReturn:
     sys.exit(0)
 
 
-NO_DEFAULT = re.compile(r"\s*\[default:\s*\]")
-
-_OPTION_LINE = re.compile(r"(.{6}--\S+) +(\S.*)")
-
-OPTION_NAME = re.compile(r"\s+(?:-\w, )?--([\w-]+)")
-
-LEAST_COLUMNS = 50
-
-ENDLESS_COLUMNS = 100_000
-
-
 def terminal_columns() -> int:
+    """Return ``$COLUMNS``, or 80 if that is no usable width."""
     columns = os.environ.get("COLUMNS", "")
     return (
         int(columns)
@@ -41,6 +37,7 @@ def terminal_columns() -> int:
 
 
 def description_below(line: str, width: int) -> str:
+    """Return an option's line in several: its name, and the description below it."""
     option = _OPTION_LINE.fullmatch(line)
     if option is None:
         return textwrap.fill(line, width)

@@ -6,8 +6,17 @@ import re
 
 from twisted_exec.api import quantity
 
+_PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})", re.ASCII)
+_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
+COMPATIBLE, STRICT = "compatible", "strict"
+
 
 def number_of_sessions(text: str) -> int:
+    """
+    Coerce an option's value to a number of sessions.
+
+    :raises ValueError: it is not a whole number from 1 to 100000.
+    """
     if not (text.isascii() and text.isdigit() and len(text) < 7 and 1 <= int(text) <= 100_000):
         raise ValueError(f"{text!r} is not a number from 1 to 100000")
     return int(text)
@@ -23,6 +32,11 @@ def seconds(text: str) -> float:
 
 
 def seconds_between(text: str, least: int, most: int) -> float:
+    """
+    Coerce an option's value to seconds.
+
+    :raises ValueError: it is not a number within the limits.
+    """
     try:
         seconds = float(text)
     except ValueError:
@@ -69,9 +83,6 @@ def size(text: str) -> int:
     return amount
 
 
-_PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})", re.ASCII)
-
-
 def port_range(text: str) -> range:
     """
     Coerce a range of ports, such as ``21000-21099``, which includes both.
@@ -85,9 +96,6 @@ def port_range(text: str) -> range:
     return range(first, last + 1)
 
 
-_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
-
-
 def duration(text: str) -> float:
     """
     Coerce hours, minutes and seconds in Go's format, such as ``1h30m``, to seconds.
@@ -99,9 +107,6 @@ def duration(text: str) -> float:
         raise ValueError(f"{text!r} is no duration such as 8760h, 1h30m or 45s")
     hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return hours * 3600.0 + minutes * 60.0 + seconds
-
-
-COMPATIBLE, STRICT = "compatible", "strict"
 
 
 def console_verbs(text: str) -> str:
@@ -122,8 +127,18 @@ def _number(text: str, least: int, most: int) -> int:
 
 
 def megabytes(text: str) -> int:
+    """
+    Coerce an option's value to megabytes.
+
+    :raises ValueError: it is not a whole number from 0 to 1000000.
+    """
     return _number(text, 0, 1_000_000)
 
 
 def number_of_files(text: str) -> int:
+    """
+    Coerce an option's value to a number of files.
+
+    :raises ValueError: it is not a whole number from 1 to 1000.
+    """
     return _number(text, 1, 1000)
