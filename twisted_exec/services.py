@@ -10,7 +10,7 @@ from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.service import Settings as NodeServerSettings
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import Settings as PoolletSettings
-from twisted_exec.program.audit import JSONLinesAudit
+from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.program.descriptors import raise_descriptor_limit
 from twisted_exec.program.garbage import GarbagePolicy
 from twisted_exec.spacemanager.service import Settings as SpaceManagerSettings

@@ -30,13 +30,12 @@ from twisted_exec.poollet.machines import actor, config, loop, plan
 from twisted_exec.program.audit import SUBJECT_KEYS, Trail
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import (
+    ExpensiveRequestMetrics,
     ExpiryMetrics,
-    LatencyMetrics,
     MetricsRegistry,
-    QueueMetrics,
-    SessionMetrics,
     register_build,
 )
+from twisted_exec.program.session_metrics import LatencyMetrics, SessionMetrics
 from twisted_exec.recording.stores.uploads import UploadMetrics
 from twisted_exec.runtimes.recordings.service import RecordingMetrics
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
@@ -108,7 +107,7 @@ class ObservingPageTests(SynchronousTestCase):
         SessionMetrics(registry).refused(403)
         LatencyMetrics(registry)
         self.register_round_trips(registry)
-        QueueMetrics(registry)
+        ExpensiveRequestMetrics(registry)
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
         UploadMetrics().register(registry)
         KeptSessions(Clock(), 60, registry)

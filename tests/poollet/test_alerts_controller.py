@@ -28,7 +28,7 @@ from twisted_exec.kube.recorder import BURST
 from twisted_exec.poollet import alerts as controller
 from twisted_exec.poollet import alerts as rules
 from twisted_exec.poollet.alerts import AlertController
-from twisted_exec.program.tasks import REST_SECONDS, TURN_SECONDS, ShortTurns
+from twisted_exec.program.turns import REST_SECONDS, TURN_SECONDS, ShortTurns
 from twisted_exec.runtimes.alerts import search
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.testing.cluster import MemoryClient, MemoryCluster

@@ -12,7 +12,7 @@ from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.poollet import recordings as messages
 from twisted_exec.poollet.recordings import events_of
-from twisted_exec.program.tasks import REST_SECONDS, TURN_SECONDS, ShortTurns
+from twisted_exec.program.turns import REST_SECONDS, TURN_SECONDS, ShortTurns
 
 RECORDING = {"phase": "Recording", "firstOffset": 2, "endOffset": 2}
 CLOSED = {"phase": "Closed", "firstOffset": 2, "endOffset": 9}

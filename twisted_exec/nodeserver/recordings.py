@@ -39,7 +39,8 @@ from twisted_exec.program.disk_thread import DiskThread, Files, Unanswered
 from twisted_exec.program.options.command_line import ProgramOptions
 from twisted_exec.program.options.declaration import ProgramOption
 from twisted_exec.program.options.values import size
-from twisted_exec.program.tasks import ShortTurns, ends_within
+from twisted_exec.program.tasks import ends_within
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.chain import MILLISECOND, Info
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.signer_files import SignerFiles

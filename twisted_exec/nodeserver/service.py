@@ -28,15 +28,17 @@ from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticat
 from twisted_exec.nodeserver.kubelet_api.routes import HOP, Hop, NodeRoutes, Route
 from twisted_exec.nodeserver.recordings import MakeRecordings
 from twisted_exec.program.audit import Trail
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.draining import pause
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
-from twisted_exec.program.metrics import SessionMetrics, new_registry
+from twisted_exec.program.metrics import new_registry
 from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
 from twisted_exec.program.options.shared import DRAIN_SECONDS, SHUTDOWN_DELAY_SECONDS
-from twisted_exec.program.service import AsyncService, pause
+from twisted_exec.program.service import AsyncService
+from twisted_exec.program.session_limits import SessionLimits
+from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site

@@ -41,7 +41,7 @@ from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import EventLimit
 from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, RuntimeController, RuntimeReports
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 
 _log = Logger()
 

@@ -47,7 +47,8 @@ from twisted_exec.program.audit import Trail
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
-from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry, SessionMetrics
+from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry
+from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import respond, respond_text

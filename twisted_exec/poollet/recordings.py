@@ -21,7 +21,7 @@ from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, RuntimeController, RuntimeReports
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 
 MOST_RECORDINGS = 20_000
 

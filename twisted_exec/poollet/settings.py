@@ -14,9 +14,9 @@ from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.poollet.dialling import AllowedHost, place
 from twisted_exec.poollet.machines.config import Downward, ReferencedKinds
 from twisted_exec.poollet.pool import Address
-from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
 from twisted_exec.program.options.shared import ALLOWED_ORIGIN, CONSOLE_VERBS, DRAIN_SECONDS
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.tls.unix import uid_of
 
 SIGNER = "twisted-exec.dev/poollet-serving"

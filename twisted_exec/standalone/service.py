@@ -49,9 +49,9 @@ from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import Settings as PoolletSettings
-from twisted_exec.program.audit import JSONLinesAudit, Rotation
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.audit_file import JSONLinesAudit, Rotation
 from twisted_exec.program.disk_thread import DiskThread
+from twisted_exec.program.draining import let_sessions_end
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.handover.undo import UndoStack
 from twisted_exec.program.listening import LISTENING, ListeningSockets
@@ -63,7 +63,8 @@ from twisted_exec.program.options.shared import (
     DRAIN_SECONDS,
     SPACE_PORT_RANGE,
 )
-from twisted_exec.program.service import SUMMARY, AsyncService, let_sessions_end
+from twisted_exec.program.service import SUMMARY, AsyncService
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.recording.stores.option import RECORDING_STORE, MakeStore
 from twisted_exec.runtimes.config import ClassConfig, parse

@@ -86,7 +86,7 @@ async def node(reactor: Any, directory: Path, leaf_port: int) -> int:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
     from twisted_exec.nodeserver.kubelet_api.streams import log_routes
     from twisted_exec.nodeserver.service import NodeServer, Settings
-    from twisted_exec.program.audit import JSONLinesAudit
+    from twisted_exec.program.audit_file import JSONLinesAudit
 
     config = ClientConfig(
         f"https://127.0.0.1:{leaf_port}",

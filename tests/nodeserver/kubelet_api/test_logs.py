@@ -26,7 +26,7 @@ from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, BadRequest, Invalid
 from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
 from twisted_exec.nodeserver.kubelet_api.streams import log_routes, options_of
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
 from twisted_exec.tls.server import ServerTLS

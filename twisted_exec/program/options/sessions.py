@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import HANDOVER_SECONDS, LINGER_SECONDS
 from twisted_exec.program.options.command_line import ProgramOptions
 from twisted_exec.program.options.declaration import ProgramOption
@@ -14,6 +13,7 @@ from twisted_exec.program.options.values import (
     number_of_sessions,
     seconds_between,
 )
+from twisted_exec.program.session_limits import SessionLimits
 
 _WEEK_SECONDS = 7 * 24 * 3600
 

@@ -34,10 +34,10 @@ from twisted_exec.iri.target import MutualTLS
 from twisted_exec.kube.client import LateCredentials, MakeKubeClient
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, CachedMachine
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
