@@ -1,12 +1,9 @@
 """
-Standard output and input.
+Standard output: the first commands, and a summary of the log.
 
 The commands that a user can type when the program is ready go to standard output
 (:class:`FirstCommands`). If that is a terminal, the log goes to a file, and only a summary to the
 terminal (:class:`TerminalSummary`).
-
-The program stops together with its parent process (:func:`stop_with_parent`), which holds the other
-end of our standard input.
 """
 
 from __future__ import annotations
@@ -15,14 +12,11 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from twisted.internet.error import ReactorNotRunning
-from twisted.internet.interfaces import IReactorTime, IReadDescriptor
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import (
     ILogObserver,
     LogEvent,
-    Logger,
     LogLevel,
     LogPublisher,
     formatEvent,
@@ -38,6 +32,7 @@ LONGEST_SECONDS = 5.0
 
 
 _OLD_LOG_BYTES = 16 << 20
+_MARKS = {LogLevel.warn: "warning: ", LogLevel.error: "error: "}
 
 
 def _write(text: str) -> None:
@@ -91,9 +86,6 @@ class FirstCommands:
             self._write(self._text)
 
 
-_MARKS = {LogLevel.warn: "warning: ", LogLevel.error: "error: "}
-
-
 @implementer(ILogObserver)
 class TerminalSummary:
     """
@@ -132,49 +124,3 @@ class TerminalSummary:
         is_last = level is LogLevel.critical  # the program prints it when it exits
         if event.get(SUMMARY) or (level >= LogLevel.warn and not is_last):
             self._write(f"{_MARKS.get(level, '')}{' '.join(formatEvent(event).split())}\n")
-
-
-_log = Logger()
-_STDIN = 0
-_BYTES = 4096
-
-
-def stop_with_parent(reactor: Any, descriptor: int = _STDIN) -> None:
-    """
-    Stop the reactor at the end of a descriptor's input.
-
-    :param descriptor: a pipe or a socket.
-    """
-    reactor.addReader(_Input(reactor, descriptor))
-
-
-@implementer(IReadDescriptor)
-class _Input:
-    def __init__(self, reactor: Any, descriptor: int) -> None:
-        self._reactor, self._descriptor = reactor, descriptor
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def logPrefix(self) -> str:
-        return "stdin"
-
-    def doRead(self) -> None:
-        try:
-            data = os.read(self._descriptor, _BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self.connectionLost(None)
-
-    def connectionLost(self, reason: object) -> None:
-        self._reactor.removeReader(self)
-        if self._reactor.running:
-            _log.info("standard input has ended: stopping with the parent process")
-            self._reactor.callLater(0, self._stop)
-
-    def _stop(self) -> None:
-        with contextlib.suppress(ReactorNotRunning):  # it is stopping already, as after SIGTERM
-            self._reactor.stop()

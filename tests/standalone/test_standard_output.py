@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.standalone.standard_streams`.
+Tests for :mod:`twisted_exec.standalone.standard_output`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from twisted.logger import Logger, LogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.program.service import SUMMARY
-from twisted_exec.standalone.standard_streams import (
+from twisted_exec.standalone.standard_output import (
     LONGEST_SECONDS,
     QUIET_SECONDS,
     FirstCommands,

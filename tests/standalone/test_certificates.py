@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.standalone.state`.
+Tests for :mod:`twisted_exec.standalone.certificates`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.standalone.state import Certificates, prepare
+from twisted_exec.standalone.certificates import Certificates, prepare
 from twisted_exec.tls.errors import TLSConfigError
 
 NOW = datetime.now(UTC)
