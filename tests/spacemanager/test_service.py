@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests.kube.test_leases_controllers import LeaselessClient
+from tests.kube.test_leases import LeaselessClient
 from tests.spacemanager.support import Hub, HubSpaces
 from twisted_exec.api.kinds import EVENTS, LEASES
 from twisted_exec.api.status import BadGateway

@@ -14,7 +14,6 @@ from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClie
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
-from twisted_exec.api.names import display_name
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
@@ -24,13 +23,10 @@ from twisted_exec.api.status import (
     NotFound,
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.kubeconfig.connection import (
-    endpoint,
-    explain_refusal,
-    host_header,
-    identity_headers,
-)
+from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import renewed, settled
+from twisted_exec.kube.kubeconfig.expiry import explain_refusal
+from twisted_exec.kube.kubeconfig.headers import host_header, identity_headers
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.client import (
     ATTEMPTS,
@@ -46,7 +42,19 @@ from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 if TYPE_CHECKING:
     from twisted_exec.kube.client import KubeClient
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
-    from twisted_exec.wire.resume import OpenRecording
+
+AGENT = "kubectl-console (twisted-exec)"
+
+TIMEOUT_SECONDS = 30.0
+"""Time limit for the connection, and another for the answer."""
+
+CONNECT_SECONDS = 8.0
+"""
+Time limit of the connection when a session is resumed: a kernel sends less and less the longer it
+tries.
+"""
+
+T = TypeVar("T")
 
 
 async def served_dialects(client: KubeClient, among: Iterable[Dialect]) -> Sequence[Dialect]:
@@ -76,17 +84,6 @@ async def _resources(client: KubeClient, group: str, version: str) -> Sequence[s
         if error.code == 404:  # the server has the group in other versions
             return ()
         raise
-
-
-AGENT = "kubectl-console (twisted-exec)"
-
-TIMEOUT_SECONDS = 30.0
-"""Time limit for the connection, and another for the answer."""
-CONNECT_SECONDS = 8.0
-"""
-Time limit of the connection when a session is resumed: a kernel sends less and less the longer it
-tries.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,14 +184,14 @@ class _Opening:
     async def _explain(self, config: ClientConfig, dialect: Dialect, refused: APIError) -> None:
         # Imported here: most consoles need no reviews, and the program starts faster without them.
         from twisted_exec.kube.client import KubeClient
-        from twisted_exec.kube.smaller_request import name_smaller_request
+        from twisted_exec.kube.read_only_hint import suggest_read_only
 
         options = self.options
         client = KubeClient(
             config, self.reactor, timeout_seconds=options.timeout_seconds, server=options.server
         )
         try:
-            await name_smaller_request(refused, client, dialect, self.namespace, self.name)
+            await suggest_read_only(refused, client, dialect, self.namespace, self.name)
         finally:
             await client.close()
 
@@ -285,9 +282,6 @@ async def _again(
         return await with_current_credentials(config, reactor, opened)
     except KubeConfigError as problem:
         raise BadGateway(str(problem)) from None
-
-
-T = TypeVar("T")
 
 
 async def with_current_credentials(
@@ -392,48 +386,3 @@ def naming_server(config: ClientConfig) -> Iterator[None]:
     except (BadGateway, GatewayTimeout) as error:
         # These two classes are raised locally; a 502 of the server is a plain APIError.
         raise type(error)(f"cannot reach {config.server}: {error.message}") from None
-
-
-def recorded_for(recordings: Sequence[OpenRecording]) -> str:
-    """Return for whom a console is recorded, and which input: `ann (input: masked), bob (input: all)`."""
-    return ", ".join(f"{display_name(each.user)} (input: {each.input})" for each in recordings)
-
-
-class RecordingNews:
-    """
-    The recordings of a console that the user of one session knows of.
-
-    Messages are ends of a sentence, such as ``recorded for ann (input: masked)``.
-    """
-
-    def __init__(self) -> None:
-        self.present = ""
-        self._recorded = ""
-        self._recordings: tuple[OpenRecording, ...] | None = None
-
-    def begun(self, recorded: str) -> str:
-        """
-        Take note of the session's beginning.
-
-        :param recorded: the input that this session wants recorded.
-        :return: the message, or empty.
-        """
-        self._recorded = recorded
-        self.present = f"recorded (input: {recorded})" if recorded else ""
-        return self.present
-
-    def changed(self, recordings: tuple[OpenRecording, ...] | None) -> str:
-        """
-        Take note of the recordings that go on.
-
-        :param recordings: ``None`` if the server does not know them.
-        :return: the message, or empty.
-        """
-        before = self._recordings
-        if recordings == before or not (recordings or before):
-            return ""
-        self._recordings = recordings
-        self.present = f"recorded for {recorded_for(recordings)}" if recordings else ""
-        if before is None and [each.input for each in recordings or ()] == [self._recorded]:
-            return ""  # the message at the beginning has said it
-        return self.present or "not recorded any more"

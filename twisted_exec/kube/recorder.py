@@ -45,6 +45,9 @@ _LOOK_SECONDS, _LOOKS = 0.25, 8
 _Key = tuple[str, str, str, str | None]
 """UID, type, reason and message; ``None`` for combined messages."""
 
+_AnyKey = TypeVar("_AnyKey")
+_Value = TypeVar("_Value")
+
 
 @dataclass
 class _Told:
@@ -335,10 +338,6 @@ class Recorder:
     def _failed(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
             self._log.failure("writing events failed", failure)
-
-
-_AnyKey = TypeVar("_AnyKey")
-_Value = TypeVar("_Value")
 
 
 def _keep(records: OrderedDict[_AnyKey, _Value], key: _AnyKey, value: _Value) -> _AnyKey | None:

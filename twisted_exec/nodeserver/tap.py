@@ -13,7 +13,7 @@ from typing import Any
 from twisted.application.service import IService, Service
 
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.kube.leases import LeaderElected
 from twisted_exec.nodeserver import PROGRAM

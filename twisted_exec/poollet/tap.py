@@ -21,8 +21,7 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.revisions import REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.interfaces import IPoollet

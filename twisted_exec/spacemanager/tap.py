@@ -15,7 +15,7 @@ from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.spaces import CLUSTERPROFILE, KCP, KIND, KUBEFLEX, LOCAL, PROVIDER_TYPES
 from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.metrics import ExpiryMetrics
 from twisted_exec.program.options.declaration import ProgramOption, settings_of

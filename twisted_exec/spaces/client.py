@@ -31,10 +31,11 @@ from twisted_exec.api.spaces import EXTERNAL, SPACES, VIEWPOINTS
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.control.listeners import Listeners
 from twisted_exec.control.runs import BackgroundTask, StoppingParts
-from twisted_exec.kube.client import LateCredentials, MakeKubeClient, kube_client_factory
+from twisted_exec.kube.client import MakeKubeClient, kube_client_factory
 from twisted_exec.kube.informers import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.late_credentials import LateCredentials
 from twisted_exec.spaces.interfaces import (
     ISpaceClient,
     ISpaceConnection,

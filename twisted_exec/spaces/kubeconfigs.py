@@ -31,7 +31,8 @@ from twisted_exec.api.spaces import (
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
-from twisted_exec.kube.kubeconfig.loader import MAX_INLINE_BYTES, check_server, load_inline, written
+from twisted_exec.kube.kubeconfig.loader import MAX_INLINE_BYTES, check_server, load_inline
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spaces.interfaces import SpaceName
 from twisted_exec.spaces.space_view import Directory, SpaceView, name_of, view_of
 

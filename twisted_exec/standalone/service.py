@@ -33,7 +33,7 @@ from twisted_exec.apiserver.service import state_version as apiserver_state_vers
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.program.audit_file import JSONLinesAudit, Rotation

@@ -10,8 +10,10 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import authority, client_identity
-from twisted_exec.kube.kubeconfig.connection import auth_headers, tls
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError, Overrides
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.kubeconfig.connection import tls
+from twisted_exec.kube.kubeconfig.headers import auth_headers
+from twisted_exec.kube.kubeconfig.loader import Overrides
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 
 

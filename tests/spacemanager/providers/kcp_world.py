@@ -15,7 +15,7 @@ from tests.spacemanager.providers.played_kcp import SERVING, PlayedKcp
 from tests.spacemanager.providers.steps import Steps
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
-from twisted_exec.kube.kubeconfig.loader import written
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.kube.transport import Answer, HTTPTransport, Request
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical, ProviderSpec
 from twisted_exec.spacemanager.providers.kcp import KcpProvider

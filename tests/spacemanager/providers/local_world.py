@@ -23,7 +23,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from tests.contracts.space_world import SpaceWorld
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.kubeconfig.loader import written
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physical
 from twisted_exec.spacemanager.providers.local import (
     ACCESS,

@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER
 from twisted_exec.api.status import Invalid
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.kubeconfig.loader import written
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spacemanager.interfaces import ProviderSpec
 from twisted_exec.spacemanager.providers.workspaces import (
     KcpSettings,

@@ -273,7 +273,7 @@ def kubeconfig_content(
 
     :raises InputError: a kubeconfig cannot express it, or would have a secret of the command line.
     """
-    from twisted_exec.kube.kubeconfig.loader import written
+    from twisted_exec.kube.kubeconfig.writer import written
 
     if options.static:
         return written(config, str(name))
@@ -333,8 +333,7 @@ def _program() -> str:
 
 
 def _files(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
-    from twisted_exec.kube.kubeconfig.entries import NoKubeConfig
-    from twisted_exec.kube.kubeconfig.loader import file_names
+    from twisted_exec.kube.kubeconfig.entries import NoKubeConfig, file_names
 
     try:
         return os.pathsep.join(file_names(options.kubeconfig, environ))
@@ -475,7 +474,7 @@ def ask_again(config: ClientConfig, now: float) -> float:
     Return the ``expirationTimestamp`` in seconds since the epoch, early enough to notice rotated
     credentials.
     """
-    from twisted_exec.kube.kubeconfig.client_config import expiry_of
+    from twisted_exec.kube.kubeconfig.expiry import expiry_of
 
     end = expiry_of(config)
     latest = now + ASK_AGAIN_SECONDS

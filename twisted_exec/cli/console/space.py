@@ -23,8 +23,9 @@ from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.options import viewpoint_of
 from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, proxy_for
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.credentials import settled
+from twisted_exec.kube.kubeconfig.environment import proxy_for
 from twisted_exec.spaces.kubeconfigs import (
     FoundSpace,
     config_in,

@@ -12,15 +12,11 @@ from dataclasses import replace
 
 from twisted.logger import Logger
 
-from twisted_exec.kube.kubeconfig.client_config import Material
-from twisted_exec.kube.kubeconfig.connection import auth_headers, tls
-from twisted_exec.kube.kubeconfig.loader import (
-    ClientConfig,
-    KubeConfigError,
-    Overrides,
-    file_names,
-    load,
-)
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
+from twisted_exec.kube.kubeconfig.connection import tls
+from twisted_exec.kube.kubeconfig.entries import file_names
+from twisted_exec.kube.kubeconfig.headers import auth_headers
+from twisted_exec.kube.kubeconfig.loader import Overrides, load
 
 
 class ReloadingFiles:

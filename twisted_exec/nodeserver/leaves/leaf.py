@@ -29,12 +29,13 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.control.listeners import Listeners
 from twisted_exec.control.runs import StoppingParts
-from twisted_exec.kube.client import REFUSAL_CODES, LateCredentials, MakeKubeClient, named
+from twisted_exec.kube.client import MakeKubeClient
 from twisted_exec.kube.informers import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+from twisted_exec.kube.late_credentials import REFUSAL_CODES, LateCredentials, named
 from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafPod
 from twisted_exec.nodeserver.leaves.spec import (
@@ -361,7 +362,7 @@ class LeafCredentials:
         return succeed(None)
 
     def reread(self, refused: ClientConfig) -> Deferred[bool]:
-        """See :data:`~twisted_exec.kube.client.Reread`."""
+        """See :data:`~twisted_exec.kube.late_credentials.Reread`."""
         return succeed(False)
 
 

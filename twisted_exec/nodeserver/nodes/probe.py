@@ -31,8 +31,9 @@ from twisted_exec.api.status import APIError, NotFound, from_status, one_line
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.kubeconfig.connection import endpoint, host_header, identity_headers
+from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import settled
+from twisted_exec.kube.kubeconfig.headers import host_header, identity_headers
 from twisted_exec.kube.transport import Answer, HTTPTransport, Request
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaf

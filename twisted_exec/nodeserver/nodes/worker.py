@@ -18,8 +18,8 @@ from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.metrics import QueueMetrics
 from twisted_exec.control.queue import Again
+from twisted_exec.kube.heartbeat_lease import Lease
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.leases import Lease
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.nodes import status as leaf_nodes

@@ -31,9 +31,10 @@ from twisted_exec.control.polling import until
 from twisted_exec.iri.request_cache import StreamLinks
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.target import MutualTLS
-from twisted_exec.kube.client import LateCredentials, MakeKubeClient
+from twisted_exec.kube.client import MakeKubeClient
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.late_credentials import LateCredentials
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.options.declaration import OPTION, ProgramOption

@@ -17,7 +17,7 @@ from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS
 from twisted_exec.iri.target import TargetError
 from twisted_exec.kube.client import MAX_LIST_BYTES, KubeClient, kube_client_factory
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.metrics import ExpiryMetrics

@@ -25,9 +25,11 @@ from twisted_exec.api.spaces import MANAGED_BY, MANAGER
 from twisted_exec.api.status import AlreadyExists, APIError, BadGateway, Conflict
 from twisted_exec.api.times import seconds
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, expiry_of
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.entries import ConfigFile, ConfigFiles
-from twisted_exec.kube.kubeconfig.loader import load_inline, written
+from twisted_exec.kube.kubeconfig.expiry import expiry_of
+from twisted_exec.kube.kubeconfig.loader import load_inline
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spacemanager.interfaces import BROKEN, Access, Physical, SpaceInfo
 from twisted_exec.spaces.kubeconfigs import unwrapped
 

@@ -38,7 +38,7 @@ from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.client import MAX_LIST_BYTES, KubeClient
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.kubeconfig.loader import written
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.spacemanager.interfaces import (
     USABLE,

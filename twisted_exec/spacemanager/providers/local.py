@@ -39,7 +39,8 @@ from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.runs import Failures, StoppingParts
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
-from twisted_exec.kube.kubeconfig.loader import load, written
+from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,

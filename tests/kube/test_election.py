@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.kube.leases`.
+Tests for :mod:`twisted_exec.kube.election`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,9 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
+from twisted_exec.kube.election import Election, ElectionTimings, claimed, holder_of, released
 from twisted_exec.kube.interfaces import ILeader, ILeases, Object
-from twisted_exec.kube.leases import (
-    ClientLeases,
-    Election,
-    ElectionTimings,
-    claimed,
-    holder_of,
-    new_lease,
-    released,
-)
+from twisted_exec.kube.leases import ClientLeases, new_lease
 from twisted_exec.testing.cluster import MemoryCluster
 
 EPOCH = 1_700_000_000.0

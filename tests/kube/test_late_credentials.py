@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.client`."""
+"""Tests for :mod:`twisted_exec.kube.late_credentials`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.kube.credentialed import CredentialedClient
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.status import APIError, BadGateway, ServiceUnavailable, from_code
-from twisted_exec.kube.client import LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.late_credentials import LateCredentials
 from twisted_exec.testing.cluster import MemoryCluster
 
 OLD = ClientConfig("https://one.example", token="old", source="secret a/b")

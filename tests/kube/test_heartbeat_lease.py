@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.leases`."""
+"""Tests for :mod:`twisted_exec.kube.heartbeat_lease`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds import LEASES
 from twisted_exec.api.status import Forbidden, NotFound
-from twisted_exec.kube.leases import Lease
+from twisted_exec.kube.heartbeat_lease import Lease
 from twisted_exec.testing.cluster import MemoryCluster
 
 NAMESPACE = "ironcore-machinepool-lease"

@@ -23,8 +23,9 @@ from tests.kube.test_client import ClientTestCase, status, until
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import BadGateway, GatewayTimeout
 from twisted_exec.kube import transport as http
+from twisted_exec.kube.bodies import Gunzip
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.transport import Gunzip, Incoming
+from twisted_exec.kube.transport import Incoming
 
 
 class TransportCase(ClientTestCase):

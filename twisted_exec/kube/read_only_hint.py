@@ -1,4 +1,4 @@
-"""Add to a host's refusal that the user may open the console read-only."""
+"""The hint in a refusal that the user may open the console read-only."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NEEDED = ("observe", "get")
 """Verbs on ``machines/console``: for our API server, and for the host."""
 
 
-async def name_smaller_request(
+async def suggest_read_only(
     refused: APIError, client: KubeClient, dialect: Dialect, namespace: str, name: str
 ) -> None:
-    """Add to the message of a refusal that the user may observe the console, if so."""
+    """Add to the message of a refusal that the user may observe the console, unless they may not."""
     for verb in _NEEDED:
         attributes = {
             "namespace": namespace,
