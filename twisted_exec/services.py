@@ -7,7 +7,7 @@ from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.nodeserver.service import NodeServer
-from twisted_exec.nodeserver.service import Settings as NodeServerSettings
+from twisted_exec.nodeserver.settings import Settings as NodeServerSettings
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import Settings as PoolletSettings
 from twisted_exec.program.audit_file import JSONLinesAudit

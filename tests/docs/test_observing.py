@@ -24,7 +24,7 @@ from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.apiserver.auditing import DEFAULT_POLICY, load
 from twisted_exec.auth.delegated import PermissionWatch
 from twisted_exec.journal.store import JournalMetrics, JournalStore
-from twisted_exec.nodeserver.leaves.registry import LeafMetrics
+from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
 from twisted_exec.poollet.alerts import AlertMetrics
 from twisted_exec.poollet.machines import actor, config, loop, plan
 from twisted_exec.program.audit import SUBJECT_KEYS, Trail

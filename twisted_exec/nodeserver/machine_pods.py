@@ -27,7 +27,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode
 from twisted_exec.nodeserver.nodes.plan import KEPT_BY, LEAF
 from twisted_exec.nodeserver.ownership import MACHINE, MACHINE_UID
-from twisted_exec.nodeserver.syncer.plan import desired_status, is_status_current
+from twisted_exec.nodeserver.syncer.status import desired_status, is_status_current
 
 _OF_CONTAINER = ("name", "image", "stdin", "tty")
 _NO_IMAGE = "none"

@@ -24,7 +24,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.late_credentials import REFUSAL_CODES
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
 from twisted_exec.nodeserver.objects import SharedParts
-from twisted_exec.nodeserver.ownership import trim_root_pod
+from twisted_exec.nodeserver.trimmed import trim_root_pod
 
 MAX_NODE_WATCHES = 16
 ASK_SECONDS = 5.0

@@ -17,10 +17,13 @@ from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.kube.leases import LeaderElected
 from twisted_exec.nodeserver import PROGRAM
+from twisted_exec.nodeserver.kubelet_api.logs import log_routes
 from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
+from twisted_exec.nodeserver.kubelet_api.run import run_routes
 from twisted_exec.nodeserver.kubelet_api.stats import stats_routes
-from twisted_exec.nodeserver.kubelet_api.streams import log_routes, run_routes, stream_routes
-from twisted_exec.nodeserver.leaves.registry import LeafMetrics, LeafRegistry, ends
+from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
+from twisted_exec.nodeserver.leaves.metrics import LeafMetrics, ends
+from twisted_exec.nodeserver.leaves.registry import LeafRegistry
 from twisted_exec.nodeserver.machine_pods import MachinePods
 from twisted_exec.nodeserver.nodes.controller import NodeController
 from twisted_exec.nodeserver.nodes.plan import NONE
@@ -31,7 +34,7 @@ from twisted_exec.nodeserver.options import (
     ServerOptions,
     SyncOptions,
 )
-from twisted_exec.nodeserver.recordings import RecordingOptions
+from twisted_exec.nodeserver.recordings.options import RecordingOptions
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.syncer.service import Syncer
 from twisted_exec.program.config_file import ConfigError

@@ -12,7 +12,6 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.chain import pki
-from tests.kube.kubeconfig.test_connection import USERS
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
@@ -20,6 +19,9 @@ from twisted_exec.kube.kubeconfig.client_config import (
 )
 from twisted_exec.kube.kubeconfig.expiry import expiry_of, explain_refusal
 from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki import Authority
+
+USERS = Authority.create("users")
 
 
 def token(claims: Any) -> str:

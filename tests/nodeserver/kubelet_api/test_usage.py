@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.stats`."""
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.usage`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.nodeserver.support import PODS, put_leaf_pod, put_pod, simple
 from tests.retained import entries
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.kubelet_api.stats import (
-    LEAST,
+from twisted_exec.nodeserver.kubelet_api.counters import LEAST
+from twisted_exec.nodeserver.kubelet_api.usage import (
     NODE_METRICS,
     POD_METRICS,
     LeafUsage,

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.leaves.registry`."""
+"""Tests for :mod:`twisted_exec.nodeserver.leaves.metrics`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.nodeserver.support import simple
 from tests.tls.support import client_identity
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
-from twisted_exec.nodeserver.leaves.registry import LeafMetrics, ends
+from twisted_exec.nodeserver.leaves.metrics import LeafMetrics, ends
 from twisted_exec.tls.pem import certificates
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from twisted_exec.kube.interfaces import IKubeClient, Object
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.spaces.interfaces import SpaceName
-    from twisted_exec.spaces.kubeconfigs import FoundSpace
+    from twisted_exec.spaces.lookup import FoundSpace
 
 
 LOOK_SECONDS = 0.5
@@ -223,7 +223,8 @@ def _command(
 
 
 async def _kubeconfig(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.spaces.kubeconfigs import config_in, find_space
+    from twisted_exec.spaces.kubeconfigs import config_in
+    from twisted_exec.spaces.lookup import find_space
     from twisted_exec.tls.pki import write_private
 
     path = options.output
@@ -240,7 +241,7 @@ async def _kubeconfig(client: CommandClient, options: argparse.Namespace) -> str
 
 
 async def _rotate(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.spaces.kubeconfigs import find_space
+    from twisted_exec.spaces.lookup import find_space
 
     location = await find_space(client, options.name, options.provider)
     check_provider(location.space, location.name)
@@ -396,7 +397,8 @@ async def credential(client: CommandClient, options: argparse.Namespace) -> str:
     :raises InputError: the request is not supported or is for another server, or the credentials do
         not fit the format.
     """
-    from twisted_exec.spaces.kubeconfigs import config_in, find_space
+    from twisted_exec.spaces.kubeconfigs import config_in
+    from twisted_exec.spaces.lookup import find_space
 
     request = asked_for(os.environ)
     location = await find_space(client, options.name, options.provider)

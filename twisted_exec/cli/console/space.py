@@ -26,14 +26,9 @@ from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.kube.kubeconfig.environment import proxy_for
-from twisted_exec.spaces.kubeconfigs import (
-    FoundSpace,
-    config_in,
-    endpoint_in,
-    find_space,
-    ready_view,
-    with_user_credentials,
-)
+from twisted_exec.spaces.kubeconfigs import config_in
+from twisted_exec.spaces.lookup import FoundSpace, find_space, ready_view
+from twisted_exec.spaces.user_access import endpoint_in, with_user_credentials
 
 if TYPE_CHECKING:
     from twisted_exec.kube.interfaces import IKubeClient

@@ -16,7 +16,8 @@ from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
-from twisted_exec.nodeserver.nodes.status import NODE_LABEL, NOT_PROBED, Address
+from twisted_exec.nodeserver.nodes.addresses import NODE_LABEL, Address
+from twisted_exec.nodeserver.nodes.conditions import NOT_PROBED
 from twisted_exec.nodeserver.ownership import PREFIX
 
 FULL, ENDPOINTS, NONE = "full", "endpoints", "none"

@@ -64,7 +64,7 @@ from twisted_exec.runtimes.serving.options import (
 from twisted_exec.runtimes.serving.server import Listening, ServerRoutes, StreamHost, TokenServer
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, SpaceName
-from twisted_exec.spaces.kubeconfigs import find_space
+from twisted_exec.spaces.lookup import find_space
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, leave_to_successor

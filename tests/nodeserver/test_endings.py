@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.nodeserver.service`; ``test_service`` has the users' view.
+Tests for :mod:`twisted_exec.nodeserver.endings`; ``test_service`` has the users' view.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tests.audits import AuditList
 from tests.nodeserver.support import SimpleLeaf, memory_cluster, simple
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.nodeserver.endings import Endings
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.service import Endings
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.interfaces import POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.guard import SessionGuard

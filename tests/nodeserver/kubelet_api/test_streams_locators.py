@@ -9,12 +9,8 @@ from typing import Any
 
 from tests.contracts.stream_locator import StreamLocatorContract
 from tests.nodeserver.stream_chain import ROOT, SPDY_HEAD, ChainTestCase
-from twisted_exec.nodeserver.kubelet_api.streams import (
-    PodLocator,
-    PodLogLocator,
-    log_routes,
-    stream_routes,
-)
+from twisted_exec.nodeserver.kubelet_api.logs import PodLogLocator, log_routes
+from twisted_exec.nodeserver.kubelet_api.streams import PodLocator, stream_routes
 
 
 class LocatorTests(StreamLocatorContract, ChainTestCase):

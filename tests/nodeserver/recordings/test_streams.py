@@ -14,7 +14,8 @@ from tests.chain import PATIENCE_SECONDS, reactor
 from tests.nodeserver.stream_chain import ROOT, ChainTestCase
 from tests.streaming.foreign import OLD, Foreign
 from twisted_exec.api.status import APIError
-from twisted_exec.nodeserver.kubelet_api.streams import run_routes, stream_routes
+from twisted_exec.nodeserver.kubelet_api.run import run_routes
+from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
 from twisted_exec.recording.signatures import UnusableCertificate
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest

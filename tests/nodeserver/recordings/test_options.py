@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.nodeserver.recordings`.
+Tests for :mod:`twisted_exec.nodeserver.recordings.options`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.nodeserver.recordings import RecordingOptions
+from twisted_exec.nodeserver.recordings.options import RecordingOptions
 
 from .recordings_support import pod
 

@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 from tests.program.disks import FreezableThread
 from tests.recording.stores.doubles import MemoryStore
 from tests.recording.support import NOW, signer, trust
-from twisted_exec.nodeserver.recordings import PodRecordings, PodRecordingSettings
+from twisted_exec.nodeserver.recordings.service import PodRecordings, PodRecordingSettings
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
 from twisted_exec.recording.verification import Report, verify

@@ -11,7 +11,9 @@ from twisted.internet.protocol import Factory, Protocol
 
 from tests.chain import reactor
 from tests.nodeserver.stream_chain import SPDY_HEAD, ChainTestCase
-from twisted_exec.nodeserver.kubelet_api.streams import log_routes, run_routes, stream_routes
+from twisted_exec.nodeserver.kubelet_api.logs import log_routes
+from twisted_exec.nodeserver.kubelet_api.run import run_routes
+from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
 from twisted_exec.tls.endpoints import server_endpoint
 
 LOG = "/containerLogs/default/web/main"

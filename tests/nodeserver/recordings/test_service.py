@@ -1,5 +1,5 @@
 """
-Recordings of sessions in Pods: :mod:`twisted_exec.nodeserver.recordings`.
+Recordings of sessions in Pods: :mod:`twisted_exec.nodeserver.recordings.service`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.recording.support import signer
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.nodeserver.recordings import (
-    HEAD_SECONDS,
-    STOP_SECONDS,
-    WAITING_BYTES,
-    PodRecording,
-    RecordingFile,
-)
+from twisted_exec.nodeserver.recordings.file import WAITING_BYTES, RecordingFile
+from twisted_exec.nodeserver.recordings.recording import PodRecording
+from twisted_exec.nodeserver.recordings.service import HEAD_SECONDS, STOP_SECONDS
 from twisted_exec.recording.signatures import UnusableCertificate
 from twisted_exec.recording.stores.interfaces import StoreError
 from twisted_exec.recording.verification import Report
