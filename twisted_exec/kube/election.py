@@ -1,4 +1,13 @@
-"""Leader election with a Lease."""
+"""
+Leader election with a Lease.
+
+As in client-go (``k8s.io/client-go/tools/leaderelection/leaderelection.go``), the replica whose
+name is in the Lease leads.
+
+Clocks of different hosts are not compared: each candidate counts on its own monotonic clock from
+when it *saw* the Lease change.  A leader counts from before it *sent* its last successful renewal,
+and stops well before other candidates may take over.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A Lease that one holder renews, as a heartbeat."""
+"""
+A Lease that one holder renews, as a heartbeat.
+
+Sources: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and ironcore v0.5
+``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.
+"""
 
 from __future__ import annotations
 

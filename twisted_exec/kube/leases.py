@@ -1,17 +1,8 @@
 """
-Leases: leader election, services that run only on the leader, and heartbeats.
+Services that run only on the leader, and the Lease that names it.
 
-As in client-go (``k8s.io/client-go/tools/leaderelection/leaderelection.go``), the replica whose
-name is in the Lease leads.
-
-Clocks of different hosts are not compared: each candidate counts on its own monotonic clock from
-when it *saw* the Lease change.  A leader counts from before it *sent* its last successful renewal,
-and stops well before other candidates may take over.  A process that was suspended may still
-complete a step when it resumes, so a leader's writes should name the resourceVersion or at least
-the UID.
-
-Sources for heartbeats: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and
-ironcore v0.5 ``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.
+A process that was suspended may still complete a step when it resumes, so a leader's writes should
+name the resourceVersion or at least the UID.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-A machine's log, and the content of a recording.
+A machine's log, from the user's side.
 
 A log that is cut off can continue at its offset (:mod:`twisted_exec.streaming.text.resumption`).
 """

@@ -1,4 +1,4 @@
-"""Ends of sessions whose Pod or right is gone."""
+"""Sessions end when their Pod goes."""
 
 from __future__ import annotations
 

@@ -52,6 +52,8 @@ from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.server import ServerTLS
 
+__all__ = ["NodeServer", "ServerPart", "Settings"]
+
 MAX_BODY_BYTES = 64 << 10
 """Limit of a request's body."""
 

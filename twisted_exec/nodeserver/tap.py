@@ -22,7 +22,7 @@ from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
 from twisted_exec.nodeserver.kubelet_api.run import run_routes
 from twisted_exec.nodeserver.kubelet_api.stats import stats_routes
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
-from twisted_exec.nodeserver.leaves.metrics import LeafMetrics, ends
+from twisted_exec.nodeserver.leaves.metrics import LeafMetrics, certificate_ends
 from twisted_exec.nodeserver.leaves.registry import LeafRegistry
 from twisted_exec.nodeserver.machine_pods import MachinePods
 from twisted_exec.nodeserver.nodes.controller import NodeController

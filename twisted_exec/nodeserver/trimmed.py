@@ -1,4 +1,4 @@
-"""Pods of the root and of leaves, reduced to what is used here."""
+"""Pods of the root and of leaves, trimmed to the fields that are used here."""
 
 from __future__ import annotations
 

@@ -3,11 +3,6 @@ Kubeconfigs of Spaces.
 
 The authors of Secrets with kubeconfigs need no rights on this machine, so a kubeconfig that names
 files or programs is refused. Errors quote no credentials.
-
-A user may also access a Space with their own credentials for the hub. The address of the Space's
-server comes from an object on the hub, whose authors must not be able to collect these credentials.
-A client certificate may be presented to any server, because its key stays here. A token or password
-is only sent to the user's own server, or to a server that the user names explicitly.
 """
 
 from __future__ import annotations

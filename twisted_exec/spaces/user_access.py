@@ -1,4 +1,11 @@
-"""Access to a Space with the user's own credentials for the hub."""
+"""
+Access to a Space with the user's own credentials for the hub.
+
+The address of the Space's server comes from an object on the hub, whose authors must not be able to
+collect these credentials. A client certificate may be presented to any server, because its key stays
+here. A token or password is only sent to the user's own server, or to a server that the user names
+explicitly.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """
-The configuration of a client, and the parts of it that the environment gives.
-
-Sources: ``k8s.io/client-go/rest.InClusterConfig``, and for proxies
-``golang.org/x/net/http/httpproxy``, which Go's HTTP client uses.
+The configuration of a client: one API server and one identity.
 """
 
 from __future__ import annotations

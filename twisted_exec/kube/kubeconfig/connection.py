@@ -1,8 +1,7 @@
 """
-Endpoint and headers for one API server, from a configuration.
+The endpoint of one API server and its TLS settings, from a configuration.
 
-PEM and token files are read for each connection or request.  Credentials of plugins must be in the
-configuration, see :mod:`twisted_exec.kube.kubeconfig.credentials`.
+PEM files are read for each connection.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """
-The parts of a configuration that the environment gives: the Pod of this process, and its proxy.
+The parts of a configuration that the environment gives: the Pod of this process, and the proxy.
+
+Sources: ``k8s.io/client-go/rest.InClusterConfig``, and for proxies
+``golang.org/x/net/http/httpproxy``, which Go's HTTP client uses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Headers of requests: host, identity and impersonation."""
+"""
+Headers of requests to one API server, from a configuration.
+
+Token files are read for each request.  Credentials of plugins must be in the configuration, see
+:mod:`twisted_exec.kube.kubeconfig.credentials`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters that never decrease, from samples of leaves."""
+"""CPU time that never decreases, counted from samples of its rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Queries of requests to a kubelet."""
+"""
+Queries of requests to a kubelet: the command, the streams and the ports.
+
+Sources: ``pkg/kubelet/server/server.go`` (``cmd``) of Kubernetes; ``NewOptions`` and
+``NewV4Options`` of ``k8s.io/kubelet/pkg/cri/streaming``; ``PodExecOptions``, ``PodAttachOptions``
+and ``PodPortForwardOptions`` of ``k8s.io/api/core/v1``.
+"""
 
 from __future__ import annotations
 

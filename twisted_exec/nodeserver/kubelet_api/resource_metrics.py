@@ -1,4 +1,8 @@
-"""``/metrics/resource``: resource usage in the format of Prometheus."""
+"""
+Resource usage in the format of Prometheus, for ``/metrics/resource``.
+
+Source: ``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
+"""
 
 from __future__ import annotations
 

@@ -6,9 +6,7 @@ Authentication comes first: a client without credentials learns nothing else.
 A client's permission for the Node is checked before any answer tells whether the Pod exists
 (:func:`find`).
 
-Sources: ``pkg/kubelet/server/server.go`` (paths, ``cmd``) of Kubernetes; ``NewOptions`` and
-``NewV4Options`` of ``k8s.io/kubelet/pkg/cri/streaming``; ``PodExecOptions``, ``PodAttachOptions``
-and ``PodPortForwardOptions`` of ``k8s.io/api/core/v1``.
+Source: ``pkg/kubelet/server/server.go`` of Kubernetes.
 """
 
 from __future__ import annotations

@@ -4,11 +4,8 @@
 ``/metrics/resource/NODE`` selects one Node, for metrics-server's annotation
 ``metrics.k8s.io/resource-metrics-path``.
 
-The source of the usage is ``metrics.k8s.io``, which needs only read permissions; access to the
-kubelets of a leaf would include running commands.
-
-Sources: ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/kubelet/server/stats/handler.go`` and
-``pkg/kubelet/metrics/collectors/resource_metrics.go`` of Kubernetes.
+Sources: ``k8s.io/kubelet/pkg/apis/stats/v1alpha1``; ``pkg/kubelet/server/stats/handler.go`` of
+Kubernetes.
 """
 
 from __future__ import annotations

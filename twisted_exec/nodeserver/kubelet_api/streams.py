@@ -1,5 +1,5 @@
 """
-Streams, logs and ``/run``: routed to the Pod in its leaf.
+``/exec``, ``/attach`` and ``/portForward``: routed to the Pod in its leaf.
 
 The bytes are spliced, unless the leaf lacks the client's protocol or the session is recorded
 (:mod:`twisted_exec.streaming.remotecommand.translate`).

@@ -1,4 +1,9 @@
-"""Resource usage of the Pods in all leaves."""
+"""
+Resource usage of the Pods in all leaves.
+
+Its source is ``metrics.k8s.io``, which needs only read permissions; access to the kubelets of a leaf
+would include running commands.
+"""
 
 from __future__ import annotations
 

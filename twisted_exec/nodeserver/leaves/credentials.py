@@ -1,4 +1,11 @@
-"""Sources of the credentials of one leaf."""
+"""
+Credentials of a leaf, from a file, a Secret, a Cluster or a Space.
+
+Invalid credentials leave the last valid ones in force; deleting a Secret, or the kubeconfig of a
+Cluster, withdraws them. A kubeconfig from the root is data only
+(:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`), and must not name files and programs as
+one from a file may.
+"""
 
 from __future__ import annotations
 

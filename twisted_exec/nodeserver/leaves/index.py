@@ -1,8 +1,13 @@
-"""The leaves of several sources, by name and by Node."""
+"""
+The leaves of several sources, by name and by Node.
+
+Names and Nodes belong to the first leaf that claims them; other claims are listed in
+:attr:`Leaves.problems`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,12 +47,13 @@ class Leaves:
         self._followers = Listeners("the leaf clusters")
         self._looking: IDelayedCall | None = None
         self._stopping = StoppingParts()
-        self._was_synced = False
+        self._synced = False
         self._running = False
 
     @property
     def synced(self) -> bool:
-        return self._was_synced
+        """As of the last look; followers are told after it changes."""
+        return self._synced
 
     def start(self) -> None:
         self._running = True
@@ -60,13 +66,9 @@ class Leaves:
         self._running = False
         if self._looking is not None and self._looking.active():
             self._looking.cancel()
-        for ending in [*(source.stop() for source in self._sources), *self._all_stopped()]:
-            self._stopping.add(ending)
+        for part in (*self._sources, *self._leaves.values()):
+            self._stopping.add(part.stop())
         return self._stopping.over()
-
-    def _all_stopped(self) -> Iterator[Deferred[Any]]:
-        for leaf in self._leaves.values():
-            yield leaf.stop()
 
     def all(self) -> Sequence[ILeaf]:
         return list(self._leaves.values())
@@ -105,8 +107,8 @@ class Leaves:
             changed = self._apply(spec) or changed
         self._nodes = {node.name: node for spec in chosen.values() for node in spec.nodes}
         synced = all(source.synced for source in self._sources)
-        changed = changed or synced != self._was_synced
-        self._was_synced = synced
+        changed = changed or synced != self._synced
+        self._synced = synced
         if changed:
             self._followers.tell()
 

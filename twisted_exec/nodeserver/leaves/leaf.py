@@ -1,10 +1,5 @@
 """
-One leaf cluster: its credentials, and our Pods in it.
-
-Invalid credentials leave the last valid ones in force; deleting a Secret, or the kubeconfig of a
-Cluster, withdraws them. A kubeconfig from the root is data only
-(:func:`~twisted_exec.kube.kubeconfig.loader.load_inline`), and must not name files and programs as
-one from a file may.
+One leaf cluster, and our Pods in it.
 """
 
 from __future__ import annotations

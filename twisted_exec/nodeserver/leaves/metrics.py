@@ -39,13 +39,13 @@ class LeafMetrics(Collector):
         )
 
 
-def ends(leaves: ILeaves) -> Mapping[str, float]:
+def certificate_ends(leaves: ILeaves) -> Mapping[str, float]:
     """
     Return when our client certificates for leaves expire, in seconds since the epoch, by
     ``leaf/NAME``.
     """
     sources = {f"leaf/{leaf.name}": partial(_certificate, leaf) for leaf in leaves.all()}
-    return Expiry({}, sources).ends()
+    return Expiry({}, sources).certificate_ends()
 
 
 def _certificate(leaf: ILeaf) -> bytes:

@@ -1,8 +1,5 @@
 """
-Registry of leaf clusters: their sources, the leaves by name and by Node, and their metrics.
-
-Names and Nodes belong to the first leaf that claims them; other claims are listed in
-:attr:`Leaves.problems`.
+Registry of leaf clusters: their sources by the settings, their leaves, and the Pods of the root.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ class RegistrySettings:
                 "YAML file with the leaf clusters.",
                 is_path=True,
                 required=Required(
-                    "the file with the leaf clusters; give it, or --kosmos, or --spaces, or several",
+                    "the file with the leaf clusters; give --leaves, --kosmos or --spaces",
                     unless=["kosmos", "spaces"],
                 ),
             )
@@ -87,16 +84,10 @@ class LeafRegistry:
         optional = (self._file, self._clusters, self._spaces)
         sources: list[ISource] = [each for each in optional if each is not None]
         self.roots = RootPods(client, reactor)
-        around = LeafContext(
-            client,
-            self.roots,
-            reactor,
-            make_client,
-            settings.root_name,
-        )
+        context = LeafContext(client, self.roots, reactor, make_client, settings.root_name)
 
         def make(spec: LeafSpec) -> Leaf:
-            return Leaf(spec, around)
+            return Leaf(spec, context)
 
         self.leaves = Leaves(sources, make, reactor)
 

@@ -1,4 +1,4 @@
-"""Another writer of a Node's addresses, and how long we leave them to it."""
+"""Conflicts with another writer of a Node's addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Addresses of a Node that stands for a leaf."""
+"""
+Addresses of a Node that stands for a leaf, and which of them a root dials.
+
+A Node publishes our address first, under a type that users rarely read (by default InternalDNS).
+
+Sources: ``pkg/util/node/node.go`` (``GetPreferredNodeAddress``) and
+``cmd/kube-apiserver/app/options/options.go`` of Kubernetes.
+"""
 
 from __future__ import annotations
 

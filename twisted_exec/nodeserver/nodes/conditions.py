@@ -1,4 +1,8 @@
-"""Conditions of a Node that stands for a leaf."""
+"""
+Conditions of a Node that stands for a leaf.
+
+Each section of the path to a console has a condition of its own, and ``ExecReady`` summarizes them.
+"""
 
 from __future__ import annotations
 

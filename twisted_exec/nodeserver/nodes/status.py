@@ -1,13 +1,7 @@
 """
-Status of a Node that stands for a leaf: addresses, conditions, and sums of the leaf's nodes.
+Status of a Node that stands for a leaf, from the leaf's nodes: sums, pressures, labels and info.
 
-Each section of the path to a console has a condition of its own, and ``ExecReady`` summarizes them.
-
-A Node publishes our address first, under a type that users rarely read (by default InternalDNS).
-
-Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).  Addresses:
-``pkg/util/node/node.go`` (``GetPreferredNodeAddress``) and
-``cmd/kube-apiserver/app/options/options.go`` of Kubernetes.
+Source: ``k8s.io/api/core/v1`` (``NodeStatus``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keep one Node and its Lease, and back off from another writer of its addresses."""
+"""Keep one Node and its Lease."""
 
 from __future__ import annotations
 

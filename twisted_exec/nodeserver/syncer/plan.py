@@ -1,11 +1,8 @@
 """
-The plan for one Pod, and its status in the root from its Pod in the leaf.
+The plan for one Pod; :mod:`.worker` carries it out.
 
 The order is a kubelet's: a deleted Pod of the root goes after its Pod in the leaf, if a syncer
 created that.
-
-A Pod of the root with ``readinessGates`` is ready if the leaf's Pod is ready and the gates are
-True.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The status of a Pod in the root, from its Pod in the leaf."""
+"""
+The status of a Pod in the root, from its Pod in the leaf.
+
+A Pod of the root with ``readinessGates`` is ready if the leaf's Pod is ready and the gates are
+True.
+"""
 
 from __future__ import annotations
 
