@@ -25,8 +25,8 @@ from twisted_exec.apiserver.auditing import DEFAULT_POLICY, load
 from twisted_exec.auth.delegated import PermissionWatch
 from twisted_exec.journal.store import JournalMetrics, JournalStore
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
-from twisted_exec.poollet.alerts import AlertMetrics
-from twisted_exec.poollet.machines import actor, config, loop, plan
+from twisted_exec.poollet.alerts.controller import AlertMetrics
+from twisted_exec.poollet.machines import actor, loop, plan, references
 from twisted_exec.program.audit import SUBJECT_KEYS, Trail
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import (
@@ -153,10 +153,10 @@ class ObservingPageTests(SynchronousTestCase):
         """The page lists every reason of a poollet's Events."""
         table = pages.table(self.page, "Events of poollets")
         lacking = (
-            config.VOLUME_NOT_READY,
-            config.INTERFACE_NOT_READY,
-            config.IGNITION_NOT_READY,
-            config.UNSUPPORTED,
+            references.VOLUME_NOT_READY,
+            references.INTERFACE_NOT_READY,
+            references.IGNITION_NOT_READY,
+            references.UNSUPPORTED,
             plan.CLASS_NOT_READY,
             loop.FAILED,
         )

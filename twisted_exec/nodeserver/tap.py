@@ -148,4 +148,4 @@ def _watch_expiry(
         files["cert-dir/tls.crt"] = os.path.join(options["cert-dir"], "tls.crt")
     sources = {"kubeconfig": lambda: config.current().certificate.data}
     own = Expiry(files, sources)
-    ExpiryMetrics(server.registry, lambda: {**own.ends(), **ends(registry.leaves)})
+    ExpiryMetrics(server.registry, lambda: {**own.ends(), **certificate_ends(registry.leaves)})

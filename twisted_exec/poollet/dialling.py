@@ -28,6 +28,10 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.spares import SpareConnections
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", re.ASCII)
+MAX_URL_CHARACTERS = 4096
+_PLACES = 64
+_PATH = re.compile(r"/[!-~]*")
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
@@ -103,13 +107,6 @@ class Allowed:
         return (self.loopback and is_loopback(host)) or any(
             place.host == host and place.port in (0, port) for place in self.places
         )
-
-
-MAX_URL_CHARACTERS = 4096
-_PLACES = 64
-
-_PATH = re.compile(r"/[!-~]*")
-_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)

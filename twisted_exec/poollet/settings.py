@@ -12,7 +12,8 @@ from twisted.python.usage import UsageError
 from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect, by_name
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.poollet.dialling import AllowedHost, place
-from twisted_exec.poollet.machines.config import Downward, ReferencedKinds
+from twisted_exec.poollet.machines.downward import Downward
+from twisted_exec.poollet.machines.references import ReferencedKinds
 from twisted_exec.poollet.pool import Address
 from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
 from twisted_exec.program.options.shared import ALLOWED_ORIGIN, CONSOLE_VERBS, DRAIN_SECONDS

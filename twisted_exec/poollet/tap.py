@@ -25,8 +25,9 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigE
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.interfaces import IPoollet
-from twisted_exec.poollet.machines import config as downward
-from twisted_exec.poollet.machines.config import Downward, ReferencedKinds
+from twisted_exec.poollet.machines import downward
+from twisted_exec.poollet.machines.downward import Downward
+from twisted_exec.poollet.machines.references import ReferencedKinds
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import SIGNER, Settings
 from twisted_exec.program.disk_thread import DiskThread

@@ -45,7 +45,7 @@ def certificate_ends(leaves: ILeaves) -> Mapping[str, float]:
     ``leaf/NAME``.
     """
     sources = {f"leaf/{leaf.name}": partial(_certificate, leaf) for leaf in leaves.all()}
-    return Expiry({}, sources).certificate_ends()
+    return Expiry({}, sources).ends()
 
 
 def _certificate(leaf: ILeaf) -> bytes:

@@ -30,16 +30,16 @@ from twisted_exec.poollet.machines.actor import (
     ActionRunner,
     Done,
     Gone,
-    MachineListing,
     RefusedAction,
     Report,
-    by_uid,
-    distinct,
     label,
 )
-from twisted_exec.poollet.machines.config import Key, MachineConfig, Object
-from twisted_exec.poollet.machines.plan import plan, says_unreachable, unreachable_plan
+from twisted_exec.poollet.machines.config import MachineConfig
+from twisted_exec.poollet.machines.listing import MachineListing, by_uid, distinct
+from twisted_exec.poollet.machines.plan import plan, unreachable_plan
 from twisted_exec.poollet.machines.reference_cache import ReferenceCache
+from twisted_exec.poollet.machines.references import Key, Object
+from twisted_exec.poollet.machines.status import says_unreachable
 
 RELIST_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2

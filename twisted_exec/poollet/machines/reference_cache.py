@@ -20,7 +20,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.kube.informers import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.poollet.machines.config import Key, Object, References, Unread
+from twisted_exec.poollet.machines.references import Key, Object, References, Unread
 
 MAX_FOLLOWED = 64
 """Limit of watched Secrets; Machines that wait for more poll instead."""

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.poollet.recordings`: with the recordings of a runtime, and a cluster in memory.
+Tests for :mod:`twisted_exec.poollet.recordings.controller`: with the recordings of a runtime, and a cluster in memory.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from twisted_exec.api.status import Invalid, NotFound, NotImplementedByBackend, 
 from twisted_exec.api.times import timestamp
 from twisted_exec.iri.interfaces import IConsoleRecordings
 from twisted_exec.iri.protos import console_pb2 as pb
-from twisted_exec.poollet import recordings as controller
-from twisted_exec.poollet.recordings import RecordingController
+from twisted_exec.poollet.recordings import controller
+from twisted_exec.poollet.recordings.controller import RecordingController
 from twisted_exec.recording.chain import decode_head
 from twisted_exec.testing.cluster import MemoryCluster
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.poollet.consoles`."""
+"""Tests for :mod:`twisted_exec.poollet.policies`."""
 
 from __future__ import annotations
 

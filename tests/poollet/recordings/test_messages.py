@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.poollet.recordings`.
+Tests for :mod:`twisted_exec.poollet.recordings.controller`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.poollet import recordings as messages
-from twisted_exec.poollet.recordings import events_of
+from twisted_exec.poollet.recordings import messages
+from twisted_exec.poollet.recordings.messages import events_of
 from twisted_exec.program.turns import REST_SECONDS, TURN_SECONDS, ShortTurns
 
 RECORDING = {"phase": "Recording", "firstOffset": 2, "endOffset": 2}

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.poollet.alerts`: with the alerts of a runtime, and a cluster in memory.
+Tests for :mod:`twisted_exec.poollet.alerts.controller`: with the alerts of a runtime, and a cluster in memory.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from twisted_exec.iri.interfaces import IConsoleAlerts
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.kube.recorder import BURST
-from twisted_exec.poollet import alerts as controller
-from twisted_exec.poollet import alerts as rules
-from twisted_exec.poollet.alerts import AlertController
+from twisted_exec.poollet.alerts import controller, rules
+from twisted_exec.poollet.alerts.controller import AlertController
 from twisted_exec.program.turns import REST_SECONDS, TURN_SECONDS, ShortTurns
 from twisted_exec.runtimes.alerts import search
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
@@ -407,14 +406,14 @@ class AlertControllerTests(SynchronousTestCase):
         """
         An alert whose status cannot be made has an Event; others get theirs.
         """
-        entry_of = rules.entry_of
+        entry_of = controller.entry_of
 
         def failing(pool: Any, alert: dict[str, Any], *more: Any, **options: Any) -> Any:
             if alert["metadata"]["name"] == "broken":
                 raise ZeroDivisionError
             return entry_of(pool, alert, *more, **options)
 
-        self.patch(rules, "entry_of", failing)
+        self.patch(controller, "entry_of", failing)
         self.alert("broken")
         self.alert()
         self.assertEqual(self.pools()[0]["state"], "Watching")
