@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.tokens`, on a cluster in memory.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.ledgers`, on a cluster in memory.
 """
 
 from __future__ import annotations
@@ -11,8 +11,17 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import kinds
-from twisted_exec.api.status import Forbidden
-from twisted_exec.runtimes.machinebroker.tokens import LEASES, RETENTION_SECONDS, LeaseLedger
+from twisted_exec.api.status import Forbidden, TooManyRequests
+from twisted_exec.runtimes.machinebroker.ledgers import (
+    LEASES,
+    RETENTION_SECONDS,
+    LeaseLedger,
+    MemoryLedger,
+)
+from twisted_exec.runtimes.machinebroker.tokens import (
+    LIFE_SECONDS,
+    SKEW_SECONDS,
+)
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 
 LABEL = "machinebroker.ironcore.dev/lease"
@@ -125,3 +134,25 @@ class LeaseTests(SynchronousTestCase):
         self.addCleanup(ledger.stop)
         self.seconds = true
         self.assertFalse(self.successResultOf(ledger.take(DIGEST, self.seconds + 60)))
+
+
+class LedgerTests(SynchronousTestCase):
+    """The claims of one process."""
+
+    def test_bounded(self) -> None:
+        """Claims of expired tokens make room; others are never forgotten."""
+        seconds = [0.0]
+        ledger = MemoryLedger(lambda: seconds[0], limit=2)
+        for digest in ("a", "b"):
+            self.assertTrue(self.successResultOf(ledger.take(digest, 60)))
+        self.assertFalse(self.successResultOf(ledger.take("a", 60)))
+        self.assertRaises(TooManyRequests, ledger.take, "c", 60)
+        seconds[0] = LIFE_SECONDS + SKEW_SECONDS - 1  # still valid if the clock was set back
+        self.assertRaises(TooManyRequests, ledger.take, "c", 60)
+        seconds[0] = LIFE_SECONDS + SKEW_SECONDS + 1
+        self.assertTrue(self.successResultOf(ledger.take("c", 120)))
+
+    def test_give_back(self) -> None:
+        """Returning an unknown claim does nothing."""
+        ledger = MemoryLedger()
+        self.assertIsNone(self.successResultOf(ledger.give_back("x")))
