@@ -43,7 +43,7 @@ __all__ = ["PROVIDERS", "Options", "makeService", "provider_makers"]
 
 
 PROVIDERS = {
-    LOCAL: "twisted_exec.spacemanager.providers.local",
+    LOCAL: "twisted_exec.spacemanager.providers.local.provider",
     KIND: "twisted_exec.spacemanager.providers.kind",
     KUBEFLEX: "twisted_exec.spacemanager.providers.kubeflex",
     KCP: "twisted_exec.spacemanager.providers.kcp",

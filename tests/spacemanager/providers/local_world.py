@@ -25,13 +25,13 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physical
-from twisted_exec.spacemanager.providers.local import (
+from twisted_exec.spacemanager.providers.local.processes import Store, environment, new_record
+from twisted_exec.spacemanager.providers.local.provider import (
     ACCESS,
     KUBECONFIG,
     LocalProvider,
     SpaceEnvironment,
 )
-from twisted_exec.spacemanager.providers.local_processes import Store, environment, new_record
 
 SMALL = f"""
 import os, sys

@@ -30,16 +30,16 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     SpaceRequest,
 )
-from twisted_exec.spacemanager.providers import local as local
-from twisted_exec.spacemanager.providers import local_processes
-from twisted_exec.spacemanager.providers.local import ACCESS
-from twisted_exec.spacemanager.providers.local_processes import (
+from twisted_exec.spacemanager.providers.local import processes as local_processes
+from twisted_exec.spacemanager.providers.local import provider as local
+from twisted_exec.spacemanager.providers.local.processes import (
     LOWEST,
     NoFreePort,
     environment,
     free_port,
     highest,
 )
+from twisted_exec.spacemanager.providers.local.provider import ACCESS
 
 NEWLINE = "\n"
 SESSIONS = (

@@ -1,7 +1,7 @@
 """
 twistd in a process group of its own, for one local space.
 
-Usage: ``python -m twisted_exec.spacemanager.providers.local_child PLUGIN [options]``.
+Usage: ``python -m twisted_exec.spacemanager.providers.local.child PLUGIN [options]``.
 
 The group, including orphaned children, can be killed as a whole, and a ``^C`` for the manager does
 not reach it.

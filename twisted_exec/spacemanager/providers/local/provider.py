@@ -63,7 +63,7 @@ from twisted_exec.spacemanager.providers.credentials import (
     ensure_account,
     request_token,
 )
-from twisted_exec.spacemanager.providers.local_processes import (
+from twisted_exec.spacemanager.providers.local.processes import (
     NoFreePort,
     ProcessRun,
     SpaceRecord,
