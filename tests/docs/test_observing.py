@@ -40,7 +40,7 @@ from twisted_exec.recording.stores.uploads import UploadMetrics
 from twisted_exec.runtimes.recordings.service import RecordingMetrics
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.shipping.shipper import Shipper, ShippingMetrics
-from twisted_exec.spacemanager.service import ProviderCallMetrics, SpaceMetrics
+from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics

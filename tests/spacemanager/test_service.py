@@ -19,7 +19,8 @@ from twisted_exec.api.kinds import EVENTS, LEASES
 from twisted_exec.api.status import BadGateway
 from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.spacemanager.interfaces import IProviders, ProviderContext
-from twisted_exec.spacemanager.service import Settings, SpaceManager
+from twisted_exec.spacemanager.service import SpaceManager
+from twisted_exec.spacemanager.settings import Settings
 from twisted_exec.tls.errors import TLSConfigError
 
 reactor: Any = _reactor

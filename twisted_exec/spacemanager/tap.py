@@ -31,11 +31,8 @@ from twisted_exec.spacemanager.interfaces import (
     ProviderContext,
     ProviderSpec,
 )
-from twisted_exec.spacemanager.service import (
-    ISpaceController,
-    Settings,
-    SpaceManager,
-)
+from twisted_exec.spacemanager.service import ISpaceController, SpaceManager
+from twisted_exec.spacemanager.settings import Settings
 from twisted_exec.spacemanager.spaces.loop import SpaceLoop
 from twisted_exec.tls.files import Expiry
 
@@ -44,10 +41,10 @@ __all__ = ["PROVIDERS", "Options", "makeService", "provider_makers"]
 
 PROVIDERS = {
     LOCAL: "twisted_exec.spacemanager.providers.local.provider",
-    KIND: "twisted_exec.spacemanager.providers.kind",
-    KUBEFLEX: "twisted_exec.spacemanager.providers.kubeflex",
-    KCP: "twisted_exec.spacemanager.providers.kcp",
-    CLUSTERPROFILE: "twisted_exec.spacemanager.providers.clusterprofile",
+    KIND: "twisted_exec.spacemanager.providers.kind.provider",
+    KUBEFLEX: "twisted_exec.spacemanager.providers.kubeflex.provider",
+    KCP: "twisted_exec.spacemanager.providers.kcp.provider",
+    CLUSTERPROFILE: "twisted_exec.spacemanager.providers.clusterprofile.provider",
 }
 """The module of each provider type; it has a function ``make``."""
 

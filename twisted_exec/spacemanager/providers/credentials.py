@@ -33,6 +33,17 @@ from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spacemanager.interfaces import BROKEN, Access, Physical, SpaceInfo
 from twisted_exec.spaces.kubeconfigs import unwrapped
 
+NAMESPACE = MANAGER
+"""Namespace of our accounts in each physical space."""
+
+TOKEN_SECONDS = 86400
+"""Default of the requested lifetime of a token; the server may grant less."""
+
+ROLE = "cluster-admin"
+
+Place = Callable[[Resource], Resource]
+"""Maps a resource of the physical space to its path at the provider; for most, the identity."""
+
 
 class KubeconfigVerdicts:
     """The last refusal of each physical space's kubeconfigs."""
@@ -113,18 +124,6 @@ def of_config(config: ClientConfig, name: str) -> Access:
             f"{config.source}: it holds no credentials; give its user a token or a client certificate"
         )
     return Access(written(config, name), expiry_of(config))
-
-
-NAMESPACE = MANAGER
-"""Namespace of our accounts in each physical space."""
-
-TOKEN_SECONDS = 86400
-"""Default of the requested lifetime of a token; the server may grant less."""
-
-ROLE = "cluster-admin"
-
-Place = Callable[[Resource], Resource]
-"""Maps a resource of the physical space to its path at the provider; for most, the identity."""
 
 
 @dataclass(frozen=True)

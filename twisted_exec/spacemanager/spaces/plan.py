@@ -59,6 +59,12 @@ from twisted_exec.spacemanager.spaces.observation import (
     WriteSecret,
 )
 
+EXPIRING = 0.2
+"""Part of the lifetime that is left when credentials are rotated."""
+
+EXPIRING_SECONDS = 60.0
+"""Seconds that are left when credentials are rotated, whatever their lifetime."""
+
 
 @dataclass(frozen=True)
 class SpacePlan:
@@ -385,12 +391,6 @@ def _kept(observation: SpaceObservation) -> SpacePlan:
         synced=("False", "NoProvider", message),
         intended=physical,
     )
-
-
-EXPIRING = 0.2
-"""Part of the lifetime that is left when credentials are rotated."""
-EXPIRING_SECONDS = 60.0
-"""Seconds that are left when credentials are rotated, whatever their lifetime."""
 
 
 def secret_steps(observation: SpaceObservation, info: SpaceInfo) -> list[Step]:

@@ -36,6 +36,9 @@ _MAKING = ("Creating", "CreateFailed")
 _NOT_PROBED: ConditionValue = ("Unknown", "NotProbed", "not probed yet")
 _NONE: ConditionValue = ("Unknown", "NoCredentials", "there are no credentials yet")
 
+_QUIET = ("Creating", "Building", "Deleting", "Going")
+"""Reasons that only confirm the user's own request."""
+
 
 def status_of(observation: SpaceObservation, planned: SpacePlan) -> Object:
     """Return the desired status of a provider's Space."""
@@ -124,10 +127,6 @@ def events(before: Object, after: Object) -> list[Tell]:
                 Tell("Warning", condition["reason"], condition["message"] or condition["type"])
             )
     return list(dict.fromkeys(tells))
-
-
-_QUIET = ("Creating", "Building", "Deleting", "Going")
-"""Reasons that only confirm the user's own request."""
 
 
 def processed_rotation(observation: SpaceObservation) -> str:
