@@ -76,6 +76,13 @@ class FollowedConfigTests(SynchronousTestCase):
         later.write_text(kubeconfig("https://first:6443"))
         self.assertEqual(followed.current().server, "https://first:6443")
 
+    def test_missing(self) -> None:
+        """A file in KUBECONFIG that does not exist hides no change of the files behind it."""
+        environ = {"KUBECONFIG": f"{self.path.with_name('missing')}:{self.path}"}
+        followed = ReloadingConfig(environ=environ)
+        self.replace(kubeconfig("https://two:6443"))
+        self.assertEqual(followed.current().server, "https://two:6443")
+
     def test_overrides(self) -> None:
         """Values that override the file also override the next one."""
         overrides = Overrides(namespace="lab", token="mine")
@@ -147,7 +154,7 @@ class FollowedConfigTests(SynchronousTestCase):
         for _ in range(3):
             followed.current()
         self.assertEqual(len(told), 1)
-        self.assertIn("keeping the credentials from before", told[0])
+        self.assertIn("the old contents stay", told[0])
         self.assertNotIn("secret", told[0])
 
     def test_empty_token(self) -> None:
