@@ -147,4 +147,4 @@ class Syncer(Service):
                     await turns.breathe()
             elif name in self._swept:
                 self._swept[name] = since + 1
-        self._originals.forget(set().union(*(sync.used() for sync in self._syncs.values())))
+        self._originals.keep_only(set().union(*(sync.used() for sync in self._syncs.values())))
