@@ -55,7 +55,7 @@ _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionErro
 """Exceptions of Twisted's response parser, other than its own classes."""
 
 _GZIP = b"gzip"
-_TOLD = ("retry-after", "content-type", "cache-control", "date")
+_SELECTED_HEADERS = ("retry-after", "content-type", "cache-control", "date")
 
 
 class Incoming:
@@ -212,7 +212,7 @@ class HTTPTransport:
     ) -> None:
         self.config, self._peer = config, peer
         self._agent = agent.encode("ascii")
-        self._shown = config  # with credentials of plugins
+        self._settled_config = config  # with credentials of plugins
         self._renew = renew
         self._changes = 0
         self._reactor = reactor
@@ -223,7 +223,7 @@ class HTTPTransport:
 
     def _endpoint(self) -> IStreamClientEndpoint:
         return self._given_server or endpoint(
-            self._shown, self._reactor, timeout_seconds=self._connect_seconds
+            self._settled_config, self._reactor, timeout_seconds=self._connect_seconds
         )
 
     def close(self) -> Deferred[None]:
@@ -249,7 +249,7 @@ class HTTPTransport:
             once = Deferred.fromCoroutine(self._collect_twice(request, limit_bytes))
             return once.addTimeout(timeout_seconds, self._reactor)
 
-        return await self._answered(exchange)
+        return await self._with_credentials(exchange)
 
     async def stream(
         self,
@@ -274,7 +274,7 @@ class HTTPTransport:
             )
             return once.addTimeout(total_seconds, self._reactor)
 
-        return await self._answered(exchange)
+        return await self._with_credentials(exchange)
 
     async def open(self, request: Request, *, head_seconds: float | None) -> Incoming:
         """
@@ -287,17 +287,17 @@ class HTTPTransport:
             once = Deferred.fromCoroutine(self._open_twice(request))
             return once if head_seconds is None else once.addTimeout(head_seconds, self._reactor)
 
-        _, incoming = await self._answered(exchange)
+        _, incoming = await self._with_credentials(exchange)
         return incoming
 
-    async def _answered(self, exchange: Callable[[], Deferred[A]]) -> A:
+    async def _with_credentials(self, exchange: Callable[[], Deferred[A]]) -> A:
         """
         Run an exchange with credentials; the time of a plugin does not count for the time limit.
         """
-        asking = Deferred.fromCoroutine(self._shown_again(exchange))
+        asking = Deferred.fromCoroutine(self._with_renewed_credentials(exchange))
         return await self._translated(asking)
 
-    async def _shown_again(self, exchange: Callable[[], Deferred[A]]) -> A:
+    async def _with_renewed_credentials(self, exchange: Callable[[], Deferred[A]]) -> A:
         config = self._current()
         settled_config = await settled(config, self._reactor)
         self._follow(settled_config)
@@ -364,7 +364,7 @@ class HTTPTransport:
 
     def _headers(self, request: Request) -> Headers:
         headers = Headers({b"User-Agent": [self._agent], b"Accept": [b"application/json"]})
-        for name, value in identity_headers(self._shown):
+        for name, value in identity_headers(self._settled_config):
             headers.addRawHeader(name, value)
         for further, text in request.headers:
             headers.setRawHeaders(further, [text])
@@ -376,7 +376,7 @@ class HTTPTransport:
         agent = Agent.usingEndpointFactory(self._reactor, FixedServer(self._server), use)
         sent: Deferred[Any] = agent.request(
             request.method.encode("ascii"),
-            (self._shown.server + request.target).encode("ascii"),
+            (self._settled_config.server + request.target).encode("ascii"),
             headers,
             BodyBytes(request.body) if request.body else None,
         )
@@ -408,7 +408,7 @@ class HTTPTransport:
         return self.config
 
     def _follow(self, settled_config: ClientConfig) -> None:
-        self._shown = settled_config
+        self._settled_config = settled_config
         stamp = connection_stamp(settled_config)
         if stamp == self._stamp:
             return
@@ -490,7 +490,9 @@ async def _collected(response: Any, limit_bytes: int, use: Use) -> Answer:
     finally:
         # The frames of an error's traceback refer to it, and callers keep errors.
         collector.content = bytearray()
-    headers = {name: (response.headers.getRawHeaders(name) or [""])[0] for name in _TOLD}
+    headers = {
+        name: (response.headers.getRawHeaders(name) or [""])[0] for name in _SELECTED_HEADERS
+    }
     return response.code, headers, content
 
 
