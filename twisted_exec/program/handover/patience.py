@@ -1,4 +1,4 @@
-"""Patience with a process that starts: as long as it goes on, it may take its time."""
+"""Wait for a process that starts as long as it goes on: a slow one may take its time."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from twisted_exec.spacemanager.providers.kind.state import (
     MAKING_SECONDS,
     OTHERS,
     ClusterState,
-    standing,
+    state_of,
 )
 
 BUSY, BROKEN_OFF, DONE = ClusterCreation(True), ClusterCreation(False), ClusterCreation(False, 0)
@@ -33,11 +33,11 @@ def of(
 ) -> ClusterState:
     """Return the state of a cluster whose creation began at 100."""
     record = ClusterRecord("space-1", state, 100.0) if state else None
-    return standing(record, attempt, listed, now)
+    return state_of(record, attempt, listed, now)
 
 
 class StandingTests(SynchronousTestCase):
-    """Tests for :func:`standing`."""
+    """Tests for :func:`state_of`."""
 
     def test_all(self) -> None:
         """Each combination of record, run and list gives one state."""

@@ -141,7 +141,7 @@ def is_going(obj: Object) -> bool:
 def space_info(obj: Object, physical: Physical) -> SpaceInfo:
     """
     Return the state of a Workspace, without access. ``Unavailable`` comes and goes, so no state is
-    :data:`BROKEN`.
+    :data:`~twisted_exec.spacemanager.interfaces.BROKEN`.
     """
     spec = obj.get("spec") if isinstance(obj.get("spec"), dict) else {}
     assert isinstance(spec, dict)

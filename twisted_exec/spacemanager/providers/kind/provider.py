@@ -82,7 +82,7 @@ from twisted_exec.spacemanager.providers.kind.state import (
     LEAVING,
     OTHERS,
     ClusterState,
-    standing,
+    state_of,
 )
 
 LOOK_SECONDS = 30.0
@@ -107,7 +107,7 @@ class _Cluster:
     name: str
     record: ClusterRecord | None
     listed: bool
-    standing: ClusterState
+    state_of: ClusterState
 
 
 @implementer(ISpaceProvider, IHostLocal)
@@ -157,14 +157,14 @@ class KindProvider(CoroutineProvider):
         for name in sorted(listed | names):
             attempt, record = before.get(name) or self._read(name)
             cluster = self._judged(name, attempt, record, name in listed)
-            if cluster.standing.which != ABSENT:
+            if cluster.state_of.which != ABSENT:
                 infos.append(self._info(cluster))
         return infos
 
     async def _get(self, physical: Physical) -> SpaceInfo:
         check_name(physical)
         cluster = await self._find(physical.name)
-        if cluster.standing.which == ABSENT:
+        if cluster.state_of.which == ABSENT:
             raise NotFound("clusters", physical.name)
         return self._info(await self._probed(cluster))
 
@@ -184,7 +184,7 @@ class KindProvider(CoroutineProvider):
     def _judged(
         self, name: str, attempt: ClusterCreation, record: ClusterRecord | None, listed: bool
     ) -> _Cluster:
-        stands = standing(record, attempt, listed, self._now())
+        stands = state_of(record, attempt, listed, self._now())
         if stands.forget:
             self._forget(name, record)
             return _Cluster(name, None, listed, stands)
@@ -214,7 +214,7 @@ class KindProvider(CoroutineProvider):
 
     async def _probed(self, cluster: _Cluster) -> _Cluster:
         """Check the API server of a cluster; its owner label takes precedence over the record."""
-        if not cluster.listed or cluster.standing.which not in (COMPLETE, OTHERS, FAILED):
+        if not cluster.listed or cluster.state_of.which not in (COMPLETE, OTHERS, FAILED):
             return cluster
         name = cluster.name
         check = self._checks.get(name)
@@ -229,7 +229,7 @@ class KindProvider(CoroutineProvider):
         if who.owner != record.owner:
             self._forget(name, record)
             return _Cluster(name, None, True, ClusterState(OTHERS))
-        if cluster.standing.which == COMPLETE and record.uid != who.uid:
+        if cluster.state_of.which == COMPLETE and record.uid != who.uid:
             cluster = replace(cluster, record=self._complete(name, record, who.uid))
         return cluster
 
@@ -283,7 +283,7 @@ class KindProvider(CoroutineProvider):
         return replace(check, identity=who, problem="")
 
     def _info(self, cluster: _Cluster) -> SpaceInfo:
-        physical, record, stands = Physical(cluster.name), cluster.record, cluster.standing
+        physical, record, stands = Physical(cluster.name), cluster.record, cluster.state_of
         check = self._checks.get(cluster.name)
         who = check.identity if check is not None else None
         uid = who.uid if who is not None else record.uid if record is not None else ""
@@ -314,17 +314,17 @@ class KindProvider(CoroutineProvider):
         name = physical.name
         image = image_of(self._settings, name, request.parameters)
         cluster = await self._probed(await self._find(name))
-        if cluster.standing.which == OTHERS:
+        if cluster.state_of.which == OTHERS:
             self._adopt(cluster, request.owner)
             return
         record = cluster.record
         if record is not None and record.owner != request.owner:
             raise AlreadyExists("clusters", name)
-        if cluster.standing.which == LEAVING:
+        if cluster.state_of.which == LEAVING:
             raise ServiceUnavailable(
                 f'cluster "{name}" is being deleted; it can be made when it is gone'
             )
-        if cluster.standing.which in (ABSENT, FAILED):
+        if cluster.state_of.which in (ABSENT, FAILED):
             self._check_room(name)
             await self._begin(cluster, request.owner, image)
 
@@ -361,7 +361,7 @@ class KindProvider(CoroutineProvider):
                 raise ServiceUnavailable(
                     f'cluster "{name}" was changed meanwhile; it is tried again'
                 )
-            if cluster.standing.which == FAILED:
+            if cluster.state_of.which == FAILED:
                 await self._removed(name)
             self._started(name, owner, image, lock)
         finally:
@@ -393,7 +393,7 @@ class KindProvider(CoroutineProvider):
         check_name(physical)
         name = physical.name
         cluster = await self._probed(await self._find(name))
-        if cluster.standing.which == ABSENT:
+        if cluster.state_of.which == ABSENT:
             return
         whose = self._owner(cluster)
         if whose is None:

@@ -40,7 +40,7 @@ class ClusterState:
     late: bool = False
 
 
-def standing(
+def state_of(
     record: ClusterRecord | None, attempt: ClusterCreation, listed: bool, now: float
 ) -> ClusterState:
     """
