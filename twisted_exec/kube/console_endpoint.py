@@ -68,7 +68,7 @@ class ConsoleDone(ConnectionDone):
     """
 
     def __init__(self, ending: Ending | None = None) -> None:
-        super().__init__(_told(ending) if ending is not None else "left")
+        super().__init__(_reason_of(ending) if ending is not None else "left")
         self.ending = ending
 
 
@@ -80,11 +80,11 @@ class ConsoleLost(ConnectionLost):
     """
 
     def __init__(self, ending: Ending | None, reason: str) -> None:
-        super().__init__(_told(ending) if ending is not None else reason)
+        super().__init__(_reason_of(ending) if ending is not None else reason)
         self.ending = ending
 
 
-def _told(ending: Ending) -> str:
+def _reason_of(ending: Ending) -> str:
     return f"{ending.reason}: {ending.message}" if ending.message else ending.reason
 
 

@@ -229,7 +229,7 @@ class Election(Service):
         asking = Deferred.fromCoroutine(self._ask())
         self._asking = asking
         asking.addTimeout(self._terms.renew_seconds / 2, self._clock)
-        asking.addCallbacks(self._succeeded, self._failed).addBoth(self._asked)
+        asking.addCallbacks(self._succeeded, self._failed).addBoth(self._attempt_ended)
 
     async def _ask(self) -> None:
         # Before the request, which is the safe side: others count from when they see its effect.
@@ -322,7 +322,7 @@ class Election(Service):
             return "no answer in time"
         return message_of(self.failure)
 
-    def _asked(self, _: object) -> None:
+    def _attempt_ended(self, _: object) -> None:
         self._asking = None
         self._later()
 

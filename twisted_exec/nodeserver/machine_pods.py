@@ -228,7 +228,7 @@ class MachinePods(Service):
         there = self._pods.get(key[1], key[0])
         if there is not None and not self._is_ours(there):
             return
-        leaf, machine = self._wanted(key)
+        leaf, machine = self._source_of(key)
         if there is not None and machine is None and not self._is_read(there):
             return
         node = node_for(machine, tuple(leaf.nodes)) if machine and leaf else ""
@@ -242,7 +242,7 @@ class MachinePods(Service):
     def _is_ours(self, pod: Object) -> bool:
         return (pod["metadata"].get("annotations") or {}).get(KEPT_BY) == self._keeper
 
-    def _wanted(self, key: Key) -> tuple[ILeaf | None, Object | None]:
+    def _source_of(self, key: Key) -> tuple[ILeaf | None, Object | None]:
         for leaf, copy in self._machines.values():
             machine = self._machine(leaf, copy, key)
             if machine is not None:

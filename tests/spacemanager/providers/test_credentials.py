@@ -178,5 +178,5 @@ class KeptTests(SynchronousTestCase):
         self.successResultOf(self.current("red"))
         green = self.successResultOf(self.current("green"))
         self.tokens.keep_only({"green"})
-        self.assertIsNone(self.tokens.kept("red"))
-        self.assertIs(self.tokens.kept("green"), green)
+        self.assertIsNone(self.tokens.cached("red"))
+        self.assertIs(self.tokens.cached("green"), green)

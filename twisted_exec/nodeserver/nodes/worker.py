@@ -150,7 +150,7 @@ class NodeWorker:
         observed = self._context.observed(self.node.name)
         if observed is not None and self._contest.is_reported(observed, self._clock.seconds()):
             self._report_conflict(observed)
-        desired = self.wanted()
+        desired = self.desired()
         beat = self._clock.seconds() - self._reported_at >= TELL_SECONDS
         planned = plan(desired, observed, timestamp(self._context.now()), beat=beat)
         if planned.problem:
@@ -205,7 +205,7 @@ class NodeWorker:
             )
             self._context.record(stored, "Warning", "FeaturesNotKnown", message)
 
-    def wanted(self) -> DesiredNode:
+    def desired(self) -> DesiredNode:
         published, watch = self._published, self._context.leaf(self.node.leaf)
         nodes = leaf_nodes.stood_for(self.node, watch.nodes)
         addresses = self._addresses(nodes)

@@ -208,8 +208,8 @@ class Copies:
     async def _ensure_copy(self, resource: Resource, original: Object, target: str) -> None:
         reflector, name = self._reflectors[resource], original["metadata"]["name"]
         await _synced(reflector, self._clock)
-        there = reflector.get(name, target)
-        if there is not None and _version(there) == version_of(original):
+        existing = reflector.get(name, target)
+        if existing is not None and _version(existing) == version_of(original):
             return
         try:
             whole = await self._originals.client.get(
@@ -217,26 +217,26 @@ class Copies:
             )
         except NotFound:
             return
-        await self._write(resource, copy_of(whole, target, self._labels, self._leaf), there)
+        await self._write(resource, copy_of(whole, target, self._labels, self._leaf), existing)
 
-    async def _write(self, resource: Resource, desired: Object, there: Object | None) -> None:
+    async def _write(self, resource: Resource, desired: Object, existing: Object | None) -> None:
         namespace, name = key_of(desired)
-        if there is None:
+        if existing is None:
             try:
                 await self._client.create(resource, desired, namespace)
                 return
             except AlreadyExists:
-                there = await self._client.get(resource, name, namespace)
-        if not self._is_copy(there) or _version(there) == _version(desired):
+                existing = await self._client.get(resource, name, namespace)
+        if not self._is_copy(existing) or _version(existing) == _version(desired):
             return  # a foreign object serves as well
-        desired["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
+        desired["metadata"]["resourceVersion"] = existing["metadata"]["resourceVersion"]
         try:
             await self._client.update(resource, desired, namespace)
         except APIError as refused:
             if refused.code != Invalid.code:
                 raise
             # The type of a Secret, or an immutable object, cannot be changed: replace it.
-            await self._delete(resource, there)
+            await self._delete(resource, existing)
             del desired["metadata"]["resourceVersion"]
             await self._client.create(resource, desired, namespace)
 
@@ -251,10 +251,10 @@ class Copies:
         leaf = (obj["metadata"].get("annotations") or {}).get(COPIED_FOR, self._leaf)
         return self._is_copy(obj) and (leaf == self._leaf or leaf not in self._leaves())
 
-    async def _delete(self, resource: Resource, there: Object) -> None:
-        namespace, name = key_of(there)
+    async def _delete(self, resource: Resource, existing: Object) -> None:
+        namespace, name = key_of(existing)
         try:
-            await self._client.delete(resource, name, namespace, uid=there["metadata"]["uid"])
+            await self._client.delete(resource, name, namespace, uid=existing["metadata"]["uid"])
         except (NotFound, Conflict):
             pass  # deleted or replaced already
 

@@ -131,9 +131,9 @@ def _changes(root: Object, pod: Object, marks: Object) -> list[Step]:
     update = _update(root, pod, marks)
     if update != UpdateInLeaf():
         steps.append(update)
-    there = {each["name"] for each in pod["spec"].get(_EPHEMERAL) or []}
+    existing = {each["name"] for each in pod["spec"].get(_EPHEMERAL) or []}
     names = [each["name"] for each in root["spec"].get(_EPHEMERAL) or []]
-    missing = tuple(name for name in names if name not in there)
+    missing = tuple(name for name in names if name not in existing)
     if missing and not is_over(pod):
         steps.append(AddEphemeral(missing))
     return steps
@@ -147,13 +147,13 @@ def _update(root: Object, pod: Object, marks: Object) -> UpdateInLeaf:
         return UpdateInLeaf()
     set_before = filter(None, annotations.get(OWN_LABELS, "").split(","))
     removed = [(key, None) for key in set_before if key in labels and key not in desired["labels"]]
-    there = images(pod)
+    existing = images(pod)
     return UpdateInLeaf(
         (*_differences(desired["labels"], labels), *removed),
         _differences(desired["annotations"], annotations),
-        tuple(pair for pair in _differences(images(root), there) if pair[0] in there),
+        tuple(pair for pair in _differences(images(root), existing) if pair[0] in existing),
     )
 
 
-def _differences(desired: Object, there: Object) -> tuple[tuple[str, str], ...]:
-    return tuple((key, value) for key, value in desired.items() if there.get(key) != value)
+def _differences(desired: Object, existing: Object) -> tuple[tuple[str, str], ...]:
+    return tuple((key, value) for key, value in desired.items() if existing.get(key) != value)

@@ -70,8 +70,8 @@ def entry_of(
         entry["observedGeneration"] = generation
     entry["machines"] = selected.machines
     entry["matches"] = int(before.get("matches", 0)) + tally.count
-    kept = ("lastMatchTime", "lastMachine", "lastPattern")
-    entry |= tally.last or {key: before[key] for key in kept if key in before}
+    retained_keys = ("lastMatchTime", "lastMachine", "lastPattern")
+    entry |= tally.last or {key: before[key] for key in retained_keys if key in before}
     return entry
 
 

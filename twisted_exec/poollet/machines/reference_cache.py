@@ -126,7 +126,7 @@ class ReferenceCache:
         return self._copies[resource]
 
     def _reflector(self, resource: Resource, namespace: str = "", fields: str = "") -> Reflector:
-        def told(before: Object | None, after: Object | None) -> None:
+        def changed(before: Object | None, after: Object | None) -> None:
             obj = after if after is not None else before
             assert obj is not None
             self._tell((resource, *key_of(obj)))
@@ -137,7 +137,7 @@ class ReferenceCache:
             self.clock,
             namespace=namespace,
             field_selector=fields,
-            on_change=told,
+            on_change=changed,
         )
         reflector.start()
         return reflector

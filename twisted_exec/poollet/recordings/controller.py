@@ -36,7 +36,7 @@ _OF_THE_HEAD = frozenset(("status.head", "status.epoch"))
 CHANGED = "the recording was cut, replaced or made anew on the runtime's host: what is there does not continue the head"
 NOT_HANDLED = "RecordingNotHandled"
 """Reason of the Event about a recording with a report of the runtime that cannot be handled."""
-_TOLD = ("phase", "message", "location")
+_REPORTED_FIELDS = ("phase", "message", "location")
 """Fields of a status whose changes are Events."""
 
 
@@ -192,7 +192,7 @@ class RecordingController(RuntimeController):
             after: Object = written.get("status", {})
             for event in events_of(before, after):
                 self._record_event(recording, *event)
-            self._written[metadata["uid"]] = {key: after.get(key) for key in _TOLD}
+            self._written[metadata["uid"]] = {key: after.get(key) for key in _REPORTED_FIELDS}
         except APIError as error:
             if error.code not in (NotFound.code, _INVALID, 409):
                 raise

@@ -178,8 +178,8 @@ async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
     bindings = at(CLUSTERROLEBINDINGS.resource)
     if await _made(client, bindings, binding):
         return
-    there = await client.get(bindings, name)
-    if there.get("roleRef") != role or subject(name) not in _subjects(there):
+    existing = await client.get(bindings, name)
+    if existing.get("roleRef") != role or subject(name) not in _subjects(existing):
         raise Conflict(
             f'ClusterRoleBinding "{name}" exists and does not bind ClusterRole "{ROLE}" to the'
             " ServiceAccount of the Space manager; delete it, or rename the SpaceProviderDesc"
@@ -247,7 +247,7 @@ class CachedTokens:
         self._ask, self._now = ask, now
         self._kept: dict[Hashable, Token] = {}
 
-    def kept(self, what: Hashable) -> Token | None:
+    def cached(self, what: Hashable) -> Token | None:
         token = self._kept.get(what)
         return None if token is None or token.expires <= self._now() else token
 
@@ -257,7 +257,7 @@ class CachedTokens:
 
         :raises APIError: there is no valid token.
         """
-        cached = self.kept(what)
+        cached = self.cached(what)
         if cached is not None and not cached.is_due(self._now()):
             return cached
         try:

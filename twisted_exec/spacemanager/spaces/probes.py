@@ -83,7 +83,7 @@ async def _probe(content: bytes, source: str, stamp: str, reactor: Any) -> Probe
 
 
 async def _request_all(transport: HTTPTransport, stamp: str) -> ProbeResult:
-    valid = await _who(transport)
+    valid = await _identity_verdict(transport)
     if valid[0] != "True":
         unknown = ("Unknown", "NotProbed", "without access, readiness is unknown")
         return ProbeResult(stamp, valid, unknown if valid[0] == "False" else valid)
@@ -91,7 +91,7 @@ async def _request_all(transport: HTTPTransport, stamp: str) -> ProbeResult:
     return ProbeResult(stamp, valid, ready, version_of(*await _get(transport, "/version")))
 
 
-async def _who(transport: HTTPTransport) -> ConditionValue:
+async def _identity_verdict(transport: HTTPTransport) -> ConditionValue:
     verdict = who_verdict(*await _review(transport, SELFSUBJECTREVIEWS.resource, {}))
     if verdict is not None:
         return verdict

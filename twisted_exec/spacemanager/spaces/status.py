@@ -177,10 +177,10 @@ def _valid(observation: SpaceObservation, planned: SpacePlan, current: Object) -
 
 def _remedy(observation: SpaceObservation) -> str:
     if observation.provider.rotates:
-        return "new ones are being asked for"
+        return "the manager is requesting new credentials"
     if isinstance(observation.answer, SpaceInfo):
-        return "the provider was asked again, and tells the same: renew them there"
-    return "they are asked for again when the provider can be reached"
+        return "the provider still returns the same credentials: renew them there"
+    return "the manager requests them again when it can reach the provider"
 
 
 def explained(probed: ProbeResult, expires: str, now: float, remedy: str) -> ConditionValue:

@@ -169,7 +169,7 @@ class KcpProvider(CoroutineProvider):
             self._found_before = None
         pairs: list[tuple[SpaceInfo, Object]] = []
         for parent in sorted(self._parents):
-            parent_name = self._shown(parent)
+            parent_name = self._unless_default(parent)
             for each in await self._children(parent):
                 info = space_info(each, Physical(each["metadata"]["name"], parent_name))
                 pairs.append((info, each))
@@ -299,7 +299,7 @@ class KcpProvider(CoroutineProvider):
     # Tokens.
 
     async def _good_token(self, key: _TokenKey) -> Token:
-        cached = self._tokens.kept(key)
+        cached = self._tokens.cached(key)
         if cached is None or not self._reviews_work or not await self._is_refused(key, cached):
             return await self._do_in_workspace(self._tokens.current(key))
         token = await self._do_in_workspace(self._tokens.renewed(key))
@@ -370,19 +370,19 @@ class KcpProvider(CoroutineProvider):
             raise Invalid("workspaces", str(physical), causes, GROUP)
         return physical.parent or self.default_parent
 
-    def _shown(self, parent: str) -> str:
+    def _unless_default(self, parent: str) -> str:
         return "" if parent == self.default_parent else parent
 
     def _physical(self, path: str) -> Physical:
         parent, _colon, name = path.rpartition(":")
-        return Physical(name, self._shown(parent))
+        return Physical(name, self._unless_default(parent))
 
     def _full_path(self, physical: Physical) -> str:
         return f"{physical.parent or self.default_parent}:{physical.name}"
 
     def _remember(self, parent: str) -> None:
         self._parents.add(parent)
-        self._hints.follow(parent, self._shown(parent))
+        self._hints.follow(parent, self._unless_default(parent))
 
     def _forget(self, parent: str) -> None:
         """Drop an absent parent, unless it is configured: it may still be created."""

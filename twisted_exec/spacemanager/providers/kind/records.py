@@ -175,10 +175,10 @@ class Records:
 
     def _is_current(self, name: str, descriptor: int) -> bool:
         try:
-            there = os.stat(self.path(name, _LOCK))
+            current = os.stat(self.path(name, _LOCK))
         except FileNotFoundError:
             return False
-        return os.path.samestat(there, os.fstat(descriptor))
+        return os.path.samestat(current, os.fstat(descriptor))
 
     def _code(self, name: str) -> int | None:
         try:

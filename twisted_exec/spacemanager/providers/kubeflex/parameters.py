@@ -61,7 +61,7 @@ def controlplane_of(
     for key in parameters:
         if key not in PARAMETERS:
             raise BadRequest(
-                f"KubeFlex has no parameter {_shown(key)}; use {', '.join(PARAMETERS)}"
+                f"KubeFlex has no parameter {_quoted(key)}; use {', '.join(PARAMETERS)}"
             )
     spec: Object = {"type": _type(parameters, allowed, allowing)}
     if BACKEND in parameters:
@@ -83,7 +83,7 @@ def controlplane_of(
 def _check_name(physical: Physical) -> None:
     if physical.parent:
         raise BadRequest(
-            f"KubeFlex has no hierarchy of control planes, so there is no {_shown(physical.parent)};"
+            f"KubeFlex has no hierarchy of control planes, so there is no {_quoted(physical.parent)};"
             " make the Space without a path"
         )
     problem = name_problem(physical.name)
@@ -91,7 +91,7 @@ def _check_name(physical: Physical) -> None:
         # Services are called so in several types, and are names of DNS that begin with a letter.
         problem = "it must begin with a letter"
     if problem:
-        raise BadRequest(f"no control plane can be called {_shown(physical.name)}: {problem}")
+        raise BadRequest(f"no control plane can be called {_quoted(physical.name)}: {problem}")
 
 
 def _type(parameters: Mapping[str, str], allowed: Collection[str], allowing: str) -> str:
@@ -104,7 +104,7 @@ def _type(parameters: Mapping[str, str], allowed: Collection[str], allowing: str
 
 def _one_of(key: str, value: str, values: Collection[str]) -> str:
     if value not in values:
-        raise BadRequest(f"{key} is {_shown(value)}; it must be one of {', '.join(values)}")
+        raise BadRequest(f"{key} is {_quoted(value)}; it must be one of {', '.join(values)}")
     return value
 
 
@@ -115,7 +115,7 @@ def _seconds(value: str) -> int:
         if _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
             return seconds
     raise BadRequest(
-        f"{TOKEN_SECONDS} is {_shown(value)}; it must be {_LEAST_SECONDS} to {_MOST_SECONDS}"
+        f"{TOKEN_SECONDS} is {_quoted(value)}; it must be {_LEAST_SECONDS} to {_MOST_SECONDS}"
     )
 
 
@@ -123,7 +123,7 @@ def _bootstrap(name: str, secret: str) -> dict[str, str]:
     secret = secret or f"{name}{BOOTSTRAP_SUFFIX}"
     if names.dns_subdomain(secret) or not secret.endswith(BOOTSTRAP_SUFFIX):
         raise BadRequest(
-            f"{BOOTSTRAP} is {_shown(secret)}; it must be a Secret of the namespace {BOOTSTRAP_NAMESPACE}"
+            f"{BOOTSTRAP} is {_quoted(secret)}; it must be a Secret of the namespace {BOOTSTRAP_NAMESPACE}"
             f" whose name ends in {BOOTSTRAP_SUFFIX}, with the kubeconfig under {BOOTSTRAP_KEY}"
         )
     return {
@@ -133,5 +133,5 @@ def _bootstrap(name: str, secret: str) -> dict[str, str]:
     }
 
 
-def _shown(value: str) -> str:
+def _quoted(value: str) -> str:
     return ascii(value[:80])
