@@ -11,14 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.linear import assert_linear
 from tests.retained import instances
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.answers import (
-    MAX_DEPTH,
-    TooManyValues,
-    WatchEvents,
-    cut,
-    loads,
-    object_of,
-)
+from twisted_exec.kube.answers import MAX_DEPTH, TooManyValues, WatchEvents, cut, loads, object_of
 
 TEXT = 'a "quoted" [{ \\ thing'
 

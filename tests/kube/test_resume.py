@@ -10,11 +10,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.endpoints import (
-    TCP4ServerEndpoint,
-    clientFromString,
-    connectProtocol,
-)
+from twisted.internet.endpoints import TCP4ServerEndpoint, clientFromString, connectProtocol
 from twisted.internet.interfaces import IHostnameResolver
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater

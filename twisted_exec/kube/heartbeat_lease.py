@@ -13,10 +13,7 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds import LEASES
-from twisted_exec.api.status import (
-    APIError,
-    NotFound,
-)
+from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.api.times import precise_timestamp
 from twisted_exec.kube.interfaces import IKubeClient, Object
 

@@ -18,11 +18,7 @@ from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, BadGateway, NotFound
-from twisted_exec.kube.console import (
-    TIMEOUT_SECONDS,
-    opened_among,
-    request_head,
-)
+from twisted_exec.kube.console import TIMEOUT_SECONDS, opened_among, request_head
 from twisted_exec.kube.downloads import open_download
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.streaming.text.download import DOWNLOADS, Download

@@ -8,9 +8,7 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
 from twisted_exec.streaming.interfaces import POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.endings import POD_ENDINGS, MachineKey, PoolKey
-from twisted_exec.streaming.sessions.guard import (
-    SessionGuard,
-)
+from twisted_exec.streaming.sessions.guard import SessionGuard
 
 
 class Endings:

@@ -28,12 +28,7 @@ from twisted_exec.nodeserver.machine_pods import MachinePods
 from twisted_exec.nodeserver.nodes.controller import NodeController
 from twisted_exec.nodeserver.nodes.plan import NONE
 from twisted_exec.nodeserver.nodes.probe import RootProbe, probe_routes
-from twisted_exec.nodeserver.options import (
-    LeafOptions,
-    NodeOptions,
-    ServerOptions,
-    SyncOptions,
-)
+from twisted_exec.nodeserver.options import LeafOptions, NodeOptions, ServerOptions, SyncOptions
 from twisted_exec.nodeserver.recordings.options import RecordingOptions
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.syncer.service import Syncer

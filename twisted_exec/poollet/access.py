@@ -14,12 +14,7 @@ from dataclasses import dataclass
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
-from twisted_exec.auth.console_rights import (
-    EXEC,
-    LOG,
-    RECORDING,
-    SCREEN,
-)
+from twisted_exec.auth.console_rights import EXEC, LOG, RECORDING, SCREEN
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Gate, GatePolicy, ImpersonationPolicy
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer

@@ -27,12 +27,7 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth.console_rights import (
-    EXEC,
-    ConsoleAccess,
-    Subresource,
-    TakeoverRefused,
-)
+from twisted_exec.auth.console_rights import EXEC, ConsoleAccess, Subresource, TakeoverRefused
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.x509 import RequestHeaderAuthenticator
 from twisted_exec.iri.interfaces import IMachineRuntime

@@ -17,15 +17,8 @@ from twisted_exec.api import selectors
 from twisted_exec.api.conditions import writers_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEPOLICIES
-from twisted_exec.api.status import (
-    APIError,
-    Forbidden,
-    NotFound,
-    ServiceUnavailable,
-)
-from twisted_exec.auth.console_rights import (
-    Decides,
-)
+from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.auth.console_rights import Decides
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
 from twisted_exec.kube.informers import IStore, Reflector

@@ -12,20 +12,12 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds import MACHINES, NAMESPACES, SECRETS, SERVICEACCOUNTS
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.spaces import (
-    MANAGED_BY,
-    MANAGER,
-    PROVIDER_LABEL,
-    SPACES,
-    namespace_of,
-)
+from twisted_exec.api.spaces import MANAGED_BY, MANAGER, PROVIDER_LABEL, SPACES, namespace_of
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.spacemanager.descs import is_ours, namespace_for
-from twisted_exec.spacemanager.interfaces import (
-    ProviderCondition,
-)
+from twisted_exec.spacemanager.interfaces import ProviderCondition
 
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 BLOCKING = (

@@ -10,10 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.spaces import (
-    MANAGER,
-    PROVIDERS,
-)
+from twisted_exec.api.spaces import MANAGER, PROVIDERS
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.control.listeners import Listeners

@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
-from twisted_exec.api.spaces import (
-    KUBECONFIG_KEY,
-)
+from twisted_exec.api.spaces import KUBECONFIG_KEY
 from twisted_exec.api.status import NotFound, ServiceUnavailable
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError

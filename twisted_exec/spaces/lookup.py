@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted_exec.api.spaces import (
-    DEFAULT_PROVIDER,
-    SPACES,
-    namespace_of,
-)
+from twisted_exec.api.spaces import DEFAULT_PROVIDER, SPACES, namespace_of
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.spaces.directory import Directory

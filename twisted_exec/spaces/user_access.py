@@ -17,9 +17,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from twisted_exec.api.spaces import (
-    ENDPOINTS,
-)
+from twisted_exec.api.spaces import ENDPOINTS
 from twisted_exec.api.status import APIError, Forbidden, ServiceUnavailable
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material

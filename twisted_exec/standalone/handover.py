@@ -11,10 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import (
-    DeferredList,
-    maybeDeferred,
-)
+from twisted.internet.defer import DeferredList, maybeDeferred
 from twisted.logger import Logger
 
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState

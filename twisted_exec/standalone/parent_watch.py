@@ -10,9 +10,7 @@ from typing import Any
 
 from twisted.internet.error import ReactorNotRunning
 from twisted.internet.interfaces import IReadDescriptor
-from twisted.logger import (
-    Logger,
-)
+from twisted.logger import Logger
 from zope.interface import implementer
 
 _log = Logger()

@@ -12,17 +12,9 @@ from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.recordings.service import RecordingSettings
 from twisted_exec.standalone.certificates import POOL, Certificates
-from twisted_exec.standalone.machines import (
-    CLASSES,
-    SHELLS,
-)
+from twisted_exec.standalone.machines import CLASSES, SHELLS
 from twisted_exec.standalone.settings import Settings
-from twisted_exec.tls.pki import (
-    CLIENT,
-    FORWARDING_USER,
-    PKI,
-    SERVING,
-)
+from twisted_exec.tls.pki import CLIENT, FORWARDING_USER, PKI, SERVING
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""

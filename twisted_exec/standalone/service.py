@@ -19,11 +19,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.application.service import IService
-from twisted.internet.defer import (
-    Deferred,
-    gatherResults,
-    maybeDeferred,
-)
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.logger import ILogObserver, Logger
 from zope.interface import alsoProvides
 
@@ -72,12 +68,7 @@ from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
-from twisted_exec.tls.pki import (
-    PKI,
-    Pair,
-    write_kubeconfig,
-    write_private,
-)
+from twisted_exec.tls.pki import PKI, Pair, write_kubeconfig, write_private
 from twisted_exec.tls.unix import runtime_directory
 
 __all__ = ["Settings", "Standalone"]

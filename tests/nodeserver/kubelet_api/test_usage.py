@@ -9,13 +9,7 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.nodeserver.figures import (
-    LATER,
-    NOON,
-    put_node_usage,
-    put_usage,
-    serve_figures,
-)
+from tests.nodeserver.figures import LATER, NOON, put_node_usage, put_usage, serve_figures
 from tests.nodeserver.support import PODS, put_leaf_pod, put_pod, simple
 from tests.retained import entries
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound

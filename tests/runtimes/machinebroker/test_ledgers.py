@@ -18,10 +18,7 @@ from twisted_exec.runtimes.machinebroker.ledgers import (
     LeaseLedger,
     MemoryLedger,
 )
-from twisted_exec.runtimes.machinebroker.tokens import (
-    LIFE_SECONDS,
-    SKEW_SECONDS,
-)
+from twisted_exec.runtimes.machinebroker.tokens import LIFE_SECONDS, SKEW_SECONDS
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 
 LABEL = "machinebroker.ironcore.dev/lease"

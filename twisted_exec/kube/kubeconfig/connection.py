@@ -15,10 +15,7 @@ from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClie
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.kube.kubeconfig.client_config import (
-    ClientConfig,
-    KubeConfigError,
-)
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.tls.client import Check, ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, client_endpoint_over
 from twisted_exec.tls.errors import HandshakeError, TLSConfigError

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 
 from twisted_exec.api.status import APIError, Unauthorized
-from twisted_exec.kube.kubeconfig.client_config import (
-    ClientConfig,
-    KubeConfigError,
-)
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.tls.pem import validity_problem
 
 if TYPE_CHECKING:

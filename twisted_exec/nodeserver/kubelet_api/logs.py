@@ -10,16 +10,8 @@ from zope.interface import implementer
 
 from twisted_exec.api.fields import forbidden
 from twisted_exec.api.logs import Args, LogOptions, check, decode, follows
-from twisted_exec.api.status import (
-    Invalid,
-)
-from twisted_exec.nodeserver.kubelet_api.routes import (
-    Hop,
-    Route,
-    find,
-    of_pod,
-    to_leaf,
-)
+from twisted_exec.api.status import Invalid
+from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, find, of_pod, to_leaf
 from twisted_exec.nodeserver.kubelet_api.streams import ALL_STREAMS, ANSWER_SECONDS, STREAMS
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext

@@ -12,10 +12,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote_from_bytes, quote_plus, unquote_to_bytes
 
-from twisted_exec.api.status import (
-    APIError,
-    BadRequest,
-)
+from twisted_exec.api.status import APIError, BadRequest
 
 MAX_QUERY_BYTES = 256 << 10
 """Limit of an encoded query; the limit of a whole request header is usually lower."""

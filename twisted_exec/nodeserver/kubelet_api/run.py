@@ -7,16 +7,8 @@ from urllib.parse import parse_qs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.api.status import (
-    APIError,
-    BadGateway,
-    InternalError,
-)
-from twisted_exec.nodeserver.kubelet_api.routes import (
-    Hop,
-    Route,
-    of_pod,
-)
+from twisted_exec.api.status import APIError, BadGateway, InternalError
+from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.streams import ANSWER_SECONDS, locate
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome, respond

@@ -16,9 +16,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
-from twisted_exec.api.status import (
-    ServiceUnavailable,
-)
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError

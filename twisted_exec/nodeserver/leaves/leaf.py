@@ -30,9 +30,7 @@ from twisted_exec.kube.late_credentials import REFUSAL_CODES, LateCredentials, n
 from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafPod
 from twisted_exec.nodeserver.leaves.credentials import LeafCredentials, credentials
-from twisted_exec.nodeserver.leaves.spec import (
-    LeafSpec,
-)
+from twisted_exec.nodeserver.leaves.spec import LeafSpec
 from twisted_exec.nodeserver.objects import SharedParts
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, OwnershipRule
 from twisted_exec.nodeserver.trimmed import trimmed

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.nodes.plan import (
-    is_our_address,
-)
+from twisted_exec.nodeserver.nodes.plan import is_our_address
 
 ADDRESS_CONFLICT = 3
 """Foreign writes before corrections become rarer."""

@@ -13,10 +13,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.selectors import LabelSelector, parse_labels
 from twisted_exec.api.status import APIError
-from twisted_exec.nodeserver.recordings.recording import (
-    INPUTS,
-    NONE,
-)
+from twisted_exec.nodeserver.recordings.recording import INPUTS, NONE
 from twisted_exec.nodeserver.recordings.service import PodRecordings, PodRecordingSettings
 from twisted_exec.program.options.command_line import ProgramOptions
 from twisted_exec.program.options.declaration import ProgramOption

@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from twisted_exec.api.kinds.consolealerts import (
-    DEGRADED,
-    MOST_POOLS,
-    UNSUPPORTED,
-    WATCHING,
-)
+from twisted_exec.api.kinds.consolealerts import DEGRADED, MOST_POOLS, UNSUPPORTED, WATCHING
 from twisted_exec.api.status import one_line
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.poollet.alerts.rules import Selected

@@ -29,11 +29,7 @@ from twisted_exec.poollet.machines.actions import (
     attachments,
 )
 from twisted_exec.poollet.machines.claims import PatchObject, provided, release
-from twisted_exec.poollet.machines.conditions import (
-    READY,
-    STATES,
-    UNREACHABLE,
-)
+from twisted_exec.poollet.machines.conditions import READY, STATES, UNREACHABLE
 from twisted_exec.poollet.machines.config import MachineConfig, wants_power
 from twisted_exec.poollet.machines.parts import Parts, gather, referent
 from twisted_exec.poollet.machines.references import (

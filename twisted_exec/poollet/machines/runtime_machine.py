@@ -11,11 +11,7 @@ from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.poollet.machines import downward
 from twisted_exec.poollet.machines.config import MachineConfig, wants_power
 from twisted_exec.poollet.machines.parts import Parts, gather
-from twisted_exec.poollet.machines.references import (
-    INTERFACE_NOT_READY,
-    Object,
-    References,
-)
+from twisted_exec.poollet.machines.references import INTERFACE_NOT_READY, Object, References
 
 POWERS: Mapping[str, int] = {"On": pb.POWER_ON, "Off": pb.POWER_OFF}
 

@@ -9,9 +9,7 @@ from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines import conditions
-from twisted_exec.poollet.machines.actions import (
-    PatchStatus,
-)
+from twisted_exec.poollet.machines.actions import PatchStatus
 from twisted_exec.poollet.machines.conditions import (
     INTERFACES_READY,
     READY,
@@ -20,11 +18,7 @@ from twisted_exec.poollet.machines.conditions import (
 )
 from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.parts import Parts
-from twisted_exec.poollet.machines.references import (
-    INTERFACE_NOT_READY,
-    VOLUME_NOT_READY,
-    Object,
-)
+from twisted_exec.poollet.machines.references import INTERFACE_NOT_READY, VOLUME_NOT_READY, Object
 
 
 def status_patch(

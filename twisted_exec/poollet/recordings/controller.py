@@ -18,13 +18,7 @@ from twisted_exec.iri.interfaces import IConsoleRecordings
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.poollet.recordings.messages import (
-    WARNING,
-    events_of,
-    is_over,
-    request,
-    status_of,
-)
+from twisted_exec.poollet.recordings.messages import WARNING, events_of, is_over, request, status_of
 from twisted_exec.poollet.runtime_controller import WAIT_SECONDS, RuntimeController, RuntimeReports
 from twisted_exec.program.turns import ShortTurns
 

@@ -24,10 +24,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.program import systemd
-from twisted_exec.program.handover.channel import (
-    Lingering,
-    Message,
-)
+from twisted_exec.program.handover.channel import Lingering, Message
 from twisted_exec.program.handover.interfaces import (
     HANDOVER_SECONDS,
     LINGER_SECONDS,

@@ -27,9 +27,7 @@ from twisted_exec.program.handover.channel import (
     HandoverChannel,
     Message,
 )
-from twisted_exec.program.handover.interfaces import (
-    ServiceState,
-)
+from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.program.handover.predecessor import VARIABLE
 from twisted_exec.program.listening import ListeningSocket
 

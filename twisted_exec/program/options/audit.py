@@ -5,10 +5,7 @@ from __future__ import annotations
 from twisted_exec.program.audit_file import JSONLinesAudit, Rotation
 from twisted_exec.program.disk_thread import Files
 from twisted_exec.program.options.command_line import ProgramOptions
-from twisted_exec.program.options.values import (
-    megabytes,
-    number_of_files,
-)
+from twisted_exec.program.options.values import megabytes, number_of_files
 
 _MEGABYTE = 1 << 20
 

@@ -9,10 +9,7 @@ from twisted_exec.program.handover.interfaces import HANDOVER_SECONDS, LINGER_SE
 from twisted_exec.program.options.command_line import ProgramOptions
 from twisted_exec.program.options.declaration import ProgramOption
 from twisted_exec.program.options.shared import ALLOWED_ORIGIN
-from twisted_exec.program.options.values import (
-    number_of_sessions,
-    seconds_between,
-)
+from twisted_exec.program.options.values import number_of_sessions, seconds_between
 from twisted_exec.program.session_limits import SessionLimits
 
 _WEEK_SECONDS = 7 * 24 * 3600

@@ -11,15 +11,11 @@ from twisted.logger import Logger
 
 from twisted_exec.api import quantity
 from twisted_exec.api.selectors import parse_labels
-from twisted_exec.api.status import (
-    ServiceUnavailable,
-)
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.runtimes.machinebroker.objects import (
-    CachedMachine,
-)
+from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.place import BrokerPlace
 
 _LARGEST = 2**63 - 1

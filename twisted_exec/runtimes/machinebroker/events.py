@@ -9,9 +9,7 @@ from twisted_exec.api.times import seconds
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.runtimes.machinebroker.objects import (
-    CachedMachine,
-)
+from twisted_exec.runtimes.machinebroker.objects import CachedMachine
 from twisted_exec.runtimes.machinebroker.place import BrokerPlace
 
 EVENTS = Resource("", "v1", "events", "Event")

@@ -20,9 +20,7 @@ from functools import cached_property
 
 from twisted_exec.api import names
 from twisted_exec.api.dialects import Dialect, Owner, owner_of
-from twisted_exec.api.status import (
-    BadRequest,
-)
+from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import seconds
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2

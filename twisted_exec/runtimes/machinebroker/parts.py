@@ -10,10 +10,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from twisted_exec.api import quantity
-from twisted_exec.api.status import (
-    Conflict,
-    NotImplementedByBackend,
-)
+from twisted_exec.api.status import Conflict, NotImplementedByBackend
 from twisted_exec.iri.ironcore import IMAGE_DISK, image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import Object

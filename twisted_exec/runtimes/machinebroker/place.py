@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import (
-    Forbidden,
-)
+from twisted_exec.api.status import Forbidden
 from twisted_exec.kube.kubeconfig.client_config import ImpersonatedUser
 
 MAX_USER = 512

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.internet.defer import (
-    CancelledError,
-    Deferred,
-    DeferredList,
-    maybeDeferred,
-    succeed,
-)
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred, succeed
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -119,10 +113,6 @@ class SpaceTarget:
         if not failure.check(CancelledError):
             self._not_found = "the lookup failed; see the log"
             self._log.failure("looking up {label} failed", failure, label=self._label)
-
-    @property
-    def there(self) -> bool:
-        return self._space is not None
 
     @property
     def problem(self) -> str:

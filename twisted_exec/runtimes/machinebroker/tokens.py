@@ -22,10 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
-from twisted_exec.api.status import (
-    BadRequest,
-    NotFound,
-)
+from twisted_exec.api.status import BadRequest, NotFound
 from twisted_exec.iri.request_cache import EXEC, Grant
 from twisted_exec.tls.errors import TLSConfigError
 

@@ -14,12 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted_exec.api.kinds import (
-    CLUSTERROLEBINDINGS,
-    NAMESPACES,
-    SERVICEACCOUNTS,
-    TOKENREQUESTS,
-)
+from twisted_exec.api.kinds import CLUSTERROLEBINDINGS, NAMESPACES, SERVICEACCOUNTS, TOKENREQUESTS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import MANAGED_BY, MANAGER
 from twisted_exec.api.status import AlreadyExists, APIError, BadGateway, Conflict

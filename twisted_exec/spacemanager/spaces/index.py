@@ -8,9 +8,7 @@ from typing import TypeVar
 from twisted_exec.api import spaces
 from twisted_exec.kube.informers import Key, key_of
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.spacemanager.interfaces import (
-    Physical,
-)
+from twisted_exec.spacemanager.interfaces import Physical
 from twisted_exec.spacemanager.spaces.naming import (
     misplaced,
     physical_of,

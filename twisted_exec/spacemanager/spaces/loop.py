@@ -22,13 +22,7 @@ from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.kube.informers import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.spacemanager.interfaces import (
-    GOING,
-    IProviders,
-    IProviderView,
-    ISpaces,
-    Physical,
-)
+from twisted_exec.spacemanager.interfaces import GOING, IProviders, IProviderView, ISpaces, Physical
 from twisted_exec.spacemanager.spaces import imported, secrets
 from twisted_exec.spacemanager.spaces.imported_secrets import ImportedSecrets
 from twisted_exec.spacemanager.spaces.imported_worker import ImportedWorker

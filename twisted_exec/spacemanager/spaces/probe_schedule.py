@@ -16,9 +16,7 @@ from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.metrics import QueueMetrics
 from twisted_exec.control.queue import Again, WorkQueue
 from twisted_exec.kube.informers import Key
-from twisted_exec.spacemanager.spaces.observation import (
-    ProbeResult,
-)
+from twisted_exec.spacemanager.spaces.observation import ProbeResult
 from twisted_exec.spacemanager.spaces.probes import Contents, Probe, digest_of
 
 PROBE_SECONDS = 600.0

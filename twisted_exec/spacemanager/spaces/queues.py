@@ -19,9 +19,7 @@ from twisted_exec.control.metrics import QueueMetrics
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.informers import Key
-from twisted_exec.spacemanager.interfaces import (
-    Physical,
-)
+from twisted_exec.spacemanager.interfaces import Physical
 
 RESYNC_SECONDS = 600.0
 """Interval for checking a Space without events, randomised."""

@@ -28,11 +28,7 @@ from tests.ports import reserved_port
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.writer import written
-from twisted_exec.spacemanager.interfaces import (
-    Access,
-    ISpaceProvider,
-    Physical,
-)
+from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physical
 from twisted_exec.spacemanager.providers.local.processes import environment
 from twisted_exec.spacemanager.providers.local.provider import LocalProvider
 from twisted_exec.spacemanager.providers.local.records import Store, new_record

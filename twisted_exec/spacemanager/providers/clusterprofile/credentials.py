@@ -11,16 +11,8 @@ from twisted_exec.api.kinds.secrets import value_of
 from twisted_exec.api.spaces import MANAGED_BY, MANAGER, VIEWPOINTS
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.spacemanager.interfaces import (
-    BROKEN,
-    BUILDING,
-    USABLE,
-    Access,
-    SpaceInfo,
-)
-from twisted_exec.spacemanager.providers.cluster import (
-    mapping,
-)
+from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, USABLE, Access, SpaceInfo
+from twisted_exec.spacemanager.providers.cluster import mapping
 from twisted_exec.spacemanager.providers.clusterprofile.profiles import (
     ACCOUNT_TOKEN,
     PUSHED_FOR,
@@ -32,11 +24,7 @@ from twisted_exec.spacemanager.providers.clusterprofile.profiles import (
     _labels,
     pushed_for,
 )
-from twisted_exec.spacemanager.providers.credentials import (
-    clean,
-    combined,
-    user_of,
-)
+from twisted_exec.spacemanager.providers.credentials import clean, combined, user_of
 
 
 @dataclass(frozen=True)

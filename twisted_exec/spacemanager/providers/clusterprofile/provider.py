@@ -27,13 +27,7 @@ from zope.interface import implementer
 from twisted_exec.api import names
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
-from twisted_exec.api.status import (
-    AlreadyExists,
-    APIError,
-    BadRequest,
-    Conflict,
-    NotFound,
-)
+from twisted_exec.api.status import AlreadyExists, APIError, BadRequest, Conflict, NotFound
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import (
     GOING,
@@ -52,11 +46,7 @@ from twisted_exec.spacemanager.providers.base import (
     bare,
     unmanaged,
 )
-from twisted_exec.spacemanager.providers.cluster import (
-    ProviderCluster,
-    reach,
-    wrong_secret,
-)
+from twisted_exec.spacemanager.providers.cluster import ProviderCluster, reach, wrong_secret
 from twisted_exec.spacemanager.providers.clusterprofile.credentials import (
     ProfileCredentials,
     by_push,
@@ -73,9 +63,7 @@ from twisted_exec.spacemanager.providers.clusterprofile.profiles import (
     pushed_for,
     read,
 )
-from twisted_exec.spacemanager.providers.credentials import (
-    KubeconfigVerdicts,
-)
+from twisted_exec.spacemanager.providers.credentials import KubeconfigVerdicts
 
 PROFILES = CLUSTERPROFILES.resource
 NAMESPACE_KEY, SECRET_NAMESPACES_KEY = "namespace", "secret-namespaces"

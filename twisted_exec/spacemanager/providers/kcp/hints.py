@@ -10,18 +10,9 @@ from twisted.internet.defer import Deferred
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.spacemanager.interfaces import (
-    Physical,
-)
-from twisted_exec.spacemanager.providers.base import (
-    Changed,
-    Hints,
-    Watchers,
-    bare,
-)
-from twisted_exec.spacemanager.providers.kcp.workspaces import (
-    workspaces,
-)
+from twisted_exec.spacemanager.interfaces import Physical
+from twisted_exec.spacemanager.providers.base import Changed, Hints, Watchers, bare
+from twisted_exec.spacemanager.providers.kcp.workspaces import workspaces
 
 TICK_SECONDS = 60.0
 """Interval for checking which credentials are due."""

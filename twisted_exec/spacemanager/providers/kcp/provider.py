@@ -49,11 +49,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     SpaceRequest,
 )
-from twisted_exec.spacemanager.providers.base import (
-    Changed,
-    CoroutineProvider,
-    unmanaged,
-)
+from twisted_exec.spacemanager.providers.base import Changed, CoroutineProvider, unmanaged
 from twisted_exec.spacemanager.providers.cluster import ProviderCluster, owner_of
 from twisted_exec.spacemanager.providers.credentials import (
     CachedTokens,

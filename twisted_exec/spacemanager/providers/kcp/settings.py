@@ -19,9 +19,7 @@ from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER, KCP, KUBECONFIG_KEY
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
-from twisted_exec.spacemanager.interfaces import (
-    ProviderSpec,
-)
+from twisted_exec.spacemanager.interfaces import ProviderSpec
 from twisted_exec.spacemanager.providers.cluster import wrong_secret
 from twisted_exec.spaces.kubeconfigs import unwrapped
 

@@ -18,12 +18,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import (
-    BadGateway,
-    GatewayTimeout,
-    ServiceUnavailable,
-    one_line,
-)
+from twisted_exec.api.status import BadGateway, GatewayTimeout, ServiceUnavailable, one_line
 from twisted_exec.control.runs import StoppingParts
 from twisted_exec.program.process_groups import kill_group, leading
 

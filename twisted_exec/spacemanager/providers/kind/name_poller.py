@@ -9,9 +9,7 @@ from twisted.internet.defer import Deferred
 
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.loop import PokedLoop
-from twisted_exec.spacemanager.interfaces import (
-    Physical,
-)
+from twisted_exec.spacemanager.interfaces import Physical
 from twisted_exec.spacemanager.providers.base import Changed, Watchers
 
 POLL_SECONDS = 2.0

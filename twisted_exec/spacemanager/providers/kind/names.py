@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import re
 
-from twisted_exec.api.status import (
-    BadGateway,
-    Invalid,
-    one_line,
-)
+from twisted_exec.api.status import BadGateway, Invalid, one_line
 from twisted_exec.spacemanager.interfaces import Physical
 
 LONGEST_NAME = 50

@@ -10,9 +10,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from twisted_exec.api.status import (
-    ServiceUnavailable,
-)
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki import write_private
 

@@ -10,9 +10,7 @@ from twisted.internet.defer import Deferred
 
 from twisted_exec.api.kinds import NAMESPACES, NODES
 from twisted_exec.api.spaces import MANAGER, OWNER
-from twisted_exec.api.status import (
-    BadGateway,
-)
+from twisted_exec.api.status import BadGateway
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.transport import HTTPTransport, Request
 

@@ -14,11 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from twisted_exec.api.spaces import OWNER
-from twisted_exec.api.status import (
-    APIError,
-    BadRequest,
-    one_line,
-)
+from twisted_exec.api.status import APIError, BadRequest, one_line
 from twisted_exec.api.yaml_reader import FILE, parse_yaml
 from twisted_exec.spacemanager.interfaces import ProviderSpec
 from twisted_exec.spacemanager.providers.cluster import wrong_secret

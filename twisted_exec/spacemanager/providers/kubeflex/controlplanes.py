@@ -23,12 +23,7 @@ from twisted_exec.spacemanager.interfaces import (
     Physical,
     SpaceInfo,
 )
-from twisted_exec.spacemanager.providers.cluster import (
-    mapping,
-    message_of,
-    owner_of,
-    reason_of,
-)
+from twisted_exec.spacemanager.providers.cluster import mapping, message_of, owner_of, reason_of
 from twisted_exec.spacemanager.providers.credentials import clean
 
 GROUP = "tenancy.kflex.kubestellar.org"

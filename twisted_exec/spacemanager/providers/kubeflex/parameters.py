@@ -7,13 +7,8 @@ from collections.abc import Collection, Mapping
 from twisted_exec.api import names
 from twisted_exec.api.status import BadRequest
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.spacemanager.interfaces import (
-    Physical,
-    SpaceRequest,
-)
-from twisted_exec.spacemanager.providers.cluster import (
-    mark,
-)
+from twisted_exec.spacemanager.interfaces import Physical, SpaceRequest
+from twisted_exec.spacemanager.providers.cluster import mark
 from twisted_exec.spacemanager.providers.kubeflex.controlplanes import (
     CONTROLPLANES,
     EXTERNAL_TYPE,

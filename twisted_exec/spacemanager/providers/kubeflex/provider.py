@@ -42,11 +42,7 @@ from twisted_exec.spacemanager.providers.base import (
     bare,
     unmanaged,
 )
-from twisted_exec.spacemanager.providers.cluster import (
-    ProviderCluster,
-    reach,
-    wrong_secret,
-)
+from twisted_exec.spacemanager.providers.cluster import ProviderCluster, reach, wrong_secret
 from twisted_exec.spacemanager.providers.credentials import KubeconfigVerdicts
 from twisted_exec.spacemanager.providers.kubeflex.controlplanes import (
     CONTROLPLANES,

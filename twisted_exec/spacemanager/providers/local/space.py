@@ -20,10 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.spaces import VIEWPOINTS
-from twisted_exec.api.status import (
-    APIError,
-    ServiceUnavailable,
-)
+from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.program.tasks import as_deferred
@@ -38,10 +35,7 @@ from twisted_exec.spacemanager.interfaces import (
 )
 from twisted_exec.spacemanager.providers.local.ports import NoFreePort, free_port
 from twisted_exec.spacemanager.providers.local.processes import ProcessRun
-from twisted_exec.spacemanager.providers.local.records import (
-    SpaceRecord,
-    Store,
-)
+from twisted_exec.spacemanager.providers.local.records import SpaceRecord, Store
 
 STATE, ACCESS, LOG = "state", "access.json", "log"
 KUBECONFIG = "admin.kubeconfig"
