@@ -35,10 +35,11 @@ from zope.interface import implementer
 from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
 from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.console import TIMEOUT_SECONDS, ConsoleOptions, open_console
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import Break, Ending, TerminalSize

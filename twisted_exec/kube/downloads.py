@@ -6,9 +6,9 @@ from typing import Any
 
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from twisted_exec.kube.console import naming_server
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.connection import endpoint
+from twisted_exec.kube.machine_requests import naming_server
 from twisted_exec.streaming.http.upgrade_client import (
     AskingFactory,
     UpgradeRefused,

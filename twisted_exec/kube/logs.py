@@ -18,9 +18,9 @@ from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, BadGateway, NotFound
-from twisted_exec.kube.console import TIMEOUT_SECONDS, opened_among, request_head
 from twisted_exec.kube.downloads import open_download
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS, opened_among, request_head
 from twisted_exec.streaming.text.download import DOWNLOADS, Download
 from twisted_exec.streaming.text.resumption import FramedText, ResumedLog
 from twisted_exec.wire.log_frames import Framing

@@ -10,9 +10,13 @@ from twisted.python.failure import Failure
 from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.kinds.consolerecordings import CONTENT
 from twisted_exec.api.status import BadGateway
-from twisted_exec.kube.console import TIMEOUT_SECONDS, request_head, with_current_credentials
 from twisted_exec.kube.downloads import open_download
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.machine_requests import (
+    TIMEOUT_SECONDS,
+    request_head,
+    with_current_credentials,
+)
 from twisted_exec.streaming.text.download import Download
 
 

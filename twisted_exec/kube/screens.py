@@ -12,9 +12,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.screens import ScreenForm, ScreenOptions, TerminalState, parse_state
 from twisted_exec.api.status import BadGateway, GatewayTimeout
-from twisted_exec.kube.console import TIMEOUT_SECONDS, opened_among, request_head
 from twisted_exec.kube.downloads import open_download
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS, opened_among, request_head
 from twisted_exec.streaming.text.download import Download
 
 _LARGEST = 64 << 20

@@ -65,7 +65,7 @@ class RecordingController(RuntimeController):
         self._workload = dialect.workload.qualified
         self._has_machine, self._now, self._record_event = has_machine, now, report
         self._written: dict[str, Object] = {}
-        """The newest :data:`_TOLD` by UID; the copy may not have them yet."""
+        """The newest :data:`_REPORTED_FIELDS` by UID; the copy may not have them yet."""
         self._owner = f"{dialect.pool.plural}.{dialect.pool.group}/{pool}"
         self._selector = f"spec.pool={pool}"
         self.recordings = Reflector(
