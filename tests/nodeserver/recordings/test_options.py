@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.nodeserver.recordings.options import RecordingOptions
 
-from .recordings_support import pod
+from .support import pod
 
 
 class Options(RecordingOptions):

@@ -26,7 +26,7 @@ from twisted_exec.recording.verification import Report
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire.channel import Channel
 
-from .recordings_support import SUBJECT, Recordings, Stored, pod
+from .support import SUBJECT, Recordings, Stored, pod
 
 DISK_FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

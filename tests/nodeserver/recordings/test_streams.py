@@ -25,7 +25,7 @@ from twisted_exec.testing.console import EchoAttachment, RecordingUser
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.control_messages import TerminalSize
 
-from .recordings_support import Recordings
+from .support import Recordings
 
 TERMINAL = b"/exec/default/web/main?command=cat&input=1&output=1&tty=1"
 EXEC = b"/exec/default/web/main?command=cat&input=1&output=1&error=1"
