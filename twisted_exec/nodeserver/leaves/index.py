@@ -66,8 +66,10 @@ class Leaves:
         self._running = False
         if self._looking is not None and self._looking.active():
             self._looking.cancel()
-        for part in (*self._sources, *self._leaves.values()):
-            self._stopping.add(part.stop())
+        for source in self._sources:
+            self._stopping.add(source.stop())
+        for leaf in self._leaves.values():
+            self._stopping.add(leaf.stop())
         return self._stopping.over()
 
     def all(self) -> Sequence[ILeaf]:
