@@ -83,7 +83,7 @@ interface                      implementation or purpose
 :class:`IRulesAuthorizer`      an authorizer that can list its rules: ``auth.rbac``
 :class:`IVisibility`           the objects of a resource that a user may see
 :class:`IRuleSource`           the objects that RBAC's rules come from
-:class:`IAuditSink`            ``program.audit.JSONLinesAudit``
+:class:`IAuditSink`            ``program.audit_file.JSONLinesAudit``
 =============================  ======================================================================
 """
 

@@ -12,8 +12,8 @@ from twisted_exec.runtimes.lines.shared_line import Lines
 from twisted_exec.runtimes.machinebroker.host import BrokerHost
 from twisted_exec.runtimes.machinebroker.host import Settings as BrokerSettings
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions
-from twisted_exec.standalone.service import Settings as StandaloneSettings
 from twisted_exec.standalone.service import Standalone
+from twisted_exec.standalone.settings import Settings as StandaloneSettings
 from twisted_exec.wire.telnet import LineSettings
 
 __all__ = [

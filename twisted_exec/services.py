@@ -7,14 +7,14 @@ from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.nodeserver.service import NodeServer
-from twisted_exec.nodeserver.service import Settings as NodeServerSettings
+from twisted_exec.nodeserver.settings import Settings as NodeServerSettings
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import Settings as PoolletSettings
-from twisted_exec.program.audit import JSONLinesAudit
+from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.program.descriptors import raise_descriptor_limit
 from twisted_exec.program.garbage import GarbagePolicy
-from twisted_exec.spacemanager.service import Settings as SpaceManagerSettings
 from twisted_exec.spacemanager.service import SpaceManager
+from twisted_exec.spacemanager.settings import Settings as SpaceManagerSettings
 from twisted_exec.tls.fast.loop import shorten_turns
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import FORWARDING_USER, create_pki, open_pki, write_kubeconfig

@@ -20,7 +20,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired, MethodNotAllowed
 from twisted_exec.apiserver import machine_pods as storage_module
 from twisted_exec.apiserver.machine_pods import PodNames, PodStorage, pod_of
-from twisted_exec.program.tasks import REST_SECONDS, TURN_SECONDS
+from twisted_exec.program.turns import REST_SECONDS, TURN_SECONDS
 from twisted_exec.storage.interfaces import IStorage, Listing
 from twisted_exec.storage.memory import MemoryStorage
 

@@ -25,7 +25,7 @@ from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.program.audit import AuditUnavailable, JSONLinesAudit
+from twisted_exec.program.audit_file import AuditUnavailable, JSONLinesAudit
 from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage

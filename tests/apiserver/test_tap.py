@@ -20,7 +20,7 @@ from twisted_exec.apiserver.auditing import DEFAULT_POLICY, load
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.apiserver.tap import Options, makeService, settings
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.session_limits import SessionLimits
 
 NEEDED = {
     "tls-cert-file": "a",

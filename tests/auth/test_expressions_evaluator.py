@@ -17,7 +17,7 @@ from tests.tiers import PROGRAMS
 from twisted_exec.auth.cel import EvaluationFailed, Expressions, answer
 from twisted_exec.auth.expressions import WAITING_OF_USER, Evaluator, TooManyEvaluations, command
 from twisted_exec.program.job_processes import PROCESSES
-from twisted_exec.program.tasks import TURN_SECONDS
+from twisted_exec.program.turns import TURN_SECONDS
 
 CLAIMS = Expressions(("claims",))
 COSTLY = "claims.l.all(x, !claims.s.matches(x))"

@@ -31,7 +31,7 @@ from twisted_exec.api import kinds, strategy
 from twisted_exec.api.status import AlreadyExists
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer, Settings
-from twisted_exec.program.audit import JSONLinesAudit
+from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.option import storage_option
 from twisted_exec.tls.pki import PKI, create_pki

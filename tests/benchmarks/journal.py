@@ -250,7 +250,7 @@ def serve(path: str, *, disk: bool) -> None:
 
     from tests.contracts.machine_runtime import machine
     from twisted_exec.iri.protos import machine_pb2 as pb
-    from twisted_exec.program.audit import JSONLinesAudit
+    from twisted_exec.program.audit_file import JSONLinesAudit
     from twisted_exec.runtimes.config import parse
     from twisted_exec.runtimes.host import RuntimeHost, Settings
 

@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.console.log import JournalLogReader, selected_range
 from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 
 
 def log_reader(journal: IJournal, options: LogOptions, machine: str = "vm") -> JournalLogReader:

@@ -40,7 +40,7 @@ from twisted_exec.kube.console_endpoint import ConsoleEndpoint, ConsoleLost
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.poollet import service as poollet
-from twisted_exec.program.audit import JSONLinesAudit
+from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.runtimes import host
 from twisted_exec.runtimes.config import parse
 from twisted_exec.storage.memory import MemoryStorage

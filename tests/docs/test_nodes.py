@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec import nodeserver
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
+from twisted_exec.nodeserver.nodes.conditions import OURS, READY_POLICIES
 from twisted_exec.nodeserver.nodes.plan import KEPT_BY, LEAF, NODE_SOURCES
-from twisted_exec.nodeserver.nodes.status import OURS, READY_POLICIES
 from twisted_exec.nodeserver.rbac_rules import probe_rules
 
 PAGE = Path(__file__).parents[2] / "docs/reference/nodes.rst"

@@ -24,24 +24,23 @@ from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.apiserver.auditing import DEFAULT_POLICY, load
 from twisted_exec.auth.delegated import PermissionWatch
 from twisted_exec.journal.store import JournalMetrics, JournalStore
-from twisted_exec.nodeserver.leaves.registry import LeafMetrics
-from twisted_exec.poollet.alerts import AlertMetrics
-from twisted_exec.poollet.machines import actor, config, loop, plan
+from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
+from twisted_exec.poollet.alerts.controller import AlertMetrics
+from twisted_exec.poollet.machines import actor, loop, plan, references
 from twisted_exec.program.audit import SUBJECT_KEYS, Trail
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import (
+    ExpensiveRequestMetrics,
     ExpiryMetrics,
-    LatencyMetrics,
     MetricsRegistry,
-    QueueMetrics,
-    SessionMetrics,
     register_build,
 )
+from twisted_exec.program.session_metrics import LatencyMetrics, SessionMetrics
 from twisted_exec.recording.stores.uploads import UploadMetrics
 from twisted_exec.runtimes.recordings.service import RecordingMetrics
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.shipping.shipper import Shipper, ShippingMetrics
-from twisted_exec.spacemanager.service import ProviderCallMetrics, SpaceMetrics
+from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
@@ -108,7 +107,7 @@ class ObservingPageTests(SynchronousTestCase):
         SessionMetrics(registry).refused(403)
         LatencyMetrics(registry)
         self.register_round_trips(registry)
-        QueueMetrics(registry)
+        ExpensiveRequestMetrics(registry)
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
         UploadMetrics().register(registry)
         KeptSessions(Clock(), 60, registry)
@@ -154,10 +153,10 @@ class ObservingPageTests(SynchronousTestCase):
         """The page lists every reason of a poollet's Events."""
         table = pages.table(self.page, "Events of poollets")
         lacking = (
-            config.VOLUME_NOT_READY,
-            config.INTERFACE_NOT_READY,
-            config.IGNITION_NOT_READY,
-            config.UNSUPPORTED,
+            references.VOLUME_NOT_READY,
+            references.INTERFACE_NOT_READY,
+            references.IGNITION_NOT_READY,
+            references.UNSUPPORTED,
             plan.CLASS_NOT_READY,
             loop.FAILED,
         )

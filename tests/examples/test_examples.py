@@ -20,7 +20,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.flows.programs import Program, script, start
 from tests.kube.console_cases import ConsolesCase
-from tests.kube.test_endpoint import Collector
+from tests.kube.test_console_endpoint import Collector
 from tests.ports import reserved_port
 from tests.tiers import PROGRAMS
 from twisted_exec.api.dialects import IRONCORE

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What stands in for docker under the real kind: it answers what kind v0.32.0 asks for a node, over files of a
-# directory, $FAKE_KIND, as tests/spacemanager/providers/fake_kind.sh has them.  A node is one for each cluster, and
+# directory, $FAKE_KIND, as tests/spacemanager/providers/kind/fake_kind.sh has them.  A node is one for each cluster, and
 # its API server is the test's; admin.conf, if it is there, is that of a real one.
 #
 # mode holds words that say how it behaves: down, nonsense, stall, hold (kubeadm init does not end), fail (it fails).

@@ -18,7 +18,7 @@ from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld
 from tests.interop.space_clusters import RealClusterWorld, reactor
 from tests.interop.space_kubeflex import CRD_FILES
-from tests.spacemanager.providers.test_clusterprofile_contract import ProfileWorld
+from tests.spacemanager.providers.clusterprofile.test_provider_contract import ProfileWorld
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
 from twisted_exec.api.status import APIError
@@ -26,7 +26,8 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import EXEC_EXTENSION, load
 from twisted_exec.spacemanager.interfaces import USABLE, ISpaceProvider, Physical, SpaceInfo
 from twisted_exec.spacemanager.providers.cluster import ProviderCluster
-from twisted_exec.spacemanager.providers.clusterprofile import ClusterProfiles, Places
+from twisted_exec.spacemanager.providers.clusterprofile.profiles import Places
+from twisted_exec.spacemanager.providers.clusterprofile.provider import ClusterProfiles
 
 FLEET = "fleet"
 ACCOUNT = "spoke"

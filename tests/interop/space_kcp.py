@@ -23,7 +23,7 @@ from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld, pause, who_am_i
 from tests.interop.programs import Programs, free_port
 from tests.interop.space_clusters import Wire, shared_cluster
-from tests.spacemanager.providers.kcp_world import CANNOT, KcpWorld
+from tests.spacemanager.providers.kcp.world import CANNOT, KcpWorld
 from twisted_exec.api.kinds import NAMESPACES, SERVICEACCOUNTS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
@@ -38,7 +38,7 @@ from twisted_exec.spacemanager.providers.credentials import (
     of_config,
     request_token,
 )
-from twisted_exec.spacemanager.providers.workspaces import workspaces
+from twisted_exec.spacemanager.providers.kcp.workspaces import workspaces
 
 reactor: Any = _reactor
 PLACES = ("root:one", "root:two")

@@ -18,7 +18,7 @@ from tests import needs
 from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld, pause, who_am_i
 from tests.interop.space_clusters import shared_cluster
-from tests.spacemanager.providers.kind_world import KindWorld, reactor
+from tests.spacemanager.providers.kind.world import KindWorld, reactor
 from twisted_exec.api.kinds import NAMESPACES, NODES
 from twisted_exec.api.spaces import EXTERNAL, OWNER
 from twisted_exec.kube.client import KubeClient

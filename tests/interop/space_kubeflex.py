@@ -25,8 +25,8 @@ from tests.contracts.space_world import SpaceWorld, pause, who_am_i
 from tests.interop.chains import ours
 from tests.interop.programs import free_port
 from tests.interop.space_clusters import RealClusterWorld, reactor
-from tests.spacemanager.providers.played_kubeflex import FINALIZER
-from tests.spacemanager.providers.test_kubeflex_contract import KubeFlexWorld
+from tests.spacemanager.providers.kubeflex.played import FINALIZER
+from tests.spacemanager.providers.kubeflex.test_provider_contract import KubeFlexWorld
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
 from twisted_exec.api.kinds.secrets import value_of
 from twisted_exec.api.resource import Resource
@@ -35,16 +35,18 @@ from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical
 from twisted_exec.spacemanager.providers.cluster import ProviderCluster
-from twisted_exec.spacemanager.providers.kubeflex import (
+from twisted_exec.spacemanager.providers.kubeflex.controlplanes import (
+    CONTROLPLANES,
+    GROUP,
+    namespace_of,
+)
+from twisted_exec.spacemanager.providers.kubeflex.parameters import (
     BOOTSTRAP_KEY,
     BOOTSTRAP_NAMESPACE,
     BOOTSTRAP_SUFFIX,
-    CONTROLPLANES,
-    GROUP,
     TYPES,
-    KubeFlex,
-    namespace_of,
 )
+from twisted_exec.spacemanager.providers.kubeflex.provider import KubeFlex
 
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False

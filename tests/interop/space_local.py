@@ -12,10 +12,10 @@ from twisted.trial.unittest import TestCase
 
 from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld
-from tests.spacemanager.providers.local_world import LocalWorld
+from tests.spacemanager.providers.local.world import LocalWorld
 from twisted_exec.spacemanager.interfaces import ProviderContext, ProviderSpec
-from twisted_exec.spacemanager.providers import local
-from twisted_exec.spacemanager.providers.local import SpaceEnvironment
+from twisted_exec.spacemanager.providers.local import provider as local
+from twisted_exec.spacemanager.providers.local.space import SpaceEnvironment
 from twisted_exec.testing.cluster import MemoryCluster
 
 

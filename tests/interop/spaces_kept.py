@@ -33,11 +33,12 @@ from twisted_exec.api.status import NotFound
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.spacemanager.bounded import NoMetrics
 from twisted_exec.spacemanager.interfaces import Physical, ProviderContext
 from twisted_exec.spacemanager.registry import ProviderRegistry
 from twisted_exec.spacemanager.spaces.loop import SpaceLoop
 from twisted_exec.spacemanager.spaces.publishing import PROFILES
-from twisted_exec.spacemanager.views import NoMetrics, ProviderEnvironment
+from twisted_exec.spacemanager.views import ProviderEnvironment
 from twisted_exec.testing.space_provider import MemorySpace, MemorySpaces
 
 reactor: Any = _reactor

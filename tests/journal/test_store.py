@@ -27,7 +27,7 @@ from twisted_exec.journal.retention import Retention, StoreLimits
 from twisted_exec.journal.store import FormatError, JournalStore
 from twisted_exec.journal.writer import WRITE_SECONDS
 from twisted_exec.program.disk_thread import AtOnce, Files
-from twisted_exec.program.tasks import REST_SECONDS
+from twisted_exec.program.turns import REST_SECONDS
 
 DAY = 86_400
 KEY = "0b3f6c3a-52c1-4b43-9a39-3f4d2a6c8f10"

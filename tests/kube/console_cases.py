@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.status import APIError, NotFound, Unauthorized
-from twisted_exec.kube.kubeconfig.loader import ClientConfig
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.http.site import Request, Site

@@ -11,9 +11,9 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
-from twisted_exec.kube.client import LateCredentials
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.late_credentials import LateCredentials
 
 
 @implementer(IKubeClient)

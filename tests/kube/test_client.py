@@ -28,9 +28,10 @@ from twisted_exec.api.status import APIError, Expired, Forbidden, ServiceUnavail
 from twisted_exec.kube import answers
 from twisted_exec.kube import client as client_module
 from twisted_exec.kube import transport as http
-from twisted_exec.kube.answers import AnswerHead
-from twisted_exec.kube.client import KubeClient, LateCredentials, kube_client_factory
+from twisted_exec.kube.answer_heads import AnswerHead
+from twisted_exec.kube.client import KubeClient, kube_client_factory
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser
+from twisted_exec.kube.late_credentials import LateCredentials
 from twisted_exec.kube.transport import IDLE_CONNECTIONS
 
 MACHINES = kinds.MACHINES.resource

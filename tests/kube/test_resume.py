@@ -10,11 +10,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.endpoints import (
-    TCP4ServerEndpoint,
-    clientFromString,
-    connectProtocol,
-)
+from twisted.internet.endpoints import TCP4ServerEndpoint, clientFromString, connectProtocol
 from twisted.internet.interfaces import IHostnameResolver
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
@@ -24,14 +20,14 @@ from zope.interface import implementer
 
 from tests.chain import until
 from tests.kube.plugins import PluginScript
-from tests.kube.test_endpoint import Collector
+from tests.kube.test_console_endpoint import Collector
 from tests.streaming.remotecommand.resuming import ResumingUser
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.console_endpoint import ConsoleEndpoint, ConsoleLost
 from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
-from twisted_exec.kube.kubeconfig import connection as transport
+from twisted_exec.kube.kubeconfig import headers as transport
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ConsoleClient

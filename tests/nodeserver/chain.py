@@ -26,7 +26,8 @@ from tests.chain import (
 from tests.nodeserver.support import simple
 from twisted_exec.api import kinds
 from twisted_exec.auth.delegated import DelegatedAuthorizer
-from twisted_exec.nodeserver.service import Make, NodeServer, Settings
+from twisted_exec.nodeserver.service import Make, NodeServer
+from twisted_exec.nodeserver.settings import Settings
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.pki import Authority, Issued

@@ -41,12 +41,14 @@ from twisted_exec.apiserver.node_pods import KubeletAccess
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.nodeserver.kubelet_api.logs import log_routes
 from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
-from twisted_exec.nodeserver.kubelet_api.streams import log_routes, run_routes, stream_routes
+from twisted_exec.nodeserver.kubelet_api.run import run_routes
+from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
 from twisted_exec.nodeserver.leaves.registry import LeafRegistry, RegistrySettings
 from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
 from twisted_exec.nodeserver.service import NodeServer
-from twisted_exec.nodeserver.service import Settings as NodeSettings
+from twisted_exec.nodeserver.settings import Settings as NodeSettings
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.kubelet import Container, Kubelet
 from twisted_exec.tls.files import read_file
@@ -189,7 +191,7 @@ class Cluster:
 
         :param leaves: entries of a file of leaves; of the Nodes that they name there is one each.
         :param spaces: which Spaces of this root are leaves, too.
-        :param settings: other :class:`~twisted_exec.nodeserver.service.Settings`.
+        :param settings: other :class:`~twisted_exec.nodeserver.settings.Settings`.
         """
         path = os.path.join(self.directory, "leaves.json")
         with open(path, "w") as stream:
@@ -270,7 +272,7 @@ class Clusters:
         """
         Have a node server for :data:`ROOT_NODE`, where the root finds it.
 
-        :param settings: other :class:`~twisted_exec.nodeserver.service.Settings`.
+        :param settings: other :class:`~twisted_exec.nodeserver.settings.Settings`.
         """
         kubeconfig = {"file": self.leaf.kubeconfig(NODE_SERVER)}
         leaf = {"name": LEAF, "kubeconfig": kubeconfig, "nodes": [{"name": ROOT_NODE}]}

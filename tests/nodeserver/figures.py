@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted_exec.api.kinds.kind import Kind
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.kubelet_api.stats import NODE_METRICS, POD_METRICS
+from twisted_exec.nodeserver.kubelet_api.usage import NODE_METRICS, POD_METRICS
 from twisted_exec.testing.cluster import MemoryCluster
 
 AT = "2026-11-20T12:00:00Z"

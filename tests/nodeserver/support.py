@@ -27,9 +27,10 @@ from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.kube.client import KubeClient, LateCredentials
+from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.late_credentials import LateCredentials
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.testing.cluster import MemoryCluster
 

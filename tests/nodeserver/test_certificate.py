@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.service`: a cluster in memory, files that are real."""
+"""Tests for :mod:`twisted_exec.nodeserver.certificate`: a cluster in memory, files that are real."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.certificates import request_of
-from twisted_exec.nodeserver.service import NodeCertificate
+from twisted_exec.nodeserver.certificate import NodeCertificate
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.tls.pki import Authority
 

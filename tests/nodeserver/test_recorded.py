@@ -17,7 +17,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.raw import Raw
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.nodeserver.kubelet_api.streams import log_routes, stream_routes
+from twisted_exec.nodeserver.kubelet_api.logs import log_routes
+from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
 from twisted_exec.tls.endpoints import server_endpoint
 
 from .stream_chain import ROOT, ChainTestCase

@@ -13,8 +13,8 @@ from tests.chain import reactor
 from tests.nodeserver.support import put_pod
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, of_pod
-from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import ServiceState
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_text
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, SHUTTING_DOWN, Ending

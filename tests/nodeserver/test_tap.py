@@ -71,7 +71,7 @@ class TapTests(SynchronousTestCase):
     def test_no_leaves(self) -> None:
         """A node server without leaves has nothing to do, and says what would help."""
         self.least = [word for word in self.least if not word.startswith("--leaves")]
-        self.assertIn("give it, or --kosmos, or --spaces, or several", self.refusal())
+        self.assertIn("give --leaves, --kosmos or --spaces", self.refusal())
         self.assertTrue(self.options("--kosmos").registry().kosmos)
 
     def test_spaces(self) -> None:

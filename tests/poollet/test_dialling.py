@@ -16,7 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.chain import SERVING
 from twisted_exec.api.status import APIError, NotImplementedByBackend
-from twisted_exec.poollet.dialling import AllowedHost, Dialler, StreamDestination, place
+from twisted_exec.poollet.allowed_hosts import AllowedHost
+from twisted_exec.poollet.dialling import Dialler, StreamDestination
 from twisted_exec.tls.errors import TLSConfigError
 
 
@@ -184,25 +185,3 @@ class DiallerTests(SynchronousTestCase):
             except APIError:
                 continue
             self.assertNotIn(b"\n", target.path + target.host)  # urlsplit drops them
-
-
-class PlaceTests(SynchronousTestCase):
-    """Tests for :func:`place`."""
-
-    def test_read(self) -> None:
-        """A host, with or without a port; addresses in any spelling."""
-        for text, expected in (
-            ("Runtime.Example.", AllowedHost("runtime.example")),
-            ("runtime:8443", AllowedHost("runtime", 8443)),
-            ("10.0.0.1:1", AllowedHost("10.0.0.1", 1)),
-            ("fd00:0::1", AllowedHost("fd00::1")),
-            ("[fd00::1]", AllowedHost("fd00::1")),
-            ("[fd00::1]:8443", AllowedHost("fd00::1", 8443)),
-        ):
-            self.assertEqual(place(text), expected)
-
-    def test_refused(self) -> None:
-        """Other text is refused with the reason."""
-        for text in ("", ":80", "host:", "host:0", "host:99999", "https://host", "a b", "*"):
-            with self.assertRaises(ValueError):
-                place(text)

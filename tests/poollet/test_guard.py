@@ -1,6 +1,6 @@
 """
 The session guard of a poollet: its reviewer is the gate of
-:func:`~twisted_exec.poollet.consoles.gate_of`.
+:func:`~twisted_exec.poollet.access.gate_of`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
-from twisted_exec.poollet.consoles import PoolAccess, gate_of
+from twisted_exec.poollet.access import PoolAccess, gate_of
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.streaming.sessions.guard import REVIEW_SECONDS

@@ -11,7 +11,7 @@ from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
-from twisted_exec.poollet.dialling import AllowedHost
+from twisted_exec.poollet.allowed_hosts import AllowedHost
 from twisted_exec.poollet.tap import Options, PoolletProgram, makeService, settings
 
 KUBECONFIG = """

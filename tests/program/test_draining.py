@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.program.service`.
+Tests for :mod:`twisted_exec.program.draining`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program import service
-from twisted_exec.program.service import DrainLimit, pause, stop_at_once
+from twisted_exec.program import draining
+from twisted_exec.program.draining import DrainLimit, pause, stop_at_once
 
 
 def fresh_stop(case: SynchronousTestCase) -> None:
     """Let a test stop the program, as far as its drains know."""
-    case.patch(service, "_stop", service._Stop())
+    case.patch(draining, "_stop", draining._Stop())
 
 
 class DrainLimitTests(SynchronousTestCase):

@@ -16,7 +16,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tiers import PROGRAMS
-from twisted_exec.program.garbage import OLD, YOUNG, GarbagePolicy, open_descriptors
+from twisted_exec.program.descriptors import open_descriptors
+from twisted_exec.program.garbage import OLD, YOUNG, GarbagePolicy
 
 
 class _Cycle:

@@ -57,7 +57,7 @@ import os, signal, sys
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.logger import globalLogBeginner, textFileLogObserver
-from twisted_exec.program.service import DrainLimit
+from twisted_exec.program.draining import DrainLimit
 from twisted_exec.program.start import stop_once
 globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
 stop_once(reactor)

@@ -22,8 +22,8 @@ from twisted_exec.console.line import LineEnded
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.journal.journal import Journal
-from twisted_exec.program.audit import JSONLinesAudit
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.audit_file import JSONLinesAudit
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.runtimes.handover import SessionsHandOver
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer

@@ -31,7 +31,7 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.target import TargetError
 from twisted_exec.journal import writer
-from twisted_exec.program.audit import AuditUnavailable, JSONLinesAudit
+from twisted_exec.program.audit_file import AuditUnavailable, JSONLinesAudit
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.metrics import metrics_text
 from twisted_exec.runtimes.config import parse

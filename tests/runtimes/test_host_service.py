@@ -22,7 +22,7 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
-from twisted_exec.program.handover.process import HandOverError
+from twisted_exec.program.handover.successor import HandOverError
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.recording.playback import frames
 from twisted_exec.recording.signatures import TrustedRecorders

@@ -14,6 +14,7 @@ from twisted_exec.api import spaces
 from twisted_exec.api.kinds import ALL
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.spacemanager.bounded import NoMetrics
 from twisted_exec.spacemanager.interfaces import (
     ISpaceProvider,
     Physical,
@@ -23,9 +24,10 @@ from twisted_exec.spacemanager.interfaces import (
 )
 from twisted_exec.spacemanager.registry import ProviderRegistry
 from twisted_exec.spacemanager.spaces.loop import SpaceLoop
-from twisted_exec.spacemanager.spaces.observation import ANSWERS, VALID, ProbeResult, unreachable
+from twisted_exec.spacemanager.spaces.observation import ProbeResult, unreachable
 from twisted_exec.spacemanager.spaces.probes import Contents, digest_of
-from twisted_exec.spacemanager.views import NoMetrics, ProviderEnvironment
+from twisted_exec.spacemanager.spaces.verdicts import ANSWERS, VALID
+from twisted_exec.spacemanager.views import ProviderEnvironment
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.space_provider import MemorySpaces
 

@@ -15,6 +15,7 @@ from twisted_exec.api.kinds import NAMESPACES, SECRETS
 from twisted_exec.api.spaces import LOCAL, PROVIDERS, SPACES, namespace_of
 from twisted_exec.control.listeners import Listeners
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.spacemanager.bounded import NoMetrics
 from twisted_exec.spacemanager.interfaces import (
     ISpaceProvider,
     ISpaces,
@@ -24,7 +25,7 @@ from twisted_exec.spacemanager.interfaces import (
     ProviderSpec,
 )
 from twisted_exec.spacemanager.registry import ProviderRegistry
-from twisted_exec.spacemanager.views import NoMetrics, ProviderEnvironment
+from twisted_exec.spacemanager.views import ProviderEnvironment
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.space_provider import MemoryProvider, MemorySpaces
 

@@ -14,9 +14,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.spacemanager.support import one
 from twisted_exec.api.status import BadGateway, ServiceUnavailable
 from twisted_exec.spacemanager import listing as provider_copy
+from twisted_exec.spacemanager.bounded import bounded
 from twisted_exec.spacemanager.interfaces import BUILDING, Physical, SpaceInfo, SpaceRequest
 from twisted_exec.spacemanager.listing import ProviderCopy
-from twisted_exec.spacemanager.views import bounded
 from twisted_exec.testing.space_provider import MemorySpaces
 
 A, B = one("a"), one("b")

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.spacemanager.service`."""
+"""Tests for :mod:`twisted_exec.spacemanager.metrics`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import BadGateway
 from twisted_exec.api.times import timestamp
 from twisted_exec.program.metrics import metrics_text, new_registry
-from twisted_exec.spacemanager.service import ProviderCallMetrics, SpaceMetrics
+from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
 
 
 class FiguresTests(SynchronousTestCase):

@@ -13,13 +13,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests.kube.test_leases_controllers import LeaselessClient
+from tests.kube.test_leases import LeaselessClient
 from tests.spacemanager.support import Hub, HubSpaces
 from twisted_exec.api.kinds import EVENTS, LEASES
 from twisted_exec.api.status import BadGateway
 from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.spacemanager.interfaces import IProviders, ProviderContext
-from twisted_exec.spacemanager.service import Settings, SpaceManager
+from twisted_exec.spacemanager.service import SpaceManager
+from twisted_exec.spacemanager.settings import Settings
 from twisted_exec.tls.errors import TLSConfigError
 
 reactor: Any = _reactor

@@ -24,7 +24,7 @@ from twisted_exec.apiserver.service import APIServer
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
-from twisted_exec.kube.kubeconfig.loader import written
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spaces.kubeconfigs import endpoint_of
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.tls.files import read_file

@@ -20,9 +20,10 @@ from twisted_exec.api.kinds.core import NAMESPACES
 from twisted_exec.api.kinds.spaces import SPACES
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import from_code
-from twisted_exec.kube.client import KubeClient, LateCredentials
+from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.late_credentials import LateCredentials
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener
 from twisted_exec.testing.cluster import MemoryCluster
 

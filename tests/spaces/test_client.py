@@ -33,7 +33,8 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.spaces.client import AHEAD_SECONDS, LOOK_SECONDS, PAUSE_SECONDS, SpaceClient
+from twisted_exec.spaces.client import SpaceClient
+from twisted_exec.spaces.credentials import AHEAD_SECONDS, LOOK_SECONDS, PAUSE_SECONDS
 from twisted_exec.spaces.interfaces import ISpaceClient, ISpaceConnection, SpaceName
 from twisted_exec.spaces.secrets import SETTLE_SECONDS
 

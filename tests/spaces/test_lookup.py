@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.spaces.kubeconfigs`."""
+"""Tests for :mod:`twisted_exec.spaces.lookup`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.spaces.support import IMPORTED, SECRET, SPACE, Hub, kubeconfig
 from twisted_exec.api import spaces
 from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.spaces.kubeconfigs import FoundSpace, config_in, find_space, ready_view
+from twisted_exec.spaces.kubeconfigs import config_in
+from twisted_exec.spaces.lookup import FoundSpace, find_space, ready_view
 
 
 class Limited:

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.spaces.kubeconfigs`: the user's credentials that a Space's server may
+Tests for :mod:`twisted_exec.spaces.user_access`: the user's credentials that a Space's server may
 see.
 
 The author of the Space is an attacker who wants to act as the user.
@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser, Material
-from twisted_exec.spaces.kubeconfigs import endpoint_in, same_server, with_user_credentials
 from twisted_exec.spaces.space_view import view_of
+from twisted_exec.spaces.user_access import endpoint_in, same_server, with_user_credentials
 
 HUB = ClientConfig(
     "https://hub.example:6443", ca=Material(data=b"CA of the hub"), source="/home/jane/config"

@@ -30,16 +30,11 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import ListeningSockets
-from twisted_exec.standalone.service import (
-    APISERVER,
-    POOLLET,
-    RUNTIME,
-    SPACES,
-    PartsHandOver,
-    Settings,
-    Standalone,
-)
-from twisted_exec.standalone.state import POOL, StateDirectory
+from twisted_exec.standalone.certificates import POOL
+from twisted_exec.standalone.handover import APISERVER, POOLLET, RUNTIME, SPACES, PartsHandOver
+from twisted_exec.standalone.service import Standalone
+from twisted_exec.standalone.settings import Settings
+from twisted_exec.standalone.state import StateDirectory
 from twisted_exec.storage.memory import MemoryStorage
 
 reactor: Any = _reactor

@@ -23,14 +23,15 @@ from twisted.trial.unittest import TestCase
 
 from tests import needs, procfs
 from tests.flows import forks, kubectls, programs
-from tests.kube.test_endpoint import Collector
+from tests.kube.test_console_endpoint import Collector
 from tests.tiers import PROGRAMS
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.console_endpoint import ConsoleEndpoint, ConsoleLost
-from twisted_exec.kube.kubeconfig.loader import ClientConfig, load
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.transport import HTTPTransport, Request
 
 reactor: Any = _reactor

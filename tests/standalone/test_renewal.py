@@ -18,7 +18,8 @@ from twisted.trial.unittest import TestCase
 from tests.flows.consoles import Screen, watch
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError
-from twisted_exec.standalone.service import Settings, Standalone
+from twisted_exec.standalone.service import Standalone
+from twisted_exec.standalone.settings import Settings
 from twisted_exec.tls.errors import TLSError
 from twisted_exec.tls.pki import create_pki
 

@@ -13,14 +13,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tiers import PROGRAMS
-from twisted_exec.standalone.state import (
-    CREATED,
-    OBJECTS,
-    POOL,
-    VERSION,
-    StateDirectory,
-    StateError,
-)
+from twisted_exec.standalone.certificates import POOL
+from twisted_exec.standalone.state import CREATED, OBJECTS, VERSION, StateDirectory, StateError
 
 
 class StateDirectoryTests(SynchronousTestCase):

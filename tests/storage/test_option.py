@@ -9,7 +9,8 @@ import os
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.options import ProgramOptions, settings_of
+from twisted_exec.program.options.command_line import ProgramOptions
+from twisted_exec.program.options.declaration import settings_of
 from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.option import storage_option

@@ -85,12 +85,15 @@ from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.kube.leases import LeaderServices
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.config_file import ConfigError
-from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
-from twisted_exec.program.metrics import MetricsRegistry, QueueMetrics, SessionMetrics
-from twisted_exec.program.options import ALLOWED_ORIGIN, CONSOLE_VERBS, OPTION, ProgramOption, days
-from twisted_exec.program.tasks import SharedTurns
+from twisted_exec.program.metrics import ExpensiveRequestMetrics, MetricsRegistry
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.options.shared import ALLOWED_ORIGIN, CONSOLE_VERBS
+from twisted_exec.program.options.values import days
+from twisted_exec.program.session_limits import SessionLimits
+from twisted_exec.program.session_metrics import SessionMetrics
+from twisted_exec.program.turns import SharedTurns
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.location import IStreamLocator
@@ -429,7 +432,9 @@ class _Server:
         self.leading = self._make_leader(replica)
         self.routes = GatedRoutes()
         self._queue = FairQueue(
-            context.execute, QueueMetrics(context.metrics), seconds=context.reactor.seconds
+            context.execute,
+            ExpensiveRequestMetrics(context.metrics),
+            seconds=context.reactor.seconds,
         )
         self._turns = SharedTurns(reactor)
 

@@ -25,7 +25,7 @@ from twisted_exec.api.status import Expired
 from twisted_exec.auth.interfaces import Decision, IRulesAuthorizer, User
 from twisted_exec.auth.rbac import CONSOLE_LOG_READER, CONSOLE_USER, smallest_role
 from twisted_exec.auth.rules import ALL, Attributes, Rule
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.storage.base import ReadOnlyStorage
 from twisted_exec.storage.history import History, Key, key_of, table_of, versioned
 from twisted_exec.storage.interfaces import (

@@ -35,8 +35,8 @@ from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs, change_of
 from twisted_exec.auth.gate import Gate, GatedRoutes, Handler
 from twisted_exec.auth.interfaces import User
-from twisted_exec.program.options import OPTION, ProgramOption
-from twisted_exec.program.options import seconds as read_seconds
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.options.values import seconds as read_seconds
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_json

@@ -23,7 +23,9 @@ from twisted_exec.auth.jwt import ALGORITHMS
 from twisted_exec.auth.oidc import Issuer, MappedClaim, checked_url
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
-from twisted_exec.program.options import BrowserOptions, ProgramOption, duration, settings_of
+from twisted_exec.program.options.declaration import ProgramOption, settings_of
+from twisted_exec.program.options.sessions import BrowserOptions
+from twisted_exec.program.options.values import duration
 from twisted_exec.web.oidc import SCOPES, WebClient
 
 _OIDC_PREFIX, _WEB_PREFIX = "oidc-", "oidc-web-"

@@ -43,21 +43,16 @@ from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.apiserver.successor_storage import HandedOverStorage, StoreSite, kept_kinds
 from twisted_exec.auth.oidc import HTTPSFetcher
 from twisted_exec.control.polling import until
+from twisted_exec.program.draining import let_sessions_end, pause
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import MetricsRegistry, new_registry
-from twisted_exec.program.options import (
-    DRAIN_SECONDS,
-    OPTION,
-    SHUTDOWN_DELAY_SECONDS,
-    ProgramOption,
-    Required,
-    duration,
-    seconds,
-)
-from twisted_exec.program.service import AsyncService, let_sessions_end, pause
+from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
+from twisted_exec.program.options.shared import DRAIN_SECONDS, SHUTDOWN_DELAY_SECONDS
+from twisted_exec.program.options.values import duration, seconds
+from twisted_exec.program.service import AsyncService
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.replaceable import IReplaceableStorage, can_hand_over

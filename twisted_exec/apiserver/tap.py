@@ -27,8 +27,8 @@ from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.metrics import ExpiryMetrics, new_registry
-from twisted_exec.program.options import (
-    AuditOptions,
+from twisted_exec.program.options.audit import AuditOptions
+from twisted_exec.program.options.declaration import (
     ProgramOption,
     Required,
     options_of,

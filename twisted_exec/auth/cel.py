@@ -15,7 +15,8 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any
 
-from twisted_exec.program.job_messages import allow_time, encode, limit_process, read
+from twisted_exec.program.job_limits import allow_time, limit_process
+from twisted_exec.program.job_messages import encode, read
 
 PACKAGE = "cel_expr_python"
 _KEPT = 1024

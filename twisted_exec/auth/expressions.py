@@ -24,7 +24,7 @@ from twisted_exec.auth.cel import EvaluationFailed, Expressions
 from twisted_exec.program import job_processes
 from twisted_exec.program.job_messages import LARGEST, encode
 from twisted_exec.program.job_processes import JobFailed, JobKind, JobProcesses, JobRefused
-from twisted_exec.program.tasks import TURN_SECONDS, SharedTurns
+from twisted_exec.program.turns import TURN_SECONDS, SharedTurns
 
 MOST_COST = 4_000_000.0
 """Largest bound of an evaluation that takes place in this process: some milliseconds."""

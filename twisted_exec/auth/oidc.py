@@ -50,12 +50,8 @@ from twisted_exec.auth.jwt import (
 )
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.auth.x509 import CREDENTIAL_ID
-from twisted_exec.kube.kubeconfig.client_config import (
-    ClientConfig,
-    KubeConfigError,
-    Material,
-    proxy_for,
-)
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
+from twisted_exec.kube.kubeconfig.environment import proxy_for
 from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.program.libraries import install
 from twisted_exec.program.tasks import as_deferred

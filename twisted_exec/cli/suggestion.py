@@ -14,9 +14,9 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.messages import explain
-from twisted_exec.kube.console import AGENT
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.machine_requests import AGENT
 
 LIST_NAMESPACES = "kubectl get namespaces lists the namespaces"
 _NO_NAMESPACE = "this namespace does not exist; "

@@ -22,7 +22,7 @@ from twisted_exec.api.times import stamp
 from twisted_exec.journal.interfaces import Boot, IJournal, missing_bytes, without_hidden
 from twisted_exec.journal.reading import when_answered
 from twisted_exec.program.disk_thread import Unanswered
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED, INTERNAL, MACHINE_DELETED, Ending
 from twisted_exec.streaming.text.stream import PacedResponse

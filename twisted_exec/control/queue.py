@@ -323,8 +323,8 @@ class WorkQueue(Generic[K]):
             error = readable(error)
         if isinstance(error, APIError):
             # A server that is busy says when to come back.
-            asked = min(float(error.retry_after_seconds or 0), LONGEST_RETRY_SECONDS)
-            pause = max(pause, asked)
+            requested_seconds = min(float(error.retry_after_seconds or 0), LONGEST_RETRY_SECONDS)
+            pause = max(pause, requested_seconds)
         self._metrics.retried()
         self._wait(key, entry, 0.0 if entry.due == _HURRIED else pause, _State.FAILED)
         if isinstance(error, APIError):

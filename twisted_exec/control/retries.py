@@ -74,8 +74,8 @@ class Pauses:
         """Return how long to wait now, which may be the ``Retry-After`` of the last refusal."""
         is_eager = self.passed_seconds < EAGER_SECONDS
         seconds = self._backoff.pause(PAUSE_SECONDS if is_eager else inf)
-        asked = 0.0 if refusal is None else refusal.retry_after_seconds or 0.0
-        return max(seconds, min(asked, RETRY_AFTER_SECONDS))
+        requested_seconds = 0.0 if refusal is None else refusal.retry_after_seconds or 0.0
+        return max(seconds, min(requested_seconds, RETRY_AFTER_SECONDS))
 
 
 class Retries(Generic[T]):

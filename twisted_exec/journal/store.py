@@ -54,7 +54,8 @@ from twisted_exec.journal.writer import JournalWriter, Sealer
 from twisted_exec.program.descriptors import descriptor_limit
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.disk_thread import Files as DiskFiles
-from twisted_exec.program.tasks import ShortTurns, ends_within
+from twisted_exec.program.tasks import ends_within
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.tls.unix import private_directory
 
 FORMAT = "1"

@@ -19,7 +19,7 @@ from twisted_exec.journal.journal import Journal, Writing
 from twisted_exec.journal.records import FAST_LEVEL, LEVEL, Damaged
 from twisted_exec.journal.segments import seal
 from twisted_exec.program.disk_thread import Files, Unanswered
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 
 WRITE_SECONDS = 0.1
 """Output is written to files after this time, or sooner if there is much."""

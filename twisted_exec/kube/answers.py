@@ -1,4 +1,4 @@
-"""Answers of servers that we may not trust, with limits of size and nesting."""
+"""Objects and events in answers of servers that we may not trust, with limits of size and nesting."""
 
 from __future__ import annotations
 
@@ -19,50 +19,6 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.kube.interfaces import Object
 
-MAX_HEAD_BYTES = 64 << 10
-MAX_HEADS = 8
-"""Limit of heads, including interim responses."""
-
-_END = re.compile(rb"\n\r?\n")
-
-
-class AnswerHead:
-    """
-    Limits the heads of the response to one request, before the parser reads them.
-
-    :param refuse: called with the problem; ends the connection.
-    """
-
-    def __init__(self, protocol: Any, refuse: Callable[[str], None]) -> None:
-        # The method of the class: an attribute of this name in the instance is the filter itself.
-        self._parse: Callable[[bytes], None] = type(protocol).dataReceived.__get__(protocol)
-        self._refuse = refuse
-        self._left_bytes, self._left_heads = MAX_HEAD_BYTES, MAX_HEADS
-        self._refused = False
-        self.is_complete = False
-
-    def received(self, data: bytes) -> None:
-        while data and not self.is_complete and not self._refused:
-            match = _END.search(data)
-            part = data[: match.end()] if match else data
-            data = data[len(part) :]
-            self._count(part, match is not None)
-            if not self._refused:
-                self._parse(part)
-        if data and not self._refused:
-            self._parse(data)
-
-    def _count(self, part: bytes, ends: bool) -> None:
-        # Twisted's client limits neither header lines nor interim responses (100 Continue), and
-        # logs each of these: a malicious server could fill memory and disk before the request times
-        # out.
-        self._left_bytes -= len(part)
-        self._left_heads -= ends
-        if self._left_bytes < 0 or self._left_heads < 0:
-            self._refused = True
-            self._refuse("it sends heads without end")
-
-
 MAX_DEPTH = 100
 MAX_VALUES = 2 << 20
 """Limit for a document without a limit of its own."""
@@ -71,6 +27,14 @@ MAX_VALUES = 2 << 20
 _MARK = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 _SEPARATORS = (b",", b"[", b"{")
+MAX_EVENT_BYTES = 8 << 20
+
+_TYPES: Mapping[int, type[APIError]] = {each.code: each for each in (NotFound, Conflict, Expired)}
+"""
+Errors about an object, which callers catch by class.
+
+401 and 403 are missing on purpose: they are about our own identity.
+"""
 
 
 class TooManyValues(ValueError):
@@ -115,16 +79,6 @@ def cut(content: bytes) -> bytes:
                 begin = mark.end()
             depth -= 1
     return b"".join([*parts, content[begin:]])
-
-
-MAX_EVENT_BYTES = 8 << 20
-
-_TYPES: Mapping[int, type[APIError]] = {each.code: each for each in (NotFound, Conflict, Expired)}
-"""
-Errors about an object, which callers catch by class.
-
-401 and 403 are missing on purpose: they are about our own identity.
-"""
 
 
 def object_of(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred
@@ -14,24 +13,23 @@ from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClie
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
-from twisted_exec.api.names import display_name
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
     Forbidden,
-    GatewayTimeout,
     MethodNotAllowed,
     NotFound,
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.kubeconfig.connection import (
-    endpoint,
-    explain_refusal,
-    host_header,
-    identity_headers,
+from twisted_exec.kube.kubeconfig.connection import endpoint
+from twisted_exec.kube.machine_requests import (
+    AGENT,
+    TIMEOUT_SECONDS,
+    naming_server,
+    opened_among,
+    request_head,
+    with_current_credentials,
 )
-from twisted_exec.kube.kubeconfig.credentials import renewed, settled
-from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand.client import (
     ATTEMPTS,
     SILENCE_SECONDS,
@@ -44,47 +42,12 @@ from twisted_exec.wire.resume import MARKS
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 if TYPE_CHECKING:
-    from twisted_exec.kube.client import KubeClient
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
-    from twisted_exec.wire.resume import OpenRecording
 
 
-async def served_dialects(client: KubeClient, among: Iterable[Dialect]) -> Sequence[Dialect]:
-    """
-    Return the dialects that an API server speaks.
-
-    :raises APIError: discovery failed.
-    """
-    expected = list(among)
-    matches = []
-    for group in await client.groups():
-        here = [dialect for dialect in expected if dialect.group == group]
-        for version in dict.fromkeys(dialect.version for dialect in here):
-            names = await _resources(client, group, version)
-            matches += [
-                dialect
-                for dialect in here
-                if dialect.version == version and f"{dialect.workload.plural}/exec" in names
-            ]
-    return matches
-
-
-async def _resources(client: KubeClient, group: str, version: str) -> Sequence[str]:
-    try:
-        return await client.resources(group, version)
-    except APIError as error:
-        if error.code == 404:  # the server has the group in other versions
-            return ()
-        raise
-
-
-AGENT = "kubectl-console (twisted-exec)"
-
-TIMEOUT_SECONDS = 30.0
-"""Time limit for the connection, and another for the answer."""
 CONNECT_SECONDS = 8.0
 """
-Time limit of the connection when a session is resumed: a kernel sends less and less the longer it
+Time limit of the connection when a session is resumed: a kernel sends less often the longer it
 tries.
 """
 
@@ -187,14 +150,14 @@ class _Opening:
     async def _explain(self, config: ClientConfig, dialect: Dialect, refused: APIError) -> None:
         # Imported here: most consoles need no reviews, and the program starts faster without them.
         from twisted_exec.kube.client import KubeClient
-        from twisted_exec.kube.smaller_request import name_smaller_request
+        from twisted_exec.kube.read_only_hint import suggest_read_only
 
         options = self.options
         client = KubeClient(
             config, self.reactor, timeout_seconds=options.timeout_seconds, server=options.server
         )
         try:
-            await name_smaller_request(refused, client, dialect, self.namespace, self.name)
+            await suggest_read_only(refused, client, dialect, self.namespace, self.name)
         finally:
             await client.close()
 
@@ -285,155 +248,3 @@ async def _again(
         return await with_current_credentials(config, reactor, opened)
     except KubeConfigError as problem:
         raise BadGateway(str(problem)) from None
-
-
-T = TypeVar("T")
-
-
-async def with_current_credentials(
-    config: ClientConfig, reactor: Any, opened: Callable[[ClientConfig], Awaitable[T]]
-) -> T:
-    """Open something, after a 401 once more if there are other credentials then."""
-
-    async def opened_with(current: ClientConfig) -> T:
-        try:
-            return await opened(current)
-        except APIError as refused:
-            raise explain_refusal(refused, current) from None
-
-    settled_config = await settled(config, reactor)
-    try:
-        return await opened_with(settled_config)
-    except APIError as refused:
-        other = await renewed(config, reactor, settled_config) if refused.code == 401 else None
-        if other is None:
-            raise
-    return await opened_with(other)
-
-
-async def opened_among(
-    opened: Callable[[ClientConfig, Dialect], Awaitable[T]],
-    config: ClientConfig,
-    reactor: Any,
-    among: Sequence[Dialect],
-    timeout_seconds: float,
-    server: IStreamClientEndpoint | None,
-) -> T:
-    """Open a stream or a download of a machine, whose dialect may be one of several."""
-
-    async def shown_again(dialect: Dialect) -> T:
-        def opened_once(shown_config: ClientConfig) -> Awaitable[T]:
-            return opened(shown_config, dialect)
-
-        return await with_current_credentials(config, reactor, opened_once)
-
-    first, *others = among
-    try:
-        return await shown_again(first)
-    except APIError as error:
-        refused = error
-    served: Sequence[Dialect] = ()
-    if others and refused.code in (Forbidden.code, NotFound.code):
-        served = await _served(config, reactor, among, timeout_seconds, server)
-    for dialect in served:
-        if dialect == first:
-            continue
-        try:
-            return await shown_again(dialect)
-        except APIError as error:
-            if first not in served and refused.code in (Forbidden.code, NotFound.code):
-                refused, first = error, dialect
-    if refused.code == NotFound.code and not refused.details.get("name"):
-        # The server may lack the kind or the machine; its 404 does not say which.
-        here = await _served(config, reactor, DIALECTS, timeout_seconds, server)
-        if first not in here:
-            raise _no_such_kind(config.server, first, here)
-    raise refused
-
-
-def _no_such_kind(server: str, expected: Dialect, served: Sequence[Dialect]) -> APIError:
-    there = ", ".join(dialect.workload.qualified for dialect in served)
-    hint = f"it has {there}" if there else "is it the right cluster?"
-    message = f"{server} has no {expected.workload.qualified}; {hint}"
-    return APIError(message, code=NotFound.code, reason=NotFound.reason)
-
-
-async def _served(
-    config: ClientConfig,
-    reactor: Any,
-    among: Sequence[Dialect],
-    timeout_seconds: float,
-    server: IStreamClientEndpoint | None,
-) -> Sequence[Dialect]:
-    # Imported here: most consoles need no discovery, and the program starts faster without it.
-    from twisted_exec.kube.client import KubeClient
-
-    client = KubeClient(config, reactor, timeout_seconds=timeout_seconds, server=server)
-    try:
-        return await served_dialects(client, among)
-    except APIError:
-        return ()
-    finally:
-        await client.close()
-
-
-def request_head(config: ClientConfig, where: str, query: bytes, agent: str) -> UpgradeRequest:
-    """Return the request for a stream or a download."""
-    headers = [(b"User-Agent", agent.encode("ascii")), *identity_headers(config)]
-    target = (config.url.path + where).encode("ascii") + (b"?" + query if query else b"")
-    return UpgradeRequest(b"GET", target, host_header(config), headers)
-
-
-@contextmanager
-def naming_server(config: ClientConfig) -> Iterator[None]:
-    """Name the server in the error if it cannot be reached."""
-    try:
-        yield
-    except (BadGateway, GatewayTimeout) as error:
-        # These two classes are raised locally; a 502 of the server is a plain APIError.
-        raise type(error)(f"cannot reach {config.server}: {error.message}") from None
-
-
-def recorded_for(recordings: Sequence[OpenRecording]) -> str:
-    """Return for whom a console is recorded, and which input: `ann (input: masked), bob (input: all)`."""
-    return ", ".join(f"{display_name(each.user)} (input: {each.input})" for each in recordings)
-
-
-class RecordingNews:
-    """
-    The recordings of a console that the user of one session knows of.
-
-    Messages are ends of a sentence, such as ``recorded for ann (input: masked)``.
-    """
-
-    def __init__(self) -> None:
-        self.present = ""
-        self._recorded = ""
-        self._recordings: tuple[OpenRecording, ...] | None = None
-
-    def begun(self, recorded: str) -> str:
-        """
-        Take note of the session's beginning.
-
-        :param recorded: the input that this session wants recorded.
-        :return: the message, or empty.
-        """
-        self._recorded = recorded
-        self.present = f"recorded (input: {recorded})" if recorded else ""
-        return self.present
-
-    def changed(self, recordings: tuple[OpenRecording, ...] | None) -> str:
-        """
-        Take note of the recordings that go on.
-
-        :param recordings: ``None`` if the server does not know them.
-        :return: the message, or empty.
-        """
-        before = self._recordings
-        if recordings == before or not (recordings or before):
-            return ""
-        self._recordings = recordings
-        self.present = f"recorded for {recorded_for(recordings)}" if recordings else ""
-        if before is None and [each.input for each in recordings or ()] == [self._recorded]:
-            return ""  # the message at the beginning has said it
-        return self.present or "not recorded any more"

@@ -35,10 +35,12 @@ from zope.interface import implementer
 from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
 from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.console import TIMEOUT_SECONDS, ConsoleOptions, RecordingNews, open_console
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS
+from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import Break, Ending, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, OpenRecording
@@ -67,7 +69,7 @@ class ConsoleDone(ConnectionDone):
     """
 
     def __init__(self, ending: Ending | None = None) -> None:
-        super().__init__(_told(ending) if ending is not None else "left")
+        super().__init__(_reason_of(ending) if ending is not None else "left")
         self.ending = ending
 
 
@@ -79,11 +81,11 @@ class ConsoleLost(ConnectionLost):
     """
 
     def __init__(self, ending: Ending | None, reason: str) -> None:
-        super().__init__(_told(ending) if ending is not None else reason)
+        super().__init__(_reason_of(ending) if ending is not None else reason)
         self.ending = ending
 
 
-def _told(ending: Ending) -> str:
+def _reason_of(ending: Ending) -> str:
     return f"{ending.reason}: {ending.message}" if ending.message else ending.reason
 
 

@@ -141,7 +141,7 @@ class IKubeClient(IObjectClient):
 
 class ILeases(Interface):
     """
-    The Lease of one :class:`~twisted_exec.kube.leases.Election`.
+    The Lease of one :class:`~twisted_exec.kube.election.Election`.
 
     Deferreds fail with ``APIError``, as an API server answers.
     """

@@ -1,5 +1,5 @@
 """
-A machine's log, and the content of a recording.
+A machine's log, from the user's side.
 
 A log that is cut off can continue at its offset (:mod:`twisted_exec.streaming.text.resumption`).
 """
@@ -7,26 +7,20 @@ A log that is cut off can continue at its offset (:mod:`twisted_exec.streaming.t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, Dialect
-from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
-from twisted_exec.api.kinds.consolerecordings import CONTENT
+from twisted_exec.api.kinds import DELETEDCONSOLES
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, BadGateway, NotFound
-from twisted_exec.kube.console import (
-    TIMEOUT_SECONDS,
-    opened_among,
-    request_head,
-    with_current_credentials,
-)
+from twisted_exec.kube.downloads import open_download
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.screens import open_download
+from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS, opened_among, request_head
 from twisted_exec.streaming.text.download import DOWNLOADS, Download
 from twisted_exec.streaming.text.resumption import FramedText, ResumedLog
 from twisted_exec.wire.log_frames import Framing
@@ -163,41 +157,3 @@ async def deleted_log(
     newest = max(listed["items"], key=lambda each: str(each["spec"]["deletionTime"]))
     name = newest["metadata"]["name"]
     return MachineLog(config, namespace, name, reactor, among=(DEFAULT,), resource=resource, **more)
-
-
-async def read_recording(
-    config: ClientConfig,
-    namespace: str,
-    name: str,
-    file: BinaryIO,
-    reactor: Any,
-    *,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    agent: str = "twisted-exec",
-) -> None:
-    """
-    Write the content of a recording to a file.
-
-    :raises APIError: the server refuses, cannot be reached, or sends a part only.
-    :raises KubeConfigError: there are no usable credentials.
-    :raises OSError: the file cannot be written.
-    """
-
-    async def opened(config: ClientConfig) -> Download:
-        where = CONSOLERECORDINGS.resource.path(namespace, name, CONTENT)
-        head = request_head(config, where, b"", agent)
-        return await open_download(config, head, reactor, timeout_seconds)
-
-    download = await with_current_credentials(config, reactor, opened)
-    ended: Deferred[bool] = Deferred(lambda _: download.abort())
-
-    def take(data: bytes) -> None:
-        try:
-            file.write(data)
-        except OSError:  # such as a full disk
-            download.abort()
-            ended.errback(Failure())
-
-    download.deliver(take, ended.callback)
-    if not await ended:
-        raise BadGateway(f'recording "{name}" is incomplete: the connection was lost; try again')

@@ -157,7 +157,7 @@ class _Proxied:
                 raise CancelledError from None
             if not isinstance(problem, Exception) or isinstance(problem, error.NoProtocol):
                 raise
-            raise ProxyError(_told(self.proxy, problem)) from None
+            raise ProxyError(_explained(self.proxy, problem)) from None
         return protocol
 
     def _dialogue(self) -> _Dialogue:
@@ -167,7 +167,7 @@ class _Proxied:
         return _Connect(proxy, self.host, self.port)
 
 
-def _told(proxy: ForwardProxy, problem: Exception) -> str:
+def _explained(proxy: ForwardProxy, problem: Exception) -> str:
     if isinstance(problem, _Refused | Socks5Refused | RemoteProtocolError):
         return str(problem).replace("the proxy", str(proxy), 1)
     if isinstance(problem, error.ConnectionDone | error.ConnectionLost):

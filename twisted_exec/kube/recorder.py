@@ -45,9 +45,12 @@ _LOOK_SECONDS, _LOOKS = 0.25, 8
 _Key = tuple[str, str, str, str | None]
 """UID, type, reason and message; ``None`` for combined messages."""
 
+_AnyKey = TypeVar("_AnyKey")
+_Value = TypeVar("_Value")
+
 
 @dataclass
-class _Told:
+class _RecordedEvent:
     body: Object
     namespace: str
     count: int = 0
@@ -124,7 +127,7 @@ class Recorder:
     ) -> None:
         self._client, self._clock, self._now, self._busy = client, clock, now, busy
         self._about, self._component, self._host = about, component, host
-        self._told: OrderedDict[_Key, _Told] = OrderedDict()
+        self._told: OrderedDict[_Key, _RecordedEvent] = OrderedDict()
         self._limit = EventLimit(REFILL_SECONDS, MAX_KEPT)
         self._similar: OrderedDict[tuple[str, str, str], _Similar] = OrderedDict()
         self._waiting: dict[_Key, None] = {}
@@ -208,7 +211,7 @@ class Recorder:
                 host=self._host,
                 at=at,
             )
-            record = _Told(body, body["metadata"]["namespace"])
+            record = _RecordedEvent(body, body["metadata"]["namespace"])
             if (forgotten := _keep(self._told, key, record)) is not None:
                 self._waiting.pop(forgotten, None)
         self._told.move_to_end(key)
@@ -270,7 +273,7 @@ class Recorder:
                 if key in self._waiting:
                     await deferLater(self._clock, backoff.pause())
 
-    def _refused(self, key: _Key, record: _Told, error: APIError) -> None:
+    def _refused(self, key: _Key, record: _RecordedEvent, error: APIError) -> None:
         record.failures += 1
         if error.code in (429, *range(500, 600)) and record.failures < _ATTEMPTS:
             self._waiting[key] = None
@@ -282,7 +285,7 @@ class Recorder:
         if error.code != NotFound.code and (error.code != Forbidden.code or is_missing_right):
             self._tell_operator(error)
 
-    async def _put(self, record: _Told) -> None:
+    async def _put(self, record: _RecordedEvent) -> None:
         count = record.count
         if not record.exists or not await self._is_patched(record):
             try:
@@ -295,7 +298,7 @@ class Recorder:
                 await self._patch(record)
         record.exists, record.written = True, count
 
-    async def _is_patched(self, record: _Told) -> bool:
+    async def _is_patched(self, record: _RecordedEvent) -> bool:
         """Patch an Event; return false if it was deleted meanwhile."""
         try:
             await self._patch(record)
@@ -305,7 +308,7 @@ class Recorder:
             return False
         return True
 
-    async def _patch(self, record: _Told) -> None:
+    async def _patch(self, record: _RecordedEvent) -> None:
         patch = {key: record.body[key] for key in ("count", "lastTimestamp", "message")}
         name = record.body["metadata"]["name"]
         if not self._host:
@@ -335,10 +338,6 @@ class Recorder:
     def _failed(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
             self._log.failure("writing events failed", failure)
-
-
-_AnyKey = TypeVar("_AnyKey")
-_Value = TypeVar("_Value")
 
 
 def _keep(records: OrderedDict[_AnyKey, _Value], key: _AnyKey, value: _Value) -> _AnyKey | None:

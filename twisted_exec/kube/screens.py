@@ -1,4 +1,4 @@
-"""A machine's screen, and downloads of an API server in general, from the user's side."""
+"""A machine's screen, from the user's side."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ from typing import Any
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred, TimeoutError
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.screens import ScreenForm, ScreenOptions, TerminalState, parse_state
 from twisted_exec.api.status import BadGateway, GatewayTimeout
-from twisted_exec.kube.console import TIMEOUT_SECONDS, naming_server, opened_among, request_head
+from twisted_exec.kube.downloads import open_download
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.kubeconfig.connection import endpoint
-from twisted_exec.streaming.http.upgrade_client import (
-    AskingFactory,
-    UpgradeRefused,
-    UpgradeRequest,
-    ask,
-    connect,
-)
-from twisted_exec.streaming.text.download import ANY_DOWNLOADS, Download
+from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS, opened_among, request_head
+from twisted_exec.streaming.text.download import Download
 
 _LARGEST = 64 << 20
 
@@ -104,32 +97,3 @@ async def _read(download: Download, clock: IReactorTime, timeout_seconds: float)
             "try again"
         )
     return bytes(body)
-
-
-async def open_download(
-    config: ClientConfig,
-    head: UpgradeRequest,
-    reactor: Any,
-    timeout_seconds: float,
-    *,
-    server: IStreamClientEndpoint | None = None,
-    factory: AskingFactory = ANY_DOWNLOADS,
-) -> Download:
-    """
-    Send a request; fires when the answer begins.
-
-    :param timeout_seconds: for the connection, and again for the head of the answer.
-    :raises APIError: the server refuses, or cannot be reached.
-    """
-    server = server or endpoint(config, reactor, timeout_seconds=timeout_seconds)
-    try:
-        with naming_server(config):
-            connection = await connect(
-                server, clock=reactor, timeout_seconds=timeout_seconds, factory=factory
-            )
-            download: Download = await ask(
-                connection, head, clock=reactor, timeout_seconds=timeout_seconds
-            )
-            return download
-    except UpgradeRefused as refused:
-        raise refused.as_api_error() from None

@@ -64,6 +64,8 @@ _LONGEST_WAIT_SECONDS = 15.0
 _RENEW_FIRST, _RENEW_LAST = 0.7, 0.9
 """Renewal happens after a random part of the certificate's life, between these two."""
 
+_OWN_LIFE = timedelta(days=30)
+
 
 @dataclass(frozen=True)
 class _Request:
@@ -278,9 +280,6 @@ class SignedCertificate(ABC):
             lack = "no" if self.installed() is None else "no renewal of the"
             self._log.warn("{lack} {what} yet: {why}", lack=lack, what=self.what, why=problem)
         self.problem = problem
-
-
-_OWN_LIFE = timedelta(days=30)
 
 
 class ServingCertificate(SignedCertificate):

@@ -8,124 +8,54 @@ limit of size holds for the decompressed body, too.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from twisted.internet import error
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
-from twisted.internet.interfaces import IConsumer, IStreamClientEndpoint
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.python.failure import Failure
 from twisted.web.client import (
     URI,
     Agent,
     HTTPConnectionPool,
     RequestTransmissionFailed,
-    ResponseDone,
     ResponseFailed,
     ResponseNeverReceived,
 )
-from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
+from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
-from twisted_exec.kube.answers import AnswerHead
+from twisted_exec.kube.answer_heads import AnswerHead
+from twisted_exec.kube.bodies import Body, BodyBytes, Gunzip, Misuse
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.kubeconfig.connection import connection_stamp, endpoint, identity_headers
+from twisted_exec.kube.kubeconfig.connection import connection_stamp, endpoint
 from twisted_exec.kube.kubeconfig.credentials import renewed, settled
+from twisted_exec.kube.kubeconfig.headers import identity_headers
 from twisted_exec.streaming.http.upgrade_client import connection_problem
 
 T = TypeVar("T")
+USER_AGENT = "twisted-exec"
 
+IDLE_CONNECTIONS = 32
+"""Idle connections that are kept for later requests."""
 
-class Misuse(Exception):
-    """The receiver of a body raised ``cause``."""
+# Shorter than the idle timeout of known servers (kube-apiserver 90 s and more, ours
+# 60 s), so that a server rarely closes a connection just as we use it.
+IDLE_SECONDS = 30
 
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
+Answer = tuple[int, Mapping[str, str], bytes]
+"""Code, selected headers, body."""
 
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)
+"""Exceptions of Twisted's response parser, other than its own classes."""
 
-class Body(Protocol):
-    """Gives a response's body to ``receive``."""
-
-    def __init__(self, receive: Callable[[bytes], None], abort: Callable[[], object]) -> None:
-        self._receive = receive
-        self._abort = abort
-        self.done: Deferred[None] = Deferred(lambda _: self._give_up(Failure(CancelledError())))
-
-    def dataReceived(self, data: bytes) -> None:
-        if self.done.called:
-            return
-        try:
-            self._receive(data)
-        except Exception as cause:
-            # Raised into the HTTP parser, it would become a broken response; the
-            # caller must see the original.
-            self._give_up(Failure(Misuse(cause)))
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if reason.check(ResponseDone, PotentialDataLoss):
-            self._settle(None)
-        else:
-            self._settle(reason)
-
-    def _give_up(self, why: Failure) -> None:
-        self._settle(why)  # before the abort, because connectionLost has a less specific reason
-        self._abort()
-
-    def _settle(self, outcome: Failure | None) -> None:
-        if self.done.called:
-            return
-        if outcome is None:
-            self.done.callback(None)
-        else:
-            self.done.errback(outcome)
-
-
-class Gunzip:
-    """Decompresses a body piece by piece."""
-
-    PIECE_BYTES = 64 << 10
-
-    def __init__(self, receive: Callable[[bytes], None]) -> None:
-        self._receive = receive
-        # 16: with the head of gzip (zlib.h, inflateInit2).
-        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
-        self._has_begun = False
-
-    def feed(self, data: bytes) -> None:
-        """
-        Decompress a part of the body.
-
-        :raises BadGateway: it is not gzip.
-        """
-        self._has_begun = True
-        while not self._inflate.eof:
-            try:
-                piece = self._inflate.decompress(data, self.PIECE_BYTES)
-            except zlib.error:
-                raise BadGateway("the server's answer is not the gzip that its head says") from None
-            data = self._inflate.unconsumed_tail
-            if piece:
-                self._receive(piece)
-            # A full piece may not be all that zlib holds.
-            if not data and len(piece) < self.PIECE_BYTES:
-                return
-
-    def finish(self) -> None:
-        """
-        Note the end of the body.
-
-        :raises BadGateway: the compressed data is incomplete.
-        """
-        if self._has_begun and not self._inflate.eof:
-            raise BadGateway("the server's answer is incomplete")
+_GZIP = b"gzip"
+_SELECTED_HEADERS = ("retry-after", "content-type", "cache-control", "date")
 
 
 class Incoming:
@@ -237,51 +167,10 @@ class FixedServer:
         return self._server
 
 
-@implementer(IBodyProducer)
-class BodyBytes:
-    """A request body from memory, written at once."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self.length = len(body)
-
-    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        consumer.write(self._body)
-        return succeed(None)
-
-    def pauseProducing(self) -> None:
-        """Nothing to do."""
-
-    def resumeProducing(self) -> None:
-        """Nothing to do."""
-
-    def stopProducing(self) -> None:
-        """Nothing to do."""
-
-
-USER_AGENT = "twisted-exec"
-
-IDLE_CONNECTIONS = 32
-"""Idle connections that are kept for later requests."""
-
-# Shorter than the idle timeout of known servers (kube-apiserver 90 s and more, ours
-# 60 s), so that a server rarely closes a connection just as we use it.
-IDLE_SECONDS = 30
-
-Answer = tuple[int, Mapping[str, str], bytes]
-"""Code, selected headers, body."""
-
 Opened = tuple[int, Incoming]
 """Code and answer."""
 
 A = TypeVar("A", Answer, Opened)
-
-_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)
-"""Exceptions of Twisted's response parser, other than its own classes."""
-
-_GZIP = b"gzip"
-
-_TOLD = ("retry-after", "content-type", "cache-control", "date")
 
 
 @dataclass(frozen=True)
@@ -323,7 +212,7 @@ class HTTPTransport:
     ) -> None:
         self.config, self._peer = config, peer
         self._agent = agent.encode("ascii")
-        self._shown = config  # with credentials of plugins
+        self._settled_config = config  # with credentials of plugins
         self._renew = renew
         self._changes = 0
         self._reactor = reactor
@@ -334,7 +223,7 @@ class HTTPTransport:
 
     def _endpoint(self) -> IStreamClientEndpoint:
         return self._given_server or endpoint(
-            self._shown, self._reactor, timeout_seconds=self._connect_seconds
+            self._settled_config, self._reactor, timeout_seconds=self._connect_seconds
         )
 
     def close(self) -> Deferred[None]:
@@ -360,7 +249,7 @@ class HTTPTransport:
             once = Deferred.fromCoroutine(self._collect_twice(request, limit_bytes))
             return once.addTimeout(timeout_seconds, self._reactor)
 
-        return await self._answered(exchange)
+        return await self._with_credentials(exchange)
 
     async def stream(
         self,
@@ -385,7 +274,7 @@ class HTTPTransport:
             )
             return once.addTimeout(total_seconds, self._reactor)
 
-        return await self._answered(exchange)
+        return await self._with_credentials(exchange)
 
     async def open(self, request: Request, *, head_seconds: float | None) -> Incoming:
         """
@@ -398,17 +287,17 @@ class HTTPTransport:
             once = Deferred.fromCoroutine(self._open_twice(request))
             return once if head_seconds is None else once.addTimeout(head_seconds, self._reactor)
 
-        _, incoming = await self._answered(exchange)
+        _, incoming = await self._with_credentials(exchange)
         return incoming
 
-    async def _answered(self, exchange: Callable[[], Deferred[A]]) -> A:
+    async def _with_credentials(self, exchange: Callable[[], Deferred[A]]) -> A:
         """
         Run an exchange with credentials; the time of a plugin does not count for the time limit.
         """
-        asking = Deferred.fromCoroutine(self._shown_again(exchange))
+        asking = Deferred.fromCoroutine(self._with_renewed_credentials(exchange))
         return await self._translated(asking)
 
-    async def _shown_again(self, exchange: Callable[[], Deferred[A]]) -> A:
+    async def _with_renewed_credentials(self, exchange: Callable[[], Deferred[A]]) -> A:
         config = self._current()
         settled_config = await settled(config, self._reactor)
         self._follow(settled_config)
@@ -475,7 +364,7 @@ class HTTPTransport:
 
     def _headers(self, request: Request) -> Headers:
         headers = Headers({b"User-Agent": [self._agent], b"Accept": [b"application/json"]})
-        for name, value in identity_headers(self._shown):
+        for name, value in identity_headers(self._settled_config):
             headers.addRawHeader(name, value)
         for further, text in request.headers:
             headers.setRawHeaders(further, [text])
@@ -487,7 +376,7 @@ class HTTPTransport:
         agent = Agent.usingEndpointFactory(self._reactor, FixedServer(self._server), use)
         sent: Deferred[Any] = agent.request(
             request.method.encode("ascii"),
-            (self._shown.server + request.target).encode("ascii"),
+            (self._settled_config.server + request.target).encode("ascii"),
             headers,
             BodyBytes(request.body) if request.body else None,
         )
@@ -519,7 +408,7 @@ class HTTPTransport:
         return self.config
 
     def _follow(self, settled_config: ClientConfig) -> None:
-        self._shown = settled_config
+        self._settled_config = settled_config
         stamp = connection_stamp(settled_config)
         if stamp == self._stamp:
             return
@@ -601,7 +490,9 @@ async def _collected(response: Any, limit_bytes: int, use: Use) -> Answer:
     finally:
         # The frames of an error's traceback refer to it, and callers keep errors.
         collector.content = bytearray()
-    headers = {name: (response.headers.getRawHeaders(name) or [""])[0] for name in _TOLD}
+    headers = {
+        name: (response.headers.getRawHeaders(name) or [""])[0] for name in _SELECTED_HEADERS
+    }
     return response.code, headers, content
 
 

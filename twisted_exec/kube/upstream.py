@@ -10,8 +10,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, ImpersonatedUser
-from twisted_exec.kube.kubeconfig.connection import endpoint, host_header, identity_headers
+from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import settled
+from twisted_exec.kube.kubeconfig.headers import host_header, identity_headers
 from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.tls.deadlines import LONGEST_SECONDS
 from twisted_exec.wire.channel import Channel

@@ -27,7 +27,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode
 from twisted_exec.nodeserver.nodes.plan import KEPT_BY, LEAF
 from twisted_exec.nodeserver.ownership import MACHINE, MACHINE_UID
-from twisted_exec.nodeserver.syncer.plan import desired_status, is_status_current
+from twisted_exec.nodeserver.syncer.status import desired_status, is_status_current
 
 _OF_CONTAINER = ("name", "image", "stdin", "tty")
 _NO_IMAGE = "none"
@@ -228,7 +228,7 @@ class MachinePods(Service):
         there = self._pods.get(key[1], key[0])
         if there is not None and not self._is_ours(there):
             return
-        leaf, machine = self._wanted(key)
+        leaf, machine = self._source_of(key)
         if there is not None and machine is None and not self._is_read(there):
             return
         node = node_for(machine, tuple(leaf.nodes)) if machine and leaf else ""
@@ -242,7 +242,7 @@ class MachinePods(Service):
     def _is_ours(self, pod: Object) -> bool:
         return (pod["metadata"].get("annotations") or {}).get(KEPT_BY) == self._keeper
 
-    def _wanted(self, key: Key) -> tuple[ILeaf | None, Object | None]:
+    def _source_of(self, key: Key) -> tuple[ILeaf | None, Object | None]:
         for leaf, copy in self._machines.values():
             machine = self._machine(leaf, copy, key)
             if machine is not None:

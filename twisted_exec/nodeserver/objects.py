@@ -14,6 +14,9 @@ from typing import Any
 
 from twisted_exec.kube.interfaces import Object
 
+MAX_SHARED = 20_000
+"""Limit of remembered parts; beyond it all are forgotten."""
+
 
 def mapping(value: object) -> Object:
     """Return ``value`` if it is an object, otherwise an empty one."""
@@ -33,10 +36,6 @@ def mappings(value: object) -> list[Object]:
 def named(value: object, key: str = "name") -> list[Object]:
     """Return the objects in a list that have a non-empty string as ``key``."""
     return [each for each in mappings(value) if each.get(key) and isinstance(each[key], str)]
-
-
-MAX_SHARED = 20_000
-"""Limit of remembered parts; beyond it all are forgotten."""
 
 
 class SharedParts:

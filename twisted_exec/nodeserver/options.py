@@ -20,27 +20,39 @@ from twisted_exec.api.status import APIError
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.leaves.registry import RegistrySettings
 from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
-from twisted_exec.nodeserver.nodes.plan import FULL, NODE_SOURCES, NONE
-from twisted_exec.nodeserver.nodes.status import (
+from twisted_exec.nodeserver.nodes.addresses import (
     EXTERNAL_IP,
     INTERNAL_DNS,
     INTERNAL_IP,
-    LEAF,
-    READY_POLICIES,
     Address,
     family_of,
     parse_types,
 )
+from twisted_exec.nodeserver.nodes.conditions import LEAF, READY_POLICIES
+from twisted_exec.nodeserver.nodes.plan import FULL, NODE_SOURCES, NONE
 from twisted_exec.nodeserver.nodes.worker import PublishedEndpoint
 from twisted_exec.nodeserver.ownership import POLICIES
-from twisted_exec.nodeserver.service import USERS_SHARE, Settings
-from twisted_exec.program.options import (
-    AuditOptions,
-    ProgramOption,
-    ProgramOptions,
-    SessionOptions,
-    settings_of,
-)
+from twisted_exec.nodeserver.settings import USERS_SHARE, Settings
+from twisted_exec.program.options.audit import AuditOptions
+from twisted_exec.program.options.command_line import ProgramOptions
+from twisted_exec.program.options.declaration import ProgramOption, settings_of
+from twisted_exec.program.options.sessions import SessionOptions
+
+ENVIRONMENT = {
+    "tls-cert-file": "APISERVER_CERT_LOCATION",
+    "tls-private-key-file": "APISERVER_KEY_LOCATION",
+}
+"""Environment variables for options that were not given; Kosmos sets them for its certificate."""
+
+NAMESPACE, LEASE = "kube-system", PROGRAM
+
+WEBSOCKETS = "ExtendWebSocketsToKubelet"
+"""Feature that a Node declares if its server accepts a client's WebSocket unchanged (Kubernetes 1.36)."""
+
+ADDRESS, TYPE = "LEAF_NODE_IP", "PREFERRED-ADDRESS-TYPE"
+"""Environment variables for options that were not given; Kosmos sets them."""
+
+_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?", re.ASCII)
 
 
 class SyncOptions(ProgramOptions):
@@ -63,13 +75,6 @@ class SyncOptions(ProgramOptions):
                 "--sync-pods and --kosmos exclude each other: Kosmos creates the Pods of its leaves"
                 " itself"
             )
-
-
-ENVIRONMENT = {
-    "tls-cert-file": "APISERVER_CERT_LOCATION",
-    "tls-private-key-file": "APISERVER_KEY_LOCATION",
-}
-"""Environment variables for options that were not given; Kosmos sets them for its certificate."""
 
 
 class ServerOptions(SessionOptions, AuditOptions):
@@ -156,21 +161,9 @@ class LeafOptions(ProgramOptions):
         return settings_of(RegistrySettings, self, spaces=self._chosen_spaces())
 
 
-NAMESPACE, LEASE = "kube-system", PROGRAM
-
-
 def keeper_of(namespace: str = NAMESPACE, lease: str = LEASE) -> str:
     """Return the name of a set of replicas: namespace and name of their Lease."""
     return f"{namespace}/{lease}"
-
-
-WEBSOCKETS = "ExtendWebSocketsToKubelet"
-"""Feature that a Node declares if its server accepts a client's WebSocket unchanged (Kubernetes 1.36)."""
-
-ADDRESS, TYPE = "LEAF_NODE_IP", "PREFERRED-ADDRESS-TYPE"
-"""Environment variables for options that were not given; Kosmos sets them."""
-
-_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?", re.ASCII)
 
 
 def _port(text: str) -> int:

@@ -14,7 +14,7 @@ from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.auth.rules import Rule
-from twisted_exec.nodeserver.kubelet_api.stats import NODE_METRICS, POD_METRICS
+from twisted_exec.nodeserver.kubelet_api.usage import NODE_METRICS, POD_METRICS
 from twisted_exec.nodeserver.leaves.kosmos import CLUSTERS
 from twisted_exec.nodeserver.options import LEASE
 from twisted_exec.nodeserver.options import NAMESPACE as ELECTION

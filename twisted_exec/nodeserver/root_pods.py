@@ -19,12 +19,12 @@ from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
 from twisted_exec.control.listeners import Listeners
 from twisted_exec.control.runs import StoppingParts
-from twisted_exec.kube.client import REFUSAL_CODES
 from twisted_exec.kube.informers import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.late_credentials import REFUSAL_CODES
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
 from twisted_exec.nodeserver.objects import SharedParts
-from twisted_exec.nodeserver.ownership import trim_root_pod
+from twisted_exec.nodeserver.trimmed import trim_root_pod
 
 MAX_NODE_WATCHES = 16
 ASK_SECONDS = 5.0

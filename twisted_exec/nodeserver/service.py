@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,238 +19,44 @@ from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthori
 from twisted_exec.auth.gate import users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
 from twisted_exec.auth.x509 import X509Authenticator
-from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.signed_certificates import ServingCertificate
-from twisted_exec.nodeserver import PROGRAM
-from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.nodeserver.certificate import NodeCertificate
+from twisted_exec.nodeserver.endings import Endings
+from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator, NodeAccess
 from twisted_exec.nodeserver.kubelet_api.routes import HOP, Hop, NodeRoutes, Route
-from twisted_exec.nodeserver.recordings import MakeRecordings
+from twisted_exec.nodeserver.recordings.options import MakeRecordings
+from twisted_exec.nodeserver.settings import USERS_SHARE, Settings
 from twisted_exec.program.audit import Trail
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.draining import pause
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
-from twisted_exec.program.metrics import SessionMetrics, new_registry
-from twisted_exec.program.options import (
-    DRAIN_SECONDS,
-    OPTION,
-    SHUTDOWN_DELAY_SECONDS,
-    ProgramOption,
-    Required,
-)
-from twisted_exec.program.service import AsyncService, pause
+from twisted_exec.program.metrics import new_registry
+from twisted_exec.program.service import AsyncService
+from twisted_exec.program.session_limits import SessionLimits
+from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site
-from twisted_exec.streaming.interfaces import POOL_DELETED, SHUTTING_DOWN, Ending
-from twisted_exec.streaming.sessions.endings import POD_ENDINGS, MachineKey, PoolKey
-from twisted_exec.streaming.sessions.guard import (
-    IDLE_SECONDS,
-    Idleness,
-    SessionGuard,
-    leave_to_successor,
-)
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.sessions.guard import Idleness, SessionGuard, leave_to_successor
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.tls.endpoints import address_text, server_endpoint
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import Issued, request_server
 from twisted_exec.tls.server import ServerTLS
 
-SIGNER = "kubernetes.io/kubelet-serving"
-GROUP = "system:nodes"
-
-
-class NodeCertificate(ServingCertificate):
-    """
-    The node server's serving certificate, signed by the root.
-
-    It names one of the Nodes, because the signer ``kubernetes.io/kubelet-serving`` accepts only
-    such subjects.
-
-    Source: ``ValidateKubeletServingCSR`` in ``pkg/apis/certificates`` of Kubernetes.
-
-    :param node: returns the name of one of our Nodes; empty while there is none.
-    """
-
-    def __init__(
-        self,
-        client: IKubeClient,
-        clock: Any,
-        *,
-        directory: str,
-        node: Callable[[], str],
-        now: Callable[[], float],
-    ) -> None:
-        super().__init__(
-            client,
-            clock,
-            directory=directory,
-            name=PROGRAM,
-            group=GROUP,
-            label=PROGRAM,
-            now=now,
-            signer=SIGNER,
-        )
-        self._node = node
-
-    def request(self) -> Issued:
-        """
-        See :meth:`SignedCertificate.request`.
-
-        :raises ServiceUnavailable: there is no Node yet to name.
-        """
-        node = self._node()
-        if not node:
-            raise ServiceUnavailable("no leaf cluster is known yet, so there is no Node to name")
-        return request_server(f"system:node:{node}", [GROUP], self._names)
-
+__all__ = ["NodeServer", "ServerPart", "Settings"]
 
 MAX_BODY_BYTES = 64 << 10
 """Limit of a request's body."""
 
 STOPPING = "the node server is shutting down"
 
-
-_WEEK_SECONDS = 604_800
-
-
-def _idle_seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if seconds and not 1 <= seconds <= _WEEK_SECONDS:
-        raise ValueError(f"{text!r} is neither 0 nor a number of seconds from 1 to {_WEEK_SECONDS}")
-    return seconds
-
-
-@dataclass(frozen=True)
-class Settings:
-    """
-    Configuration of a node server.  PEM files are read again when they change.
-
-    :param listen: a Twisted endpoint string without TLS; port 0 picks a free port.
-    :param certificate_directory: directory of a certificate that the root signs, instead of
-        ``certificate`` and ``key``.
-    :param names: DNS names and IP addresses in that certificate: where the root reaches us.
-    :param client_ca: CA of client certificates, such as that of the root's API server.
-    :param client_names: accepted common names; empty accepts all of that CA.
-    :param health_listen: endpoint for probes, like ``listen``; empty for none.
-    :param shutdown_delay_seconds: how long to serve after readiness fails.
-    :param stream_idle_seconds: idle timeout of streams; 0 for none.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
-    :param requires_reason: refuse commands without a declared reason.
-    """
-
-    listen: str = field(
-        default="tcp:10250",
-        metadata={
-            OPTION: ProgramOption(
-                "listen", "Listening address: a Twisted endpoint string, to which TLS is added."
-            )
-        },
-    )
-    certificate: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "tls-cert-file",
-                "Serving certificate (PEM); default: $APISERVER_CERT_LOCATION.",
-                is_path=True,
-                required=Required(
-                    "the serving certificate for the root; give it with --tls-private-key-file, or "
-                    "--cert-dir for one that the root signs",
-                    unless=["cert-dir"],
-                ),
-            )
-        },
-    )
-    key: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "tls-private-key-file",
-                "Private key of the serving certificate (PEM); default: $APISERVER_KEY_LOCATION.",
-                is_path=True,
-            )
-        },
-    )
-    certificate_directory: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "cert-dir",
-                "Directory for a serving certificate that the root signs; instead of --tls-cert-file.",
-                is_path=True,
-            )
-        },
-    )
-    names: Sequence[str] = ()
-    client_ca: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "client-ca-file",
-                "CA of the client certificate of the root's API server (PEM).",
-                is_path=True,
-                required=Required(
-                    "the CA of the client certificate of the root's API server (its "
-                    "--kubelet-client-certificate)"
-                ),
-            )
-        },
-    )
-    client_names: Collection[str] = field(
-        default=(),
-        metadata={
-            OPTION: ProgramOption(
-                "client-allowed-names",
-                "Accepted common names of clients, separated by commas; default: all.",
-                default="",
-                convert=lambda names: frozenset(
-                    filter(None, (each.strip() for each in names.split(",")))
-                ),
-            )
-        },
-    )
-    health_listen: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "health-listen",
-                "Endpoint for health probes, without TLS; empty for none.",
-                default="tcp:10248:interface=127.0.0.1",
-            )
-        },
-    )
-    shutdown_delay_seconds: float = field(default=0.0, metadata={OPTION: SHUTDOWN_DELAY_SECONDS})
-    drain_seconds: float = field(default=5.0, metadata={OPTION: DRAIN_SECONDS})
-    stream_idle_seconds: float = field(
-        default=IDLE_SECONDS,
-        metadata={
-            OPTION: ProgramOption(
-                "stream-idle-seconds",
-                "Seconds without data after which a stream ends; 0 for never.",
-                _idle_seconds,
-            )
-        },
-    )
-    sessions: SessionLimits | None = None
-    requires_reason: bool = field(
-        default=False,
-        metadata={
-            OPTION: ProgramOption(
-                "declare-reason", "Refuse exec, attach and run without a declared reason."
-            )
-        },
-    )
-
-
-USERS_SHARE = 1
-"""All sessions through a root have one user, who may have all of them."""
+Make = Callable[[Hop], Iterable[Route]]
+"""Creates routes from their collaborators."""
 
 
 class ServerPart(Protocol):
@@ -262,10 +67,6 @@ class ServerPart(Protocol):
 
     def stop(self) -> object:
         """Stop; the server waits for the Deferred, if there is one."""
-
-
-Make = Callable[[Hop], Iterable[Route]]
-"""Creates routes from their collaborators."""
 
 
 @implementer(IHandsOver)
@@ -499,43 +300,3 @@ class NodeServer(AsyncService):
 def _known(copy: ILeaves | IRootPods, what: str) -> None:
     if not copy.synced:
         raise ServiceUnavailable(f"{what} are not known yet")
-
-
-class Endings:
-    """
-    Ends the sessions of Pods that are gone in the root, and of Nodes that no longer stand for their
-    leaf.
-    """
-
-    def __init__(self, guard: SessionGuard, root_pods: IRootPods, leaves: ILeaves) -> None:
-        self._guard, self._root_pods, self._leaves = guard, root_pods, leaves
-        self._leaf_of: dict[str, ILeaf] = {}
-        self._ends: list[Callable[[], None]] = []
-
-    def start(self) -> None:
-        self._leaf_of = self._current()
-        self._ends = [
-            self._root_pods.follow(self._pod_changed),
-            self._leaves.follow(self._leaves_changed),
-        ]
-
-    def stop(self) -> None:
-        ends, self._ends = self._ends, []
-        for end in ends:
-            end()
-
-    def _current(self) -> dict[str, ILeaf]:
-        return {name: self._leaves.get(node.leaf) for name, node in self._leaves.nodes().items()}
-
-    def _pod_changed(self, before: Object | None, after: Object | None) -> None:
-        ending = POD_ENDINGS.machine_ending(before, after)
-        if ending is not None and before is not None:
-            self._guard.end(MachineKey(before["metadata"]["uid"]), ending)
-
-    def _leaves_changed(self) -> None:
-        before, self._leaf_of = self._leaf_of, self._current()
-        for node, leaf in before.items():
-            if self._leaf_of.get(node) is not leaf:
-                why = f": {leaf.gone}" if leaf.gone else ""
-                message = f'node "{node}" does not stand for leaf "{leaf.name}" now{why}'
-                self._guard.end(PoolKey(node), Ending(POOL_DELETED, message))

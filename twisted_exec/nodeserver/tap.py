@@ -13,25 +13,23 @@ from typing import Any
 from twisted.application.service import IService, Service
 
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.kube.leases import LeaderElected
 from twisted_exec.nodeserver import PROGRAM
+from twisted_exec.nodeserver.kubelet_api.logs import log_routes
 from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
+from twisted_exec.nodeserver.kubelet_api.run import run_routes
 from twisted_exec.nodeserver.kubelet_api.stats import stats_routes
-from twisted_exec.nodeserver.kubelet_api.streams import log_routes, run_routes, stream_routes
-from twisted_exec.nodeserver.leaves.registry import LeafMetrics, LeafRegistry, ends
+from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
+from twisted_exec.nodeserver.leaves.metrics import LeafMetrics, certificate_ends
+from twisted_exec.nodeserver.leaves.registry import LeafRegistry
 from twisted_exec.nodeserver.machine_pods import MachinePods
 from twisted_exec.nodeserver.nodes.controller import NodeController
 from twisted_exec.nodeserver.nodes.plan import NONE
 from twisted_exec.nodeserver.nodes.probe import RootProbe, probe_routes
-from twisted_exec.nodeserver.options import (
-    LeafOptions,
-    NodeOptions,
-    ServerOptions,
-    SyncOptions,
-)
-from twisted_exec.nodeserver.recordings import RecordingOptions
+from twisted_exec.nodeserver.options import LeafOptions, NodeOptions, ServerOptions, SyncOptions
+from twisted_exec.nodeserver.recordings.options import RecordingOptions
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.syncer.service import Syncer
 from twisted_exec.program.config_file import ConfigError
@@ -145,4 +143,4 @@ def _watch_expiry(
         files["cert-dir/tls.crt"] = os.path.join(options["cert-dir"], "tls.crt")
     sources = {"kubeconfig": lambda: config.current().certificate.data}
     own = Expiry(files, sources)
-    ExpiryMetrics(server.registry, lambda: {**own.ends(), **ends(registry.leaves)})
+    ExpiryMetrics(server.registry, lambda: {**own.ends(), **certificate_ends(registry.leaves)})

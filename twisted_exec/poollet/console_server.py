@@ -25,16 +25,10 @@ from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.kube.signed_certificates import ServingCertificate
-from twisted_exec.poollet.consoles import (
-    CONTINUE_SECONDS,
-    Denials,
-    ExecLocator,
-    PoolAccess,
-    PoolPolicies,
-    gate_of,
-    proxy_of,
-)
+from twisted_exec.poollet.access import PoolAccess, gate_of
+from twisted_exec.poollet.consoles import CONTINUE_SECONDS, ExecLocator, proxy_of
 from twisted_exec.poollet.dialling import Dialler
+from twisted_exec.poollet.policies import Denials, PoolPolicies
 from twisted_exec.poollet.settings import Settings
 from twisted_exec.poollet.texts import (
     PoolContentLocator,
@@ -47,7 +41,8 @@ from twisted_exec.program.audit import Trail
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING
-from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry, SessionMetrics
+from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry
+from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import respond, respond_text

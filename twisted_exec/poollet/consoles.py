@@ -1,20 +1,12 @@
 """
-Consoles at a poollet.
-
-A user whom a trusted proxy forwards needs a right at the console of that machine
-(:mod:`twisted_exec.auth.console_rights`), and the proxy needs ``create`` on ``machinepools/proxy``
-of this pool; a user without a proxy needs both. An API server that forwards no users can be
-configured to need only the latter.
+The exec URLs of machines at a poollet.
 
 A machine is identified by its UID, because another machine may get its name.
-
-The poollet evaluates no ConsolePolicies: it refuses sessions under a policy that come without an
-API server that evaluates it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -24,10 +16,6 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from twisted_exec.api import selectors
-from twisted_exec.api.conditions import writers_of
-from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLERECORDINGS, DELETEDCONSOLES
 from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
@@ -39,39 +27,26 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth.console_rights import (
-    EXEC,
-    LOG,
-    RECORDING,
-    SCREEN,
-    ConsoleAccess,
-    Decides,
-    Subresource,
-    TakeoverRefused,
-)
-from twisted_exec.auth.credentials import UnionAuthenticator
-from twisted_exec.auth.gate import Gate, GatePolicy, ImpersonationPolicy
-from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
-from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
-from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.console_rights import EXEC, ConsoleAccess, Subresource, TakeoverRefused
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.x509 import RequestHeaderAuthenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.kube.informers import IStore, Reflector
+from twisted_exec.kube.informers import IStore
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.recorder import Recorder
+from twisted_exec.poollet.access import PoolAccess
 from twisted_exec.poollet.dialling import Dialler, StreamDestination
 from twisted_exec.poollet.machines.config import wants_power
+from twisted_exec.poollet.policies import Denials, PoolPolicies
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
 from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
-from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Late, Progress, limited
 from twisted_exec.wire.channel import TERMINAL
-from twisted_exec.wire.session_terms import FULL, Right, Terms
+from twisted_exec.wire.session_terms import FULL, Terms
 
 RUNTIME_SECONDS = 4.0
 """
@@ -85,91 +60,8 @@ Like :data:`RUNTIME_SECONDS`, for a session that is open already. An API server 
 attempt, and leaves first: while this host is busy, a shorter limit would fail all attempts.
 """
 
-_SUBRESOURCES = {each.name: each for each in (EXEC, LOG, SCREEN, RECORDING)}
-_OTHER_RESOURCES = {
-    kind.resource.qualified: kind.resource for kind in (DELETEDCONSOLES, CONSOLERECORDINGS)
-}
-"""Objects that are not machines, whose subresource users read."""
-
-
-@dataclass(frozen=True)
-class PoolAccess:
-    """
-    The permissions that sessions need.
-
-    :param pool_proxy_suffices: names of users that need no permission on the machine.
-    :param strict_verbs: see :mod:`twisted_exec.auth.console_rights`.
-    """
-
-    dialect: Dialect
-    pool: str
-    pool_proxy_suffices: Collection[str] = ()
-    strict_verbs: bool = False
-
-    def permissions(self, context: RequestContext) -> tuple[Attributes, ...]:
-        """
-        Return the permissions that a session needs.
-
-        The caller, or a user without one, needs the permission on the pool; a server that is its
-        own user (:meth:`is_server`) needs nothing else.
-        """
-        if self.is_server(context):
-            return (self.proxy(context),)
-        return (self.machine(context), self.proxy(context))
-
-    def is_server(self, context: RequestContext) -> bool:
-        """Return whether the request is an API server's own, without a user."""
-        return context.caller is None and context.user.name in self.pool_proxy_suffices
-
-    def proxy(self, context: RequestContext) -> Attributes:
-        dialect = self.dialect
-        return Attributes(
-            context.caller or context.user,
-            "create",
-            dialect.group,
-            dialect.version,
-            dialect.pool.plural,
-            dialect.proxy_subresource,
-            name=self.pool,
-        )
-
-    def machine(self, context: RequestContext) -> Attributes:
-        dialect, subject = self.dialect, context.subject
-        what = _SUBRESOURCES[subject.subresource]
-        resource = _OTHER_RESOURCES.get(subject.resource, dialect.workload)
-        return Attributes(
-            context.user,
-            what.verb,
-            resource.group,
-            resource.version,
-            resource.plural,
-            what.permission,
-            subject.namespace,
-            subject.machine,
-        )
-
-
-def gate_of(
-    access: PoolAccess,
-    proxies: RequestHeaderAuthenticator | None,
-    direct: Sequence[IAuthenticator],
-    authorizer: IAuthorizer,
-    allowed_origins: Collection[bytes] = (),
-) -> Gate:
-    """
-    Create the gate of a poollet.
-
-    :param proxies: authenticates users whom a trusted proxy forwards.
-    """
-    policy = GatePolicy(
-        impersonation=ImpersonationPolicy.REFUSED,
-        allowed_origins=allowed_origins,
-        judges=access.pool_proxy_suffices,
-        proxy_is_caller=True,
-        accepts_session=lambda session: True,
-    )
-    first = [] if proxies is None else [proxies]
-    return Gate(UnionAuthenticator([*first, *direct]), authorizer, policy)
+UrlOf = Callable[[IMachineRuntime, str, Subject], Awaitable[str]]
+"""Asks a runtime for the URL of a subresource of a machine with this id."""
 
 
 def proxy_of(
@@ -185,10 +77,6 @@ def proxy_of(
         return proxy.name
 
     return lambda request: maybeDeferred(name, request)
-
-
-UrlOf = Callable[[IMachineRuntime, str, Subject], Awaitable[str]]
-"""Asks a runtime for the URL of a subresource of a machine with this id."""
 
 
 async def exec_url(runtime: IMachineRuntime, machine_id: str, subject: Subject) -> str:
@@ -405,161 +293,3 @@ class ExecLocator:
             raise GatewayTimeout("the machine runtime does not answer") from None
         self._answers.note()
         return target
-
-
-_POLICIES = CONSOLEPOLICIES.resource
-
-
-class PoolPolicies:
-    """
-    The ConsolePolicies of a pool's machines.
-
-    :ivar changed: is called when a policy may concern further machines.
-    """
-
-    def __init__(
-        self, client: IKubeClient, clock: IReactorTime, dialect: Dialect, machines: IStore
-    ) -> None:
-        self._client, self._dialect, self._machines = client, dialect, machines
-        self.changed: Callable[[], None] = lambda: None
-        self._copy = Reflector(client, _POLICIES, clock, trim=_trim, on_change=self._policy_changed)
-
-    @property
-    def is_current(self) -> bool:
-        return self._copy.synced and not self._copy.problem
-
-    def stop(self) -> Deferred[None]:
-        """Stop watching; fires when no request is in flight."""
-        return self._copy.stop()
-
-    async def open(self, machine: Object, server: str) -> SessionPolicies:
-        """
-        Check a new session, and watch the policies from now on.
-
-        :param server: the user name of an API server that names no user; empty for a user.
-        :raises APIError: a policy applies to the machine, or they cannot be read.
-        """
-        metadata = machine["metadata"]
-        namespace, name = metadata["namespace"], metadata["name"]
-        session = SessionPolicies(self, namespace, name, metadata["uid"], server)
-        try:
-            listing = await self._client.list(_POLICIES, namespace)
-        except NotFound:
-            return session  # an API server without policies
-        except APIError as refused:
-            if refused.code != Forbidden.code:
-                raise
-            # RBAC answers 403 also for a group that the API server does not have.
-            if _POLICIES.group not in await self._client.groups():
-                return session
-            raise ServiceUnavailable(
-                "this poollet cannot tell whether ConsolePolicies apply: its role needs list and "
-                f"watch on {_POLICIES.qualified}; or open the console at the API server"
-            ) from None
-        self._refuse(machine, listing["items"], server)
-        self._copy.start()
-        return session
-
-    def review(self, session: SessionPolicies) -> None:
-        machine = self._machines.get(session.name, session.namespace)
-        if machine is None or machine["metadata"]["uid"] != session.uid:
-            return  # its deletion ends the session
-        self._refuse(machine, self._copy, session.server)
-
-    def machine_changed(self, before: Object | None, after: Object | None) -> None:
-        if before is None or after is None:
-            return
-        if before["metadata"].get("labels") == after["metadata"].get("labels"):
-            return
-        if any(_applies(policy, after) for policy in self._copy):
-            self.changed()
-
-    def _policy_changed(self, before: Object | None, after: Object | None) -> None:
-        if after is not None:
-            self.changed()
-
-    def _refuse(self, machine: Object, policies: Iterable[Object], server: str) -> None:
-        for policy in policies:
-            if not _applies(policy, machine):
-                continue
-            metadata = machine["metadata"]
-            policy_name = f"{metadata['namespace']}/{policy['metadata']['name']}"
-            where = "at the API server, which evaluates the policy"
-            if server:
-                where = f"through exec-apiserver: {server!r} does not evaluate the policy"
-            raise Forbidden(
-                f'{self._dialect.noun} "{metadata["name"]}" is under ConsolePolicy '
-                f'"{policy_name}": open its console {where}'
-            )
-
-
-@dataclass(frozen=True)
-class SessionPolicies:
-    """The policies of the machine of one session, for its reviews."""
-
-    policies: PoolPolicies
-    namespace: str
-    name: str
-    uid: str
-    server: str = ""
-
-    def is_strict(self) -> bool:
-        return False
-
-    def terms(self, right: Right) -> Terms:
-        self.policies.review(self)
-        return Terms(right=right)
-
-    async def review(self, gate: Decides, user: User) -> Terms:
-        self.policies.review(self)
-        return FULL
-
-
-def _applies(policy: Object, machine: Object) -> bool:
-    metadata = machine["metadata"]
-    if policy["metadata"]["namespace"] != metadata["namespace"]:
-        return False
-    try:
-        selector = selectors.of_object((policy.get("spec") or {}).get("selector"))
-        return bool(selector.matches(metadata.get("labels") or {}))
-    except ValueError:
-        return True  # of a later release
-
-
-def _trim(policy: Object) -> Object:
-    metadata = policy["metadata"]
-    return {
-        "metadata": {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata},
-        "spec": {"selector": (policy.get("spec") or {}).get("selector")},
-    }
-
-
-class Denials:
-    """
-    Records the take-overs that the poollet denies, as audit records and as Events of the machine.
-
-    :param seconds: returns the time, by a monotonic clock.
-    """
-
-    def __init__(
-        self, sessions: Sessions, recorder: Recorder, seconds: Callable[[], float]
-    ) -> None:
-        self._sessions, self._recorder = sessions, recorder
-        self._denials = TakeoverDenials(sessions.trail, RefusalLimit(seconds))
-
-    def is_due(self, subject: Subject) -> bool:
-        """Return whether to record this denial; ask once for each denial."""
-        return self._denials.is_due(subject)
-
-    def record(self, subject: Subject, machine: Object | None, message: str) -> None:
-        """Record a denied take-over."""
-        if machine is None:
-            self._denials.record(subject, "", (), message)
-            return
-        writers = self._users(writers_of(machine) or ())
-        text = self._denials.record(subject, machine["metadata"]["uid"], writers, message)
-        self._recorder.record(machine, "Warning", TAKEOVER_DENIED, text)
-
-    def _users(self, sessions: Collection[str]) -> list[str]:
-        several = (self._sessions.with_id(each) for each in sessions)
-        return [session.subject.user for each in several for session in each]

@@ -9,7 +9,6 @@ connection or a name lookup. Messages do not contain the URL, because its path i
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Collection, Iterable
@@ -22,92 +21,14 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.status import APIError, BadGateway, NotImplementedByBackend
 from twisted_exec.iri.target import TargetError, check_socket, parse_target
+from twisted_exec.poollet.allowed_hosts import AllowedHost, AllowedHosts, is_loopback, same_host
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.spares import SpareConnections
 
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", re.ASCII)
-
-
-@dataclass(frozen=True)
-class AllowedHost:
-    """
-    A host that exec URLs may point to.
-
-    :param port: the only permitted port; 0 for any.
-    """
-
-    host: str
-    port: int = 0
-
-
-def place(text: str) -> AllowedHost:
-    """
-    Parse ``HOST`` or ``HOST:PORT``; an IPv6 address may be in brackets.
-
-    :raises ValueError: invalid text.
-    """
-    try:
-        return AllowedHost(same_host(str(ipaddress.ip_address(text.strip("[]")))))
-    except ValueError:
-        pass
-    host, colon, port = text.rpartition(":")
-    if not colon:
-        host, port = text, "0"
-    if not (
-        port.isascii() and port.isdigit() and int(port) <= 65535 and (port != "0" or not colon)
-    ):
-        raise ValueError(f"{text!r} is not HOST or HOST:PORT")
-    host = same_host(host.removeprefix("[").removesuffix("]"))
-    if ":" not in host and not _NAME.fullmatch(host):
-        raise ValueError(f"{text!r} has no host")
-    return AllowedHost(host, int(port))
-
-
-def same_host(host: str) -> str:
-    """Normalize a host: addresses numerically, names in lower case without the trailing dot."""
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        return host.lower().removesuffix(".")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether this is a loopback address or ``localhost``; names are not looked up."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """
-    The hosts and ports that may be dialled.
-
-    :param loopback: any port of this host as well.
-    """
-
-    places: tuple[AllowedHost, ...] = ()
-    loopback: bool = True
-
-    @classmethod
-    def of(cls, places: Iterable[AllowedHost], *, loopback: bool = True) -> Allowed:
-        return cls(tuple(places), loopback)
-
-    def allows(self, host: str, port: int) -> bool:
-        host = same_host(host)
-        return (self.loopback and is_loopback(host)) or any(
-            place.host == host and place.port in (0, port) for place in self.places
-        )
-
-
 MAX_URL_CHARACTERS = 4096
 _PLACES = 64
-
 _PATH = re.compile(r"/[!-~]*")
 _PORTS = {"http": 80, "https": 443}
 
@@ -152,7 +73,7 @@ class Dialler:
         theirs = []
         if self._runtime is not None and self._is_elsewhere():
             theirs = [AllowedHost(same_host(self._runtime.host))]
-        self._allowed = Allowed.of([*allowed, *theirs], loopback=not theirs)
+        self._allowed = AllowedHosts.of([*allowed, *theirs], loopback=not theirs)
         # Shared by all sessions.
         self._plain = lru_cache(maxsize=_PLACES)(self._new_plain)
         self._encrypted = lru_cache(maxsize=_PLACES)(self._new_encrypted)
@@ -250,8 +171,8 @@ class Dialler:
         if self._ca is None:
             raise _refusal("it is https, and no CA of the runtime is given (--runtime-ca-file)")
         if not self._allowed.allows(host, port):
-            place = f"{host[:253]}:{port}"
-            raise _refusal(f"it leads to {place}, which is not allowed (--exec-url-allowed)")
+            target = f"{host[:253]}:{port}"
+            raise _refusal(f"it leads to {target}, which is not allowed (--exec-url-allowed)")
         try:
             endpoint = self._encrypted(self._ca, host, port)
         except TLSConfigError as problem:

@@ -29,8 +29,8 @@ from twisted_exec.control.metrics import QueueMetrics
 from twisted_exec.control.queue import Again
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.heartbeat_lease import Lease
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.leases import Lease
 from twisted_exec.poollet.class_matching import offered_for as offered_for
 from twisted_exec.poollet.machines.conditions import READY
 

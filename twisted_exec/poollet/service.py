@@ -24,16 +24,17 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import Change, Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.poollet.alerts import AlertController
+from twisted_exec.poollet.alerts.controller import AlertController
 from twisted_exec.poollet.class_matching import choice
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.console_server import PoolConsoleServer
 from twisted_exec.poollet.interfaces import IPoollet
-from twisted_exec.poollet.machines.config import MachineConfig, Unread
+from twisted_exec.poollet.machines.config import MachineConfig
 from twisted_exec.poollet.machines.loop import Loop
+from twisted_exec.poollet.machines.references import Unread
 from twisted_exec.poollet.machines.runtime_events import RuntimeEvents
 from twisted_exec.poollet.pool import Address, Pool, default_addresses
-from twisted_exec.poollet.recordings import RecordingController
+from twisted_exec.poollet.recordings.controller import RecordingController
 from twisted_exec.poollet.settings import Settings
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health

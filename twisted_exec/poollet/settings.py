@@ -11,18 +11,13 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect, by_name
 from twisted_exec.api.kinds import ADDRESS_TYPES
-from twisted_exec.poollet.dialling import AllowedHost, place
-from twisted_exec.poollet.machines.config import Downward, ReferencedKinds
+from twisted_exec.poollet.allowed_hosts import AllowedHost, parse_host
+from twisted_exec.poollet.machines.downward import Downward
+from twisted_exec.poollet.machines.references import ReferencedKinds
 from twisted_exec.poollet.pool import Address
-from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.options import (
-    ALLOWED_ORIGIN,
-    CONSOLE_VERBS,
-    DRAIN_SECONDS,
-    OPTION,
-    ProgramOption,
-    Required,
-)
+from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
+from twisted_exec.program.options.shared import ALLOWED_ORIGIN, CONSOLE_VERBS, DRAIN_SECONDS
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.tls.unix import uid_of
 
 SIGNER = "twisted-exec.dev/poollet-serving"
@@ -231,7 +226,7 @@ class Settings:
                 "exec-url-allowed",
                 "HOST[:PORT] that https exec URLs may point to, besides the runtime's host; "
                 "separated by commas or repeated.",
-                lambda text: [place(part.strip()) for part in text.split(",")],
+                lambda text: [parse_host(part.strip()) for part in text.split(",")],
                 group=_RUNTIME,
                 several=True,
             )

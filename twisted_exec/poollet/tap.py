@@ -21,19 +21,21 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.revisions import REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.interfaces import IPoollet
-from twisted_exec.poollet.machines import config as downward
-from twisted_exec.poollet.machines.config import Downward, ReferencedKinds
+from twisted_exec.poollet.machines import downward
+from twisted_exec.poollet.machines.downward import Downward
+from twisted_exec.poollet.machines.references import ReferencedKinds
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import SIGNER, Settings
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.handover.interfaces import IHandsOver
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options import AuditOptions, BrowserOptions, ProgramOption, settings_of
+from twisted_exec.program.options.audit import AuditOptions
+from twisted_exec.program.options.declaration import ProgramOption, settings_of
+from twisted_exec.program.options.sessions import BrowserOptions
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry

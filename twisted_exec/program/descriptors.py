@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
-MOST_SESSIONS = 10_000
-"""Most sessions by default, whatever the descriptors: each also takes up to 100 KiB of memory."""
-
-_USERS_SHARE = 4
-"""Divisor of the sessions that one user may have."""
-_LEAST_RESERVED = 100
-_RESERVED_SHARE = 100
 _ENDLESS = 1 << 20
-_LEAST_CONNECTIONS = 8
+
+_inherited: tuple[int, int] | None = None
+"""Limits of this process before it raised them."""
 
 
 def descriptor_limit() -> int:
@@ -34,10 +28,6 @@ def raise_descriptor_limit() -> None:
     except (ValueError, OSError):
         return  # "unlimited" may exceed what the kernel permits; the old limit remains
     _inherited = soft, hard
-
-
-_inherited: tuple[int, int] | None = None
-"""Limits of this process before it raised them."""
 
 
 def inherited_descriptor_limits() -> tuple[int, int] | None:
@@ -62,66 +52,10 @@ def restore_descriptor_limit(pid: int) -> None:
         pass  # it has ended, or has changed its user
 
 
-@dataclass(frozen=True)
-class SessionLimits:
-    """
-    Limits of the concurrent sessions of one program.
-
-    :param descriptors: the limit of file descriptors that the others were made for.
-    """
-
-    total: int
-    per_user: int
-    descriptors: int = field(default_factory=descriptor_limit)
-    per_session: int = 2
-
-    @classmethod
-    def fitting(
-        cls,
-        total: int | None = None,
-        per_user: int | None = None,
-        *,
-        per_session: int = 2,
-        users_share: int = _USERS_SHARE,
-    ) -> SessionLimits:
-        """
-        Return limits that fit into the descriptors of this process.
-
-        :param total: by default as many as fit, at most :data:`MOST_SESSIONS`.
-        :param per_user: by default the ``users_share``-th part.
-        :raises ValueError: so many do not fit.
-        """
-        descriptors = descriptor_limit()
-        most = max(1, (descriptors - _reserved(descriptors)) // per_session)
-        if total is not None and total > most:
-            needed = total * per_session + _reserved(total * per_session)
-            raise ValueError(
-                f"{total} sessions need {needed} file descriptors, and the limit is {descriptors}: "
-                "raise it (LimitNOFILE= of systemd, ulimit -n), or allow fewer sessions"
-            )
-        total = min(most, MOST_SESSIONS) if total is None else total
-        per_user = max(1, total // users_share) if per_user is None else min(per_user, total)
-        return cls(total, per_user, descriptors, per_session)
-
-    def connections_beside(self, sessions: int) -> int:
-        """
-        Return how many connections that are not sessions fit.
-
-        Usually at most half of the descriptors, so that watches leave room for sessions.
-        """
-        left = self.descriptors - _reserved(self.descriptors) // 2 - self.per_session * sessions
-        return max(_LEAST_CONNECTIONS, min(self.descriptors // 2, left))
-
-    def __str__(self) -> str:
-        return (
-            f"at most {self.total} sessions, {self.per_user} of one user; "
-            f"the limit of file descriptors is {self.descriptors}"
-        )
-
-
-Limiting = Callable[[], SessionLimits]
-
-
-def _reserved(descriptors: int) -> int:
-    """Return how many descriptors are for other uses than sessions."""
-    return max(_LEAST_RESERVED, descriptors // _RESERVED_SHARE)
+def open_descriptors() -> int:
+    """Return the number of this process's open file descriptors."""
+    try:
+        # Linux 6.2 reports it as the size of the directory; a listing of many takes long.
+        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import time
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+
+from twisted_exec.program.descriptors import open_descriptors
 
 YOUNG = 3_000
 """New containers after which the young ones are collected: about 2 ms."""
@@ -138,12 +139,3 @@ class GarbagePolicy:
         # Survivors of a middle collection are old now.
         if phase == "stop" and info["generation"] and len(gc.get_objects(generation=2)) > OLD:
             gc.freeze()
-
-
-def open_descriptors() -> int:
-    """Return the number of this process's open file descriptors."""
-    try:
-        # Linux 6.2 reports it as the size of the directory; a listing of many takes long.
-        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
-    except OSError:
-        return 0

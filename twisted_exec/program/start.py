@@ -21,13 +21,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec import build
-from twisted_exec.program.descriptors import Limiting, SessionLimits, raise_descriptor_limit
+from twisted_exec.program.descriptors import raise_descriptor_limit
+from twisted_exec.program.draining import stop_at_once
 from twisted_exec.program.garbage import GarbagePolicy, return_large_blocks
 from twisted_exec.program.handover.predecessor import tell_failure
 from twisted_exec.program.handover.process import ProcessHandOver
 from twisted_exec.program.maker import stop_on_interrupt
-from twisted_exec.program.options import ProgramOptions, refusal
-from twisted_exec.program.service import stop_at_once
+from twisted_exec.program.options.command_line import ProgramOptions, refusal
+from twisted_exec.program.session_limits import Limiting, SessionLimits
 from twisted_exec.program.systemd import READY, STOPPING, notify
 from twisted_exec.tls.fast.loop import shorten_turns, use_monotonic_clock
 

@@ -27,7 +27,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import RequestCache, grant_from
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.program.handover.interfaces import ServiceState
-from twisted_exec.program.handover.process import HandOverError
+from twisted_exec.program.handover.successor import HandOverError
 from twisted_exec.program.handover.undo import UndoStack
 from twisted_exec.program.tasks import each_alone
 from twisted_exec.runtimes.machines import Inherited, MachineRecord

@@ -26,10 +26,11 @@ from twisted_exec.iri.request_cache import RequestCache, StreamLinks
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.target import MutualTLS
 from twisted_exec.journal.store import JournalMetrics
-from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
-from twisted_exec.program.options import OPTION, ProgramOption, Required, whole_seconds
+from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
+from twisted_exec.program.options.values import whole_seconds
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.runtimes.config import ClassConfig, load
 from twisted_exec.runtimes.handover import RuntimeHandOver
 from twisted_exec.runtimes.processes import ProcessTable

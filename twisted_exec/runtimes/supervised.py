@@ -33,7 +33,8 @@ from twisted_exec.journal.retention import (
     Retention,
     StoreLimits,
 )
-from twisted_exec.program.options import OPTION, ProgramOption, whole_seconds
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.options.values import whole_seconds
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.interfaces import MachineFacts

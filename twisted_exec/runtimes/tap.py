@@ -13,7 +13,8 @@ from twisted_exec.iri.target import TargetError
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options import ProgramOption, days, settings_of, size
+from twisted_exec.program.options.declaration import ProgramOption, settings_of
+from twisted_exec.program.options.values import days, size
 from twisted_exec.program.start import make_service
 from twisted_exec.runtimes.config import ConfigError
 from twisted_exec.runtimes.host import RuntimeHost, Settings

@@ -22,7 +22,7 @@ from twisted_exec.api.times import stamp
 from twisted_exec.journal.interfaces import Event, EventKind, IJournal, without_hidden
 from twisted_exec.journal.reading import when_answered
 from twisted_exec.program.disk_thread import Unanswered
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.screens.interfaces import CannotRender, IRenderer, Job, Rendered, Resize
 
 LOOK_BACK = 2 << 20

@@ -18,7 +18,8 @@ from typing import Any
 import avt
 from zope.interface import implementer
 
-from twisted_exec.program.job_messages import allow_time, limit_process, read
+from twisted_exec.program.job_limits import allow_time, limit_process
+from twisted_exec.program.job_messages import read
 from twisted_exec.screens.interfaces import IScreen, Job, Rendered, encode_rendered, job_of
 from twisted_exec.screens.rendering import (
     FORM,

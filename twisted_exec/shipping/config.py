@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, is_loopback
 from twisted_exec.program.config_file import ConfigError, Reader, read_yaml
-from twisted_exec.program.options import duration
+from twisted_exec.program.options.values import duration
 from twisted_exec.shipping.files import FilesSink
 from twisted_exec.shipping.otlp import OTLPSink, collector_config, read_headers
 from twisted_exec.shipping.syslog import DEFAULT_PORT, FACILITIES, SyslogSink

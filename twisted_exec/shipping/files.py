@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.times import stamp
-from twisted_exec.program.audit import shift_files
+from twisted_exec.program.audit_file import shift_files
 from twisted_exec.shipping.interfaces import (
     ILineBatch,
     ILineSink,

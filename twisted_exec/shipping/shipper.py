@@ -29,7 +29,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.program.disk_thread import Unanswered
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.shipping.config import ShippingConfig
 from twisted_exec.shipping.interfaces import BatchRefused, Labels, Receipt, ShippedLine, SinkError
 from twisted_exec.shipping.source import ShippedJournal, read_lines

@@ -44,6 +44,11 @@ from twisted_exec.spaces.kubeconfigs import source_of, unwrapped
 EVERYTHING = ("", "*")
 _MARKS = frozenset("*?[")
 
+KUBECONFIGS = ("kubeconfig", "incluster", "external")
+"""Keys of a provider's Secret for kubeconfigs."""
+
+_UNREACHABLE = (BadGateway.code, ServiceUnavailable.code, TooManyRequests.code)
+
 
 def filter_of(prefix: str) -> Callable[[str], bool]:
     """
@@ -57,10 +62,6 @@ def filter_of(prefix: str) -> Callable[[str], bool]:
         return lambda name: name.startswith(prefix)
     matching = re.compile(fnmatch.translate(prefix)).match
     return lambda name: matching(name) is not None
-
-
-KUBECONFIGS = ("kubeconfig", "incluster", "external")
-"""Keys of a provider's Secret for kubeconfigs."""
 
 
 class InvalidDesc(Exception):
@@ -222,9 +223,6 @@ def _value(look: ProviderCondition) -> ConditionValue:
 def _spec(desc: Object) -> dict[str, Any]:
     spec = desc.get("spec")
     return spec if isinstance(spec, dict) else {}
-
-
-_UNREACHABLE = (BadGateway.code, ServiceUnavailable.code, TooManyRequests.code)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,18 @@ from zope.interface import Attribute, Interface
 
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
+BUILDING = "Building"
+"""The physical space exists and is not usable yet."""
+
+USABLE = "Usable"
+"""The provider claims that the physical space is usable; probes verify it."""
+
+BROKEN = "Broken"
+"""The physical space will not become usable by itself; ``message`` has the reason, and often a remedy."""
+
+GOING = "Going"
+"""The physical space is being deleted."""
+
 
 @dataclass(frozen=True, order=True)
 class Physical:
@@ -32,16 +44,6 @@ class Physical:
 
     def __str__(self) -> str:
         return f"{self.parent}:{self.name}" if self.parent else self.name
-
-
-BUILDING = "Building"
-"""The physical space exists and is not usable yet."""
-USABLE = "Usable"
-"""The provider claims that the physical space is usable; probes verify it."""
-BROKEN = "Broken"
-"""The physical space will not become usable by itself; ``message`` has the reason, and often a remedy."""
-GOING = "Going"
-"""The physical space is being deleted."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ class ProviderContext:
 
     :param hub: client of the cluster with the Spaces.
     :param place: identity of the manager's private directory, see
-        :func:`~twisted_exec.spacemanager.views.place_of`.
+        :func:`~twisted_exec.spacemanager.place.place_of`.
     :param now: seconds since the epoch.
     :param reactor: the reactor, for sockets, processes and time.
     :param directory: absolute path of the manager's private directory; provider types may have

@@ -16,9 +16,9 @@ from twisted_exec.api.kinds import (
 )
 from twisted_exec.api.resource import Resource
 from twisted_exec.auth.rules import Rule
-from twisted_exec.spacemanager.providers.kubeflex import CONTROLPLANES
-from twisted_exec.spacemanager.registry import BLOCKING
-from twisted_exec.spacemanager.service import LEASE, NAMESPACE
+from twisted_exec.spacemanager.namespaces import BLOCKING
+from twisted_exec.spacemanager.providers.kubeflex.controlplanes import CONTROLPLANES
+from twisted_exec.spacemanager.settings import LEASE, NAMESPACE
 
 _FOLLOW = ("get", "list", "watch")
 

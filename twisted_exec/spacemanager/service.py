@@ -4,100 +4,39 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import Counter as Counts
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api import times
 from twisted_exec.api.kinds import LEASES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.control.metrics import WorkQueueMetrics
-from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.leases import LeaderElected
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health
 from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import new_registry
-from twisted_exec.program.options import OPTION, ProgramOption
 from twisted_exec.program.service import AsyncService
-from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.interfaces import IProviders, ISpaces, MakeProvider, ProviderContext
+from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
+from twisted_exec.spacemanager.place import place_of
 from twisted_exec.spacemanager.registry import ProviderRegistry
-from twisted_exec.spacemanager.views import ProviderEnvironment, place_of
+from twisted_exec.spacemanager.settings import Settings
+from twisted_exec.spacemanager.views import ProviderEnvironment
 from twisted_exec.streaming.http.routes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.unix import private_directory
 
-NAMESPACE, LEASE = "kube-system", PROGRAM
 MAX_BODY_BYTES = 4 << 10
 """Requests to the health endpoint have no body."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """
-    Settings of a manager.
-
-    :param state_directory: private to managers; created if it is missing.
-    :param namespace: namespace of the Lease for leader election.
-    :param lease: name of the Lease.
-    :param identity: this replica's identity in the Lease; empty for a random one. It must be unique.
-    :param health_listen: a Twisted endpoint string for probes and metrics; empty for none.
-    """
-
-    state_directory: str = field(
-        metadata={
-            OPTION: ProgramOption(
-                "state-dir",
-                "Directory for the state of providers on this host.",
-                default="exec-spacemanager-state",
-                is_path=True,
-            )
-        }
-    )
-    namespace: str = field(
-        default=NAMESPACE,
-        metadata={
-            OPTION: ProgramOption(
-                "namespace",
-                "Namespace of the Lease for leader election.",
-                group="Leader election",
-            )
-        },
-    )
-    lease: str = field(
-        default=LEASE,
-        metadata={
-            OPTION: ProgramOption(
-                "lease",
-                "Name of the Lease, shared by all managers of a cluster.",
-                group="Leader election",
-            )
-        },
-    )
-    identity: str = ""
-    health_listen: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "health-listen",
-                "Endpoint for probes and metrics, without TLS; empty: none.",
-                default="tcp:10258:interface=127.0.0.1",
-            )
-        },
-    )
 
 
 class ISpaceController(Protocol):
@@ -236,112 +175,3 @@ class SpaceManager(AsyncService):
     def _probe_spaces(self) -> None:
         if self.state is not None and not all(each.synced for each in self.state):
             raise ServiceUnavailable("providers and Spaces are not known yet")
-
-
-_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0)
-_GOOD, _CANCELLED = 0, 499
-
-
-class ProviderCallMetrics:
-    """
-    ``twisted_exec_space_provider_call_seconds{provider,call}`` and
-    ``twisted_exec_space_provider_call_failures_total{provider,call,code}``.
-
-    See :class:`~twisted_exec.spacemanager.views.CallMetrics`.
-    """
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._seconds = Histogram(
-            "twisted_exec_space_provider_call_seconds",
-            "Duration of calls to providers.",
-            ["provider", "call"],
-            buckets=_BUCKETS,
-            registry=registry,
-        )
-        self._failures = Counter(
-            "twisted_exec_space_provider_call_failures",
-            "Failed calls to providers, by error code.",
-            ["provider", "call", "code"],
-            registry=registry,
-        )
-
-    def called(self, provider: str, call: str, seconds: float, code: int) -> None:
-        if code == _CANCELLED:
-            return  # the caller has cancelled it
-        self._seconds.labels(provider, call).observe(seconds)
-        if code != _GOOD:
-            self._failures.labels(provider, call, str(code)).inc()
-
-
-State = Callable[[], "tuple[IProviders, ISpaces] | None"]
-"""Returns the leader's providers and Spaces; ``None`` while another replica leads."""
-
-
-class SpaceMetrics(Collector):
-    """
-    ``twisted_exec_spaces{provider,type,phase}``,
-    ``twisted_exec_space_provider_reachable{provider}`` and
-    ``twisted_exec_space_credentials_expiry_seconds{namespace,space}``.
-
-    :param now: seconds since the epoch.
-    """
-
-    def __init__(self, registry: CollectorRegistry, state: State, now: Callable[[], float]) -> None:
-        self._state, self._now = state, now
-        registry.register(self)
-
-    def describe(self) -> Iterable[Metric]:
-        return _families()
-
-    def collect(self) -> Iterable[Metric]:
-        count, reached, ends = families = _families()
-        state = self._state()
-        if state is None:
-            return families
-        providers, spaces = state
-        for view in providers.all():
-            reached.add_metric([view.name], 1 if view.reachable.status == "True" else 0)
-        every = spaces.all()
-        for labels, number in sorted(Counts(map(_labels, every)).items()):
-            count.add_metric(labels, number)
-        for space in every:
-            end = _end(space)
-            if end is not None:
-                metadata = space["metadata"]
-                ends.add_metric([metadata["namespace"], metadata["name"]], end - self._now())
-        return families
-
-
-def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
-    return (
-        GaugeMetricFamily(
-            "twisted_exec_spaces",
-            "Spaces by provider, type and phase.",
-            labels=["provider", "type", "phase"],
-        ),
-        GaugeMetricFamily(
-            "twisted_exec_space_provider_reachable",
-            "Whether the provider answered its last request for a list.",
-            labels=["provider"],
-        ),
-        GaugeMetricFamily(
-            "twisted_exec_space_credentials_expiry_seconds",
-            "Remaining validity of a Space's credentials, if known.",
-            labels=["namespace", "space"],
-        ),
-    )
-
-
-def _labels(space: Object) -> tuple[str, str, str]:
-    spec: dict[str, Any] = space.get("spec") or {}
-    phase = (space.get("status") or {}).get("Phase")
-    return (
-        str(spec.get("SpaceProviderDescName") or ""),
-        str(spec.get("Type") or ""),
-        str(phase or ""),
-    )
-
-
-def _end(space: Object) -> float | None:
-    expiry = (space.get("status") or {}).get("credentialsExpireTime")
-    return times.seconds(expiry) if isinstance(expiry, str) and times.is_moment(expiry) else None

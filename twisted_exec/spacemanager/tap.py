@@ -15,15 +15,12 @@ from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.spaces import CLUSTERPROFILE, KCP, KIND, KUBEFLEX, LOCAL, PROVIDER_TYPES
 from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options import (
-    SPACE_PORT_RANGE,
-    ProgramOption,
-    ReplaceableOptions,
-    settings_of,
-)
+from twisted_exec.program.options.declaration import ProgramOption, settings_of
+from twisted_exec.program.options.sessions import ReplaceableOptions
+from twisted_exec.program.options.shared import SPACE_PORT_RANGE
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
 from twisted_exec.spacemanager import PROGRAM
@@ -34,11 +31,8 @@ from twisted_exec.spacemanager.interfaces import (
     ProviderContext,
     ProviderSpec,
 )
-from twisted_exec.spacemanager.service import (
-    ISpaceController,
-    Settings,
-    SpaceManager,
-)
+from twisted_exec.spacemanager.service import ISpaceController, SpaceManager
+from twisted_exec.spacemanager.settings import Settings
 from twisted_exec.spacemanager.spaces.loop import SpaceLoop
 from twisted_exec.tls.files import Expiry
 
@@ -46,11 +40,11 @@ __all__ = ["PROVIDERS", "Options", "makeService", "provider_makers"]
 
 
 PROVIDERS = {
-    LOCAL: "twisted_exec.spacemanager.providers.local",
-    KIND: "twisted_exec.spacemanager.providers.kind",
-    KUBEFLEX: "twisted_exec.spacemanager.providers.kubeflex",
-    KCP: "twisted_exec.spacemanager.providers.kcp",
-    CLUSTERPROFILE: "twisted_exec.spacemanager.providers.clusterprofile",
+    LOCAL: "twisted_exec.spacemanager.providers.local.provider",
+    KIND: "twisted_exec.spacemanager.providers.kind.provider",
+    KUBEFLEX: "twisted_exec.spacemanager.providers.kubeflex.provider",
+    KCP: "twisted_exec.spacemanager.providers.kcp.provider",
+    CLUSTERPROFILE: "twisted_exec.spacemanager.providers.clusterprofile.provider",
 }
 """The module of each provider type; it has a function ``make``."""
 

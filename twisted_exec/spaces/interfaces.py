@@ -71,7 +71,7 @@ class ISpaceConnection(Interface):
 
         :attr:`client` does that by itself; this is for programs with a client of their own.
 
-        :return: see :data:`~twisted_exec.kube.client.Reread`.
+        :return: see :data:`~twisted_exec.kube.late_credentials.Reread`.
         """
 
     def when_gone() -> Deferred[str]:

@@ -3,9 +3,6 @@ API server, poollet and runtime on one host, in one process.
 
 These are the same services as in separate programs, with the same sockets and certificates between
 them.
-
-In a hand-over, the parts freeze one after the other, each before those that it uses. In the new
-process the API server accepts connections before the poollet starts.
 """
 
 from __future__ import annotations
@@ -15,292 +12,73 @@ import getpass
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.application.service import IService
-from twisted.internet.defer import (
-    Deferred,
-    DeferredList,
-    gatherResults,
-    maybeDeferred,
-)
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.logger import ILogObserver, Logger
 from zope.interface import alsoProvides
 
-from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect, by_name
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.auditing import DEFAULT_POLICY
-from twisted_exec.apiserver.controllers.signer import CAPair
-from twisted_exec.apiserver.identity.credentials import Accounts, Identities
-from twisted_exec.apiserver.identity.service_accounts import KEYS
-from twisted_exec.apiserver.service import PODS_VIEW, WEB, APIServer
-from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import state_version as apiserver_state_version
-from twisted_exec.auth.issuers import Issuers
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
 from twisted_exec.poollet.service import Poollet
-from twisted_exec.poollet.settings import Settings as PoolletSettings
-from twisted_exec.program.audit import JSONLinesAudit, Rotation
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.audit_file import JSONLinesAudit, Rotation
 from twisted_exec.program.disk_thread import DiskThread
+from twisted_exec.program.draining import let_sessions_end
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
-from twisted_exec.program.handover.undo import UndoStack
-from twisted_exec.program.listening import LISTENING, ListeningSockets
+from twisted_exec.program.listening import LISTENING
 from twisted_exec.program.metrics import ExpiryMetrics, new_registry
-from twisted_exec.program.options import (
-    ALLOWED_ORIGIN,
-    CONSOLE_VERBS,
-    DRAIN_SECONDS,
-    OPTION,
-    SPACE_PORT_RANGE,
-    ProgramOption,
-)
-from twisted_exec.program.service import SUMMARY, AsyncService, let_sessions_end
+from twisted_exec.program.service import SUMMARY, AsyncService
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.recording.stores.option import RECORDING_STORE, MakeStore
-from twisted_exec.runtimes.config import ClassConfig, parse
 from twisted_exec.runtimes.host import RuntimeHost
-from twisted_exec.runtimes.host import Settings as RuntimeSettings
-from twisted_exec.runtimes.recordings.service import RecordingSettings
 from twisted_exec.runtimes.service import MachineRuntime
-from twisted_exec.runtimes.supervised import LAST_LINE_SECONDS
+from twisted_exec.standalone.certificates import ADMIN, POOL, Certificates, prepare
+from twisted_exec.standalone.handover import APISERVER, POOLLET, RUNTIME, SPACES, PartsHandOver
 from twisted_exec.standalone.machines import (
-    CLASSES,
     NAMESPACE,
     PTY,
     SHELL,
-    SHELLS,
     console_commands,
     create_missing,
     demo_objects,
-    load_classes,
     permission_binding,
     until_running,
 )
-from twisted_exec.standalone.standard_streams import TerminalSummary
-from twisted_exec.standalone.state import (
-    ADMIN,
-    CERTIFICATES,
-    CREATED,
-    OBJECTS,
-    POOL,
-    Certificates,
-    StateDirectory,
-    prepare,
+from twisted_exec.standalone.part_settings import (
+    apiserver_settings,
+    poollet_settings,
+    runtime_settings,
 )
-from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.storage.option import FORMS, storage_option
-from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
+from twisted_exec.standalone.settings import Settings
+from twisted_exec.standalone.standard_output import TerminalSummary
+from twisted_exec.standalone.state import CERTIFICATES, CREATED, OBJECTS, StateDirectory
 from twisted_exec.storage.replaceable import can_hand_over
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
-from twisted_exec.tls.pki import (
-    CLIENT,
-    FORWARDING_USER,
-    PKI,
-    SERVING,
-    Pair,
-    write_kubeconfig,
-    write_private,
-)
+from twisted_exec.tls.pki import PKI, Pair, write_kubeconfig, write_private
 from twisted_exec.tls.unix import runtime_directory
-from twisted_exec.web.oidc import WebClient
+
+__all__ = ["Settings", "Standalone"]
 
 _SHOWN = 5
 """Machines in the last message."""
 KUBECONFIG, CLIENT_CAS, LOG = "admin.kubeconfig", "client-cas.crt", "exec-standalone.log"
 _AUDIT_ROTATION = Rotation(100 << 20)
 _RENEW_EVERY_SECONDS = 12 * 3600
-
-
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise ValueError(f"{text!r} is no port from 0 to 65535")
-    return int(text)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """
-    Settings of the standalone program.
-
-    :param state_directory: directory for all state; see :mod:`.state`.
-    :param port: loopback port of the API server; 0 for any free port.
-    :param drain_seconds: how long sessions may continue when the program stops.
-    :param token_file: file with bearer tokens of further users; empty for none.
-    :param pods_view: show each machine as a Pod as well.
-    :param dialect: dialect of the API; a state directory cannot change it.
-    :param allowed_origins: further sites whose pages may send requests to the API server.
-    :param issuers: issuers of OIDC ID tokens for further users.
-    :param storage: makes the API server's store, given the reactor; a file of the state
-        directory when ``None``.
-    :param demo: create demo machines; otherwise create none, and of the program's own classes only
-        that for shells.
-    :param classes: machine classes besides the program's own.
-    :param client_ca: path of a further client CA; empty for none.
-    :param sessions: limits of concurrent sessions of each part; ``None`` for as many as file
-        descriptors allow.
-    :param limits: limits of what objects use in the file of the state directory.
-    :param spaces: run a Space Manager, and create a provider for local spaces.
-    :param keep_machines: virtual machines and shells continue when the program stops.
-    :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
-    :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
-    :param last_line_seconds: see :class:`twisted_exec.runtimes.host.Settings`.
-    :param recording_store: creates the store of closed recordings, if there is one.
-    :param has_parent: a parent process waits for the end of this process, so that no successor can take
-        its place.
-    :param verbose: write the log on a terminal.
-    :param web: serve the web console under ``/console/``.
-    :param web_client: the web console as a client of the issuers.
-    """
-
-    state_directory: str = field(
-        metadata={
-            OPTION: ProgramOption(
-                "state-dir",
-                "Directory for all state; one program at a time.",
-                default="exec-state",
-                group="Storage",
-                is_path=True,
-            )
-        }
-    )
-    port: int = field(
-        default=6443,
-        metadata={
-            OPTION: ProgramOption(
-                "port",
-                "Port of the API server on 127.0.0.1; 0: any free port, another at each start.",
-                _port,
-                group="API server",
-            )
-        },
-    )
-    drain_seconds: float = field(default=5.0, metadata={OPTION: DRAIN_SECONDS})
-    token_file: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "token-auth-file",
-                "CSV file with further users: token,user,uid,groups.",
-                group="Users",
-                is_path=True,
-            )
-        },
-    )
-    pods_view: bool = field(default=True, metadata={OPTION: PODS_VIEW})
-    dialect: Dialect = field(
-        default=DEFAULT,
-        metadata={
-            OPTION: ProgramOption(
-                "dialect",
-                f"Dialect of the API: {NAMES}.  Each requires its own --state-dir.",
-                by_name,
-                group="API server",
-            )
-        },
-    )
-    allowed_origins: Collection[bytes] = field(default=(), metadata={OPTION: ALLOWED_ORIGIN})
-    issuers: Issuers = Issuers()
-    storage: Callable[[Any], IStorage] | None = field(
-        default=None,
-        metadata={
-            OPTION: ProgramOption(
-                "storage",
-                f"Storage of objects: {FORMS}; default: a file in the state directory.",
-                storage_option,
-                group="Storage",
-            )
-        },
-    )
-    demo: bool = field(
-        default=True,
-        metadata={
-            OPTION: ProgramOption("without-demo", "Create no demo machines, and offer shells only.")
-        },
-    )
-    classes: Sequence[ClassConfig] = field(
-        default=(),
-        metadata={
-            OPTION: ProgramOption(
-                "classes",
-                "YAML file with further machine classes, as of exec-runtime.  A class of the API is "
-                "created for each.",
-                default=None,
-                is_path=True,
-                convert=load_classes,
-            )
-        },
-    )
-    spaces: bool = field(
-        default=True,
-        metadata={
-            OPTION: ProgramOption("without-spaces", "Do not run the Space Manager.", group="Spaces")
-        },
-    )
-    client_ca: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "client-ca-file",
-                "CA of client certificates of further users.",
-                group="Users",
-                is_path=True,
-            )
-        },
-    )
-    sessions: SessionLimits | None = None
-    limits: QuotaLimits = field(default=NO_LIMITS, metadata={OPTION: QuotaLimits})
-    space_ports: range | None = field(default=None, metadata={OPTION: SPACE_PORT_RANGE})
-    keep_machines: bool = field(
-        default=False,
-        metadata={
-            OPTION: ProgramOption(
-                "no-keep-machines",
-                "End virtual machines and shells when this program stops.",
-                default=True,
-            )
-        },
-    )
-    strict_verbs: bool = field(
-        default=False,
-        metadata={OPTION: replace(CONSOLE_VERBS, group="API server")},
-    )
-    last_line_seconds: int = field(default=0, metadata={OPTION: LAST_LINE_SECONDS})
-    recording_store: MakeStore | None = field(
-        default=None, metadata={OPTION: replace(RECORDING_STORE, group="Storage")}
-    )
-    has_parent: bool = field(
-        default=False,
-        metadata={
-            OPTION: ProgramOption(
-                "with-parent", "Stop when standard input ends; for use by a parent process."
-            )
-        },
-    )
-    verbose: bool = field(
-        default=False,
-        metadata={
-            OPTION: ProgramOption(
-                "verbose",
-                "Show the log on a terminal, instead of a summary with the log in a file.",
-            )
-        },
-    )
-    web: bool = field(default=True, metadata={OPTION: WEB})
-    web_client: WebClient | None = None
+_ORDER = ["SpaceManager", "Poollet", "APIServer", "IRIClient", "RuntimeHost"]
 
 
 class Standalone(AsyncService):
@@ -608,9 +386,6 @@ class Standalone(AsyncService):
             await maybeDeferred(self._running.pop(0).stopService)
 
 
-_ORDER = ["SpaceManager", "Poollet", "APIServer", "IRIClient", "RuntimeHost"]
-
-
 def _user() -> str:
     try:
         return f"{getpass.getuser()} (uid {os.getuid()})"
@@ -622,187 +397,3 @@ def _short_path(path: str) -> str:
     relative = os.path.relpath(path)
     # The log of a service, which runs in /, is read elsewhere.
     return path if relative.startswith("..") or os.getcwd() == os.sep else relative
-
-
-ISSUER = "https://kubernetes.default.svc.cluster.local"
-"""Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""
-_LAST_WORD_SECONDS = 3.0
-"""Drain time of the poollet and of the runtime, after that of the settings has passed."""
-
-
-def runtime_settings(
-    settings: Settings, directory: str, sockets: str, certificates: Certificates
-) -> RuntimeSettings:
-    """Return the settings of the runtime."""
-    return RuntimeSettings(
-        classes=[*parse(CLASSES if settings.demo else SHELLS), *settings.classes],
-        state_directory=directory,
-        iri_target=f"unix://{sockets}/iri.sock",
-        drain_seconds=_LAST_WORD_SECONDS,
-        sessions=settings.sessions,
-        keep_machines=settings.keep_machines,
-        last_line_seconds=settings.last_line_seconds,
-        recording=RecordingSettings(
-            certificates.recorder.certificate,
-            certificates.recorder.key,
-            make_store=settings.recording_store,
-        ),
-    )
-
-
-def apiserver_settings(
-    settings: Settings, certificates: Certificates, client_cas: str
-) -> APIServerSettings:
-    """Return the settings of the API server."""
-    pki = certificates.pki
-    return APIServerSettings(
-        listen=f"tcp:{settings.port}:interface=127.0.0.1",
-        certificate=certificates.apiserver.certificate,
-        key=certificates.apiserver.key,
-        client_ca=client_cas,
-        poollet_certificate=certificates.forwarding.certificate,
-        poollet_key=certificates.forwarding.key,
-        poollet_ca=pki.serving_ca,
-        drain_seconds=settings.drain_seconds,
-        identities=_identities(settings, pki),
-        signing=CAPair(pki.pair(SERVING).certificate, pki.pair(SERVING).key),
-        client_signing=CAPair(pki.pair(CLIENT).certificate, pki.pair(CLIENT).key),
-        pods_view=settings.pods_view,
-        dialects=(settings.dialect,),
-        allowed_origins=settings.allowed_origins,
-        sessions=settings.sessions,
-        audit_policy=DEFAULT_POLICY,
-        strict_verbs=settings.strict_verbs,
-        web=settings.web,
-        web_client=settings.web_client,
-    )
-
-
-def _identities(settings: Settings, pki: PKI) -> Identities:
-    uri = f"https://127.0.0.1:{settings.port}{KEYS}" if settings.port else ""
-    accounts = Accounts([ISSUER], signing_key_file=pki.account_key, jwks_uri=uri)
-    return Identities(settings.token_file, settings.issuers, accounts, bootstrap_tokens=True)
-
-
-def poollet_settings(settings: Settings, certificates: Certificates) -> PoolletSettings:
-    """Return the settings of the poollet."""
-    pki = certificates.pki
-    return PoolletSettings(
-        pool=POOL,
-        dialect=settings.dialect,
-        provider_id=f"twisted-exec://{POOL}",
-        certificate=certificates.poollet.certificate,
-        key=certificates.poollet.key,
-        listen="tcp:0:interface=127.0.0.1",
-        client_ca=pki.client_ca,
-        requestheader_ca=pki.forwarding_ca,
-        requestheader_names=[FORWARDING_USER],
-        addresses=[("InternalIP", "127.0.0.1")],
-        drain_seconds=_LAST_WORD_SECONDS,
-        sessions=settings.sessions,
-        strict_verbs=settings.strict_verbs,
-    )
-
-
-SPACES, POOLLET, APISERVER, RUNTIME = "spaces", "poollet", "apiserver", "runtime"
-"""Names of the parts in the state."""
-_HANDOVER_ORDER = (SPACES, POOLLET, APISERVER, RUNTIME)
-"""Each part uses some of those behind it."""
-
-
-class PartsHandOver:
-    """
-    Hands all parts of one process over to another process, or continues those of another.
-
-    :param state: its lock is handed over, too: no third process can take it meanwhile.
-    """
-
-    is_successor = is_retired = False
-    _log = Logger()
-
-    def __init__(self, state: StateDirectory, sockets: ListeningSockets = LISTENING) -> None:
-        self._state, self._sockets = state, sockets
-        self._parts: dict[str, IHandsOver] = {}
-        self._inherited: dict[str, ServiceState] = {}
-        self._undo = UndoStack()
-
-    # The new process.
-
-    def inherit(self, inherited: ServiceState) -> None:
-        """See :meth:`.IHandsOver.inherit`; the parts inherit when they are added."""
-        parts = inherited.values.get("parts")
-        if not isinstance(parts, Mapping) or not inherited.descriptors:
-            raise ValueError("the state of exec-standalone has parts and a lock")
-        lock, *others = inherited.descriptors
-        for name, (values, count) in parts.items():
-            self._inherited[name] = ServiceState(values, others[:count])
-            del others[:count]
-        self.is_successor = True
-        self._state.inherit(lock)
-
-    def add(self, name: str, part: IHandsOver) -> None:
-        """
-        Take note of a part that is about to start.
-
-        :raises ValueError: it cannot continue from the state of its predecessor.
-        """
-        self._parts[name] = part
-        inherited = self._inherited.pop(name, None)
-        if inherited is not None:
-            part.inherit(inherited)
-
-    # The old process.
-
-    async def freeze(self) -> ServiceState:
-        """
-        See :meth:`.IHandsOver.freeze`.
-
-        The program has paused the sockets, but the parts that freeze first need the API server.
-        """
-        self._sockets.accept()
-        parts: dict[str, tuple[dict[str, Any], int]] = {}
-        descriptors = [self._state.lock]
-        self._undo.push(self._thaw_state)
-        for name in _HANDOVER_ORDER:
-            part = self._parts.get(name)
-            if part is None:
-                continue
-            if name == APISERVER:
-                self._sockets.pause()
-                self._undo.push(self._accept)
-            self._undo.push(partial(_thaw, part))
-            frozen = await part.freeze()
-            parts[name] = dict(frozen.values), len(frozen.descriptors)
-            descriptors += frozen.descriptors
-        return ServiceState({"parts": parts}, descriptors)
-
-    async def _accept(self) -> None:
-        self._sockets.accept()
-
-    async def _thaw_state(self) -> None:
-        self._state.name_holder()
-
-    async def thaw(self) -> None:
-        """See :meth:`.IHandsOver.thaw`: goes back from wherever :meth:`freeze` has come to."""
-        await self._undo.undo()
-
-    @property
-    def is_frozen(self) -> bool:
-        """True from :meth:`freeze` to :meth:`thaw` or :meth:`retire`."""
-        return not self._undo.is_empty
-
-    async def retire(self, linger_seconds: float) -> None:
-        self.is_retired = True
-        self._undo.clear()
-        self._state.close()
-        # In one turn of the reactor: each part cuts its sessions before it hears of another's cuts.
-        names = [name for name in _HANDOVER_ORDER if name in self._parts]
-        retiring = [maybeDeferred(self._parts[name].retire, linger_seconds) for name in names]
-        results = await DeferredList(retiring, consumeErrors=True)
-        for name, (succeeded, failure) in zip(names, results, strict=True):
-            if not succeeded:
-                self._log.failure("{name} was not left to the successor", failure, name=name)
-
-
-async def _thaw(part: IHandsOver) -> None:
-    await part.thaw()

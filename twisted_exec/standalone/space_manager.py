@@ -11,7 +11,8 @@ from typing import Any
 
 from twisted_exec.api.spaces import DEFAULT_PROVIDER, LOCAL, PROVIDER_TYPES, PROVIDERS
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.spacemanager.service import Settings, SpaceManager
+from twisted_exec.spacemanager.service import SpaceManager
+from twisted_exec.spacemanager.settings import Settings
 from twisted_exec.spacemanager.tap import provider_makers, space_loop
 from twisted_exec.standalone.machines import DemoObject
 

@@ -11,14 +11,12 @@ from twisted.application.service import IService
 
 from twisted_exec.apiserver.options import OIDCOptions, issuers, web_client
 from twisted_exec.program.config_file import ConfigError
-from twisted_exec.program.options import settings_of
+from twisted_exec.program.options.declaration import settings_of
 from twisted_exec.program.start import make_service
-from twisted_exec.standalone.service import Settings, Standalone
-from twisted_exec.standalone.standard_streams import (
-    FirstCommands,
-    TerminalSummary,
-    stop_with_parent,
-)
+from twisted_exec.standalone.parent_watch import stop_with_parent
+from twisted_exec.standalone.service import Standalone
+from twisted_exec.standalone.settings import Settings
+from twisted_exec.standalone.standard_output import FirstCommands, TerminalSummary
 from twisted_exec.storage.quota import QuotaLimits
 
 PROGRAM = "exec-standalone"

@@ -20,7 +20,7 @@ from functools import partial
 from twisted_exec.api import quantity
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden
-from twisted_exec.program.options import OPTION, ProgramOption
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
 from twisted_exec.storage.interfaces import Object
 
 NAMESPACE_BYTES = "64Mi"

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import EPOCH, APITestCase
-from tests.kube.test_leading import Part
+from tests.kube.test_leases_services import Part
 from twisted_exec.api.kinds import EVENTS, LEASES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, ServiceUnavailable

@@ -30,7 +30,7 @@ from twisted_exec.apiserver.controllers.scheduler import (
     Scheduler,
 )
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.program.tasks import REST_SECONDS
+from twisted_exec.program.turns import REST_SECONDS
 from twisted_exec.storage.memory import MemoryStorage
 
 SMALL = "class/machine.small"

@@ -32,8 +32,8 @@ from twisted_exec.apiserver.serving.fairness import (
     cost_of_json,
 )
 from twisted_exec.auth.interfaces import User
-from twisted_exec.program import tasks
-from twisted_exec.program.metrics import QueueMetrics, metrics_text, new_registry
+from twisted_exec.program import turns
+from twisted_exec.program.metrics import ExpensiveRequestMetrics, metrics_text, new_registry
 from twisted_exec.testing.network import MemoryClient
 
 ANN, BOB, EVE = User("ann"), User("bob"), User("eve")
@@ -80,7 +80,7 @@ class QueueTests(SynchronousTestCase):
         self.clock = Clock()
         self.queue = FairQueue(
             self.hand.execute,
-            QueueMetrics(self.registry),
+            ExpensiveRequestMetrics(self.registry),
             per_user=3,
             total=5,
             seconds=self.clock.seconds,
@@ -354,7 +354,7 @@ class RequestTests(APITestCase):
         self.assertEqual(client.received(), b"")  # it begins in a turn of its own
         self.clock.advance(0)
         self.assertEqual(len(client.responses()), 1)
-        self.patch(tasks, "SHARED_TURN_SECONDS", 0.0)
+        self.patch(turns, "SHARED_TURN_SECONDS", 0.0)
         client = self.send("GET", f"{SECRETS}?labelSelector=!b&limit=12")
         self.assertEqual(client.received(), b"")
         self.answer("GET", "/version", user="bob")
@@ -370,7 +370,7 @@ class RequestTests(APITestCase):
         """The objects of a collection are deleted in short turns, also in a dry run."""
         for number in range(20):
             self.answer("POST", SECRETS, {"metadata": {"name": f"s{number:02}"}}, code=201)
-        self.patch(tasks, "SHARED_TURN_SECONDS", 0.0)
+        self.patch(turns, "SHARED_TURN_SECONDS", 0.0)
         for query, left in (("?dryRun=All", 20), ("", 0)):
             client = self.send("DELETE", f"{SECRETS}{query}")
             self.assertEqual(client.received(), b"")

@@ -20,7 +20,7 @@ from twisted_exec.apiserver.serving.filters import RequestLimits
 from twisted_exec.apiserver.serving.query import ListOptions
 from twisted_exec.apiserver.serving.verbs import selected
 from twisted_exec.apiserver.serving.watch import LineStream, WatchConverter
-from twisted_exec.program.tasks import TURN_SECONDS
+from twisted_exec.program.turns import TURN_SECONDS
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.testing.network import MemoryServer

@@ -17,7 +17,7 @@ from twisted_exec.apiserver.serving import watch as watch_module
 from twisted_exec.apiserver.serving.bodies import PIECE_BYTES, object_json
 from twisted_exec.apiserver.serving.query import ResponseForm
 from twisted_exec.apiserver.serving.watch import LineStream
-from twisted_exec.program.tasks import TURN_SECONDS
+from twisted_exec.program.turns import TURN_SECONDS
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.testing.network import MemoryServer

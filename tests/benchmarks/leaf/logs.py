@@ -84,9 +84,10 @@ async def node(reactor: Any, directory: Path, leaf_port: int) -> int:
     from tests.nodeserver.support import put_leaf_pod, put_pod, simple
     from twisted_exec.api.kinds import SUBJECTACCESSREVIEWS
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
-    from twisted_exec.nodeserver.kubelet_api.streams import log_routes
-    from twisted_exec.nodeserver.service import NodeServer, Settings
-    from twisted_exec.program.audit import JSONLinesAudit
+    from twisted_exec.nodeserver.kubelet_api.logs import log_routes
+    from twisted_exec.nodeserver.service import NodeServer
+    from twisted_exec.nodeserver.settings import Settings
+    from twisted_exec.program.audit_file import JSONLinesAudit
 
     config = ClientConfig(
         f"https://127.0.0.1:{leaf_port}",

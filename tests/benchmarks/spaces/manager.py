@@ -26,7 +26,8 @@ from twisted_exec.api.spaces import LOCAL
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.spacemanager.interfaces import Physical
-from twisted_exec.spacemanager.service import Settings, SpaceManager
+from twisted_exec.spacemanager.service import SpaceManager
+from twisted_exec.spacemanager.settings import Settings
 from twisted_exec.spacemanager.tap import space_loop
 from twisted_exec.testing.space_provider import MemorySpace, MemorySpaces
 from twisted_exec.tls.pki import PKI

@@ -18,7 +18,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.main import main
-from twisted_exec.program.audit import AuditSession, JSONLinesAudit, Rotation, Trail
+from twisted_exec.program.audit import AuditSession, Trail
+from twisted_exec.program.audit_file import JSONLinesAudit, Rotation
 from twisted_exec.streaming.subject import Subject
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -30,10 +30,11 @@ from twisted_exec.cli.commands.space import (
 )
 from twisted_exec.cli.main import make_parser
 from twisted_exec.cli.runner import InputError
-from twisted_exec.kube.client import KubeClient, LateCredentials
-from twisted_exec.kube.kubeconfig import client_config
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig import expiry
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.loader import load, load_inline
+from twisted_exec.kube.late_credentials import LateCredentials
 from twisted_exec.spaces.interfaces import SpaceName
 
 TOKEN = "token-of-one"  # not part of any temporary path
@@ -217,7 +218,7 @@ class AnsweredTests(SynchronousTestCase):
         """
         self.assertEqual(ask_again(ClientConfig("https://x", token="t"), 0), ASK_AGAIN_SECONDS)
         for end, asked in ((10_000, 300), (200, 140), (61, 10), (-5, 10)):
-            self.patch(client_config, "expiry_of", lambda _, end=end: float(end))
+            self.patch(expiry, "expiry_of", lambda _, end=end: float(end))
             self.assertEqual(ask_again(ClientConfig("https://x", token="t"), 0), asked)
         self.assertEqual(SHORTEST_SECONDS, 10)
 

@@ -15,7 +15,7 @@ from twisted.internet.endpoints import TCP4ServerEndpoint
 
 from tests.cli.console.test_program_process import COMMAND, ConsoleProcess, TerminalCase
 from tests.tiers import PROGRAMS
-from twisted_exec.kube.kubeconfig.loader import ClientConfig
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.control_messages import COMPLETED, Ending, TerminalSize

@@ -25,9 +25,9 @@ from twisted_exec.cli.console.space import user_agent_of
 from twisted_exec.cli.messages import explain
 from twisted_exec.cli.options import config_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
-from twisted_exec.kube.kubeconfig.loader import written
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spaces.interfaces import SpaceName
-from twisted_exec.spaces.kubeconfigs import FoundSpace
+from twisted_exec.spaces.lookup import FoundSpace
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.testing.console import RecordingUser
 from twisted_exec.tls.endpoints import server_endpoint

@@ -20,7 +20,7 @@ from tests.docs import pages
 from tests.docs.test_options import TAPS
 from tests.tiers import PROGRAMS
 from twisted_exec.nodeserver.leaves import file
-from twisted_exec.program.handover.process import LONGEST_SECONDS
+from twisted_exec.program.handover.patience import LONGEST_SECONDS
 
 from . import files
 from .files import DEPLOY, SYSTEMD, TWISTD, Unit

@@ -12,9 +12,9 @@ from twisted.internet.defer import Deferred
 
 from tests.flows.deployment import pause
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.console import request_head
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.kube.machine_requests import request_head
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.stream import MarkUser
 from twisted_exec.wire.channel import V5

@@ -22,9 +22,9 @@ from tests.storage.etcds import Etcds
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.console import request_head
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.kube.machine_requests import request_head
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.wire.control_messages import TerminalSize
 from twisted_exec.wire.resume import MARKS, At, Mark, Position, Resume

@@ -40,7 +40,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant, RequestCache, StreamLinks
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.loader import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.poollet import service as poollet
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.processes import ProcessTable

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
@@ -21,7 +19,7 @@ from tests.chain import PATIENCE_SECONDS
 from tests.kube.plugins import PluginScript
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
-from twisted_exec.api.status import APIError, Forbidden, Unauthorized
+from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
@@ -29,14 +27,8 @@ from twisted_exec.kube.kubeconfig.client_config import (
     KubeConfigError,
     Material,
 )
-from twisted_exec.kube.kubeconfig.connection import (
-    auth_headers,
-    explain_refusal,
-    host_and_port,
-    host_header,
-    identity_headers,
-    tls,
-)
+from twisted_exec.kube.kubeconfig.connection import host_and_port, tls
+from twisted_exec.kube.kubeconfig.headers import auth_headers, host_header, identity_headers
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.fast.transport import socket_transport
 from twisted_exec.tls.pki import Authority, Issued
@@ -327,43 +319,3 @@ class PartsTests(TestCase):
                 (b"Impersonate-Extra-acme%2Fx", b"b"),
             ],
         )
-
-
-class ToldWhyTests(SynchronousTestCase):
-    """Tests for :func:`explain_refusal`: hints after a 401."""
-
-    def told(self, code: type[APIError], **times: Any) -> str:
-        certificate = b""
-        if times:
-            certificate = USERS.issue_client("jane", **times).certificate_pem
-        config = ClientConfig("https://api.example", certificate=Material(data=certificate))
-        return explain_refusal(code("no"), config).message
-
-    def test_over(self) -> None:
-        """The hint states when the client certificate expired or becomes valid."""
-        now = datetime.now(UTC)
-        ended = self.told(Unauthorized, now=now - timedelta(days=366))
-        self.assertRegex(
-            ended, r"^no \(the client certificate ended on \d{4}-\d\d-\d\d at .* UTC\)$"
-        )
-        early = self.told(Unauthorized, now=now + timedelta(days=1))
-        self.assertIn("the client certificate begins on", early)
-        self.assertIn("is the clock right?", early)
-
-    def test_tokens(self) -> None:
-        """The hint states when the token expired: by its own claim, or by its plugin's answer."""
-        config = ClientConfig("https://api.example", token="opaque", expires=1_577_836_800.0)
-        told = "no (the token ended on 2020-01-01 at 00:00:00 UTC)"
-        refusal = explain_refusal(Unauthorized("no"), config)
-        self.assertEqual(refusal.message, told)
-        self.assertEqual(explain_refusal(refusal, config).message, told, "a second time")
-        ahead = replace(config, expires=time.time() + 3600)
-        self.assertEqual(explain_refusal(Unauthorized("no"), ahead).message, "no")
-
-    def test_other_reasons(self) -> None:
-        """Valid, missing or unreadable certificates, and other errors, get no hint."""
-        self.assertEqual(self.told(Unauthorized, now=datetime.now(UTC)), "no")
-        self.assertEqual(self.told(Unauthorized), "no")
-        self.assertEqual(self.told(Forbidden, now=datetime(2020, 1, 1, tzinfo=UTC)), "no")
-        config = ClientConfig("https://api.example", certificate=Material(path="/nowhere/me.crt"))
-        self.assertEqual(explain_refusal(Unauthorized("no"), config).message, "no")

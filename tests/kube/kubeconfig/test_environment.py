@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.kubeconfig.client_config`; pods are in ``test_kubeconfig``."""
+"""Tests for :mod:`twisted_exec.kube.kubeconfig.environment`; pods are in ``test_kubeconfig``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, proxy_for
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.kubeconfig.environment import proxy_for
 
 PROXY = "http://p:3128"
 

@@ -10,8 +10,10 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import authority, client_identity
-from twisted_exec.kube.kubeconfig.connection import auth_headers, tls
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError, Overrides
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.kubeconfig.connection import tls
+from twisted_exec.kube.kubeconfig.headers import auth_headers
+from twisted_exec.kube.kubeconfig.loader import Overrides
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 
 
@@ -73,6 +75,13 @@ class FollowedConfigTests(SynchronousTestCase):
         followed = ReloadingConfig(environ=environ)
         later.write_text(kubeconfig("https://first:6443"))
         self.assertEqual(followed.current().server, "https://first:6443")
+
+    def test_missing(self) -> None:
+        """A file in KUBECONFIG that does not exist hides no change of the files behind it."""
+        environ = {"KUBECONFIG": f"{self.path.with_name('missing')}:{self.path}"}
+        followed = ReloadingConfig(environ=environ)
+        self.replace(kubeconfig("https://two:6443"))
+        self.assertEqual(followed.current().server, "https://two:6443")
 
     def test_overrides(self) -> None:
         """Values that override the file also override the next one."""
@@ -145,7 +154,7 @@ class FollowedConfigTests(SynchronousTestCase):
         for _ in range(3):
             followed.current()
         self.assertEqual(len(told), 1)
-        self.assertIn("keeping the credentials from before", told[0])
+        self.assertIn("the old contents stay", told[0])
         self.assertNotIn("secret", told[0])
 
     def test_empty_token(self) -> None:

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.kube.kubeconfig.loader`."""
+"""Tests for :mod:`twisted_exec.kube.kubeconfig.writer`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from twisted_exec.kube.kubeconfig.client_config import (
     ImpersonatedUser,
     Material,
 )
-from twisted_exec.kube.kubeconfig.loader import EXEC_V1, load, load_inline, written
+from twisted_exec.kube.kubeconfig.loader import EXEC_V1, load, load_inline
+from twisted_exec.kube.kubeconfig.writer import written
 
 WHOLE = ClientConfig(
     server="https://api.example:6443/clusters/root:a",

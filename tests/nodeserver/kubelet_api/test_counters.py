@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.stats`."""
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.counters`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.nodeserver.kubelet_api.stats import (
+from twisted_exec.nodeserver.kubelet_api.counters import (
     LEAST,
     LONGEST_SECONDS,
     Counter,

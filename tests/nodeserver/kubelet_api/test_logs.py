@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.nodeserver.kubelet_api.streams`: through a whole node server, to a leaf on
+Tests for :mod:`twisted_exec.nodeserver.kubelet_api.logs`: through a whole node server, to a leaf on
 TLS.
 """
 
@@ -24,9 +24,9 @@ from tests.nodeserver.leaf_server import LeafServerCase, status, text
 from tests.nodeserver.support import put_leaf_pod
 from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, BadRequest, Invalid
+from twisted_exec.nodeserver.kubelet_api.logs import log_routes, options_of
 from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
-from twisted_exec.nodeserver.kubelet_api.streams import log_routes, options_of
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
 from twisted_exec.tls.server import ServerTLS

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.routes`."""
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.query`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, BadRequest
-from twisted_exec.nodeserver.kubelet_api.routes import (
+from twisted_exec.nodeserver.kubelet_api.query import (
     MAX_PORTS,
     MAX_QUERY_BYTES,
-    KubeletTarget,
     attach_query,
     exec_query,
     forward_query,
     parse,
-    path,
     run_query,
 )
+from twisted_exec.nodeserver.kubelet_api.routes import KubeletTarget, path
 
 ARGUMENTS = st.lists(st.binary(max_size=20), min_size=1, max_size=6)
 

@@ -1,17 +1,13 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.stats`."""
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.resource_metrics`."""
 
 from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.nodeserver.kubelet_api.stats import (
-    Counter,
-    LeafUsage,
-    PodUsage,
-    Sample,
-    exposition,
-)
+from twisted_exec.nodeserver.kubelet_api.counters import Counter, Sample
+from twisted_exec.nodeserver.kubelet_api.resource_metrics import exposition
+from twisted_exec.nodeserver.kubelet_api.usage import LeafUsage, PodUsage
 
 SECOND = 10**9
 NOON = 1_795_176_000

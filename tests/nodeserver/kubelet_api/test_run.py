@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.streams`: through the routes, to a leaf on loopback."""
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.run`: through the routes, to a leaf on loopback."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from zope.interface import implementer
 
 from tests.nodeserver.stream_chain import ChainTestCase
 from tests.streaming.foreign import OLD, Foreign
-from twisted_exec.nodeserver.kubelet_api import streams
-from twisted_exec.nodeserver.kubelet_api.streams import run_routes
+from twisted_exec.nodeserver.kubelet_api import run
+from twisted_exec.nodeserver.kubelet_api.run import run_routes
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.streaming.sessions.registry import Life
@@ -112,7 +112,7 @@ class AnswerTests(RunTestCase):
 
     async def test_too_much(self) -> None:
         """A command with too much output is abandoned; the message recommends exec."""
-        self.patch(streams, "MAX_OUTPUT_BYTES", 1 << 20)
+        self.patch(run, "MAX_OUTPUT_BYTES", 1 << 20)
         self.prints(b"x" * (2 << 20), ending=None)
         code, body = await self.run_it()
         self.assertEqual(code, 500)

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.stats`."""
+"""Tests for :mod:`twisted_exec.nodeserver.kubelet_api.usage`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,13 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.nodeserver.figures import (
-    LATER,
-    NOON,
-    put_node_usage,
-    put_usage,
-    serve_figures,
-)
+from tests.nodeserver.figures import LATER, NOON, put_node_usage, put_usage, serve_figures
 from tests.nodeserver.support import PODS, put_leaf_pod, put_pod, simple
 from tests.retained import entries
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.kubelet_api.stats import (
-    LEAST,
+from twisted_exec.nodeserver.kubelet_api.counters import LEAST
+from twisted_exec.nodeserver.kubelet_api.usage import (
     NODE_METRICS,
     POD_METRICS,
     LeafUsage,

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.leaves.leaf`."""
+"""Tests for :mod:`twisted_exec.nodeserver.leaves.credentials`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.nodeserver.support import kubeconfig, memory_cluster, put_secret
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
-from twisted_exec.nodeserver.leaves.leaf import LeafCredentials, credentials
+from twisted_exec.nodeserver.leaves.credentials import LeafCredentials, credentials
 from twisted_exec.nodeserver.leaves.spec import (
     Kubeconfig,
     KubeconfigData,

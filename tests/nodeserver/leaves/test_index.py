@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.leaves.registry`."""
+"""Tests for :mod:`twisted_exec.nodeserver.leaves.index`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from zope.interface.verify import verifyObject
 from tests.nodeserver.support import Network, SimpleRootPods, kubeconfig, memory_cluster
 from twisted_exec.api.status import NotFound
 from twisted_exec.nodeserver.interfaces import ILeaves, LeafNode
+from twisted_exec.nodeserver.leaves.index import Leaves
 from twisted_exec.nodeserver.leaves.leaf import Leaf, LeafContext
-from twisted_exec.nodeserver.leaves.registry import Leaves
 from twisted_exec.nodeserver.leaves.spec import ISource, KubeconfigData, LeafSpec
 from twisted_exec.testing.cluster import unreachable
 

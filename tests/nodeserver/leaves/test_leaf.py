@@ -32,13 +32,8 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode, LeafPod
-from twisted_exec.nodeserver.leaves.leaf import (
-    ASK_SECONDS,
-    PATIENCE_SECONDS,
-    Leaf,
-    LeafContext,
-    credentials,
-)
+from twisted_exec.nodeserver.leaves.credentials import credentials
+from twisted_exec.nodeserver.leaves.leaf import ASK_SECONDS, PATIENCE_SECONDS, Leaf, LeafContext
 from twisted_exec.nodeserver.leaves.spec import KubeconfigData, KubeconfigSecret, LeafSpec
 from twisted_exec.nodeserver.ownership import SAME_NAME, Names
 from twisted_exec.testing.cluster import unreachable

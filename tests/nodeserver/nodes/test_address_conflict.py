@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.nodes.worker import (
+from twisted_exec.nodeserver.nodes.address_conflict import (
     ADDRESS_CONFLICT,
     CALM_SECONDS,
     LONGEST_SECONDS,

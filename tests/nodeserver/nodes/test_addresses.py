@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.nodes.status`."""
+"""Tests for :mod:`twisted_exec.nodeserver.nodes.addresses`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import itertools
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds import ADDRESS_TYPES
-from twisted_exec.nodeserver.nodes.status import (
+from twisted_exec.nodeserver.nodes.addresses import (
     Address,
-    Object,
     addresses_of,
     chosen,
     not_chosen,
@@ -17,6 +16,7 @@ from twisted_exec.nodeserver.nodes.status import (
     publication_order,
     root_family,
 )
+from twisted_exec.nodeserver.nodes.status import Object
 
 OURS = [("InternalDNS", "10.9.9.9")]
 LEAF = [

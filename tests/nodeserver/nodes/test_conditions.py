@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.nodes.status`."""
+"""Tests for :mod:`twisted_exec.nodeserver.nodes.conditions`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.conditions import ConditionValue
-from twisted_exec.nodeserver.nodes.status import (
+from twisted_exec.nodeserver.nodes.conditions import (
     ALWAYS,
     EXEC,
     EXEC_READY,
@@ -17,10 +17,9 @@ from twisted_exec.nodeserver.nodes.status import (
     PREFERRED,
     READY,
     NodeObservation,
-    Object,
     conditions,
-    trimmed,
 )
+from twisted_exec.nodeserver.nodes.status import Object, trimmed
 
 YES: ConditionValue = ("True", "Fine", "")
 WELL = NodeObservation(YES, YES, YES)

@@ -21,6 +21,8 @@ from twisted_exec.api.status import Conflict, ServiceUnavailable
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
+from twisted_exec.nodeserver.nodes.address_conflict import LONGEST_SECONDS
+from twisted_exec.nodeserver.nodes.addresses import Address
 from twisted_exec.nodeserver.nodes.controller import GRACE_SECONDS, NodeController
 from twisted_exec.nodeserver.nodes.plan import (
     ENDPOINTS,
@@ -32,13 +34,7 @@ from twisted_exec.nodeserver.nodes.plan import (
     plan,
 )
 from twisted_exec.nodeserver.nodes.probe import PROBE_SECONDS, LeafProbe, RootProbe
-from twisted_exec.nodeserver.nodes.status import Address
-from twisted_exec.nodeserver.nodes.worker import (
-    BEAT_SECONDS,
-    LONGEST_SECONDS,
-    TELL_SECONDS,
-    PublishedEndpoint,
-)
+from twisted_exec.nodeserver.nodes.worker import BEAT_SECONDS, TELL_SECONDS, PublishedEndpoint
 
 OURS = [("InternalDNS", "10.9.9.9")]
 PUBLISHED = PublishedEndpoint(OURS, 10250, preferred=("InternalDNS", "InternalIP"))

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
+from twisted_exec.nodeserver.nodes.conditions import UNPROBED
 from twisted_exec.nodeserver.nodes.plan import (
     ENDPOINTS,
     KEPT_BY,
@@ -28,7 +29,6 @@ from twisted_exec.nodeserver.nodes.plan import (
     plan,
     writers,
 )
-from twisted_exec.nodeserver.nodes.status import UNPROBED
 
 KEEPER = "kube-system/exec-nodeserver"
 NODE = LeafNode(

@@ -22,7 +22,8 @@ from twisted_exec.nodeserver.nodes.controller import NodeController
 from twisted_exec.nodeserver.nodes.probe import RootProbe, probe_routes
 from twisted_exec.nodeserver.nodes.worker import PublishedEndpoint
 from twisted_exec.nodeserver.options import LEASE, NAMESPACE, keeper_of
-from twisted_exec.nodeserver.service import NodeServer, Settings
+from twisted_exec.nodeserver.service import NodeServer
+from twisted_exec.nodeserver.settings import Settings
 
 reactor: Any = _reactor
 KEPT = "kept-1"

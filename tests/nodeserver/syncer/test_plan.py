@@ -13,7 +13,6 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.syncer.form import leaf_form
 from twisted_exec.nodeserver.syncer.plan import (
-    LOST,
     AddEphemeral,
     CreateInLeaf,
     DeleteInLeaf,
@@ -21,9 +20,9 @@ from twisted_exec.nodeserver.syncer.plan import (
     Step,
     UpdateInLeaf,
     WriteStatus,
-    desired_status,
     plan,
 )
+from twisted_exec.nodeserver.syncer.status import LOST, desired_status
 
 NOW = "2026-01-02T00:00:00Z"
 

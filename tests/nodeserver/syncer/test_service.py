@@ -19,8 +19,8 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS
 from twisted_exec.nodeserver.syncer.objects import VERSION
-from twisted_exec.nodeserver.syncer.plan import LOST
 from twisted_exec.nodeserver.syncer.service import SWEEP_TICKS, Syncer
+from twisted_exec.nodeserver.syncer.status import LOST
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 
 POD = PODS.resource

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.syncer.plan`."""
+"""Tests for :mod:`twisted_exec.nodeserver.syncer.status`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.nodeserver.live import running
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.syncer.plan import LOST, desired_status, is_status_current, lost_status
+from twisted_exec.nodeserver.syncer.status import (
+    LOST,
+    desired_status,
+    is_status_current,
+    lost_status,
+)
 
 NOW = "2026-01-02T00:00:00Z"
 

@@ -1,13 +1,14 @@
-"""Tests for :mod:`twisted_exec.poollet.machines.config`."""
+"""Tests for :mod:`twisted_exec.poollet.machines.downward`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.doubles import CONFIG, machine
-from twisted_exec.poollet.machines import config
-from twisted_exec.poollet.machines.config import Downward, MachineConfig
-from twisted_exec.poollet.machines.plan import runtime_machine
+from twisted_exec.poollet.machines import downward
+from twisted_exec.poollet.machines.config import MachineConfig
+from twisted_exec.poollet.machines.downward import Downward
+from twisted_exec.poollet.machines.runtime_machine import runtime_machine
 
 
 class DownwardTests(SynchronousTestCase):
@@ -23,9 +24,9 @@ class DownwardTests(SynchronousTestCase):
             "none": "metadata.annotations['x']",
         }
         for path in paths.values():
-            self.assertEqual(config.check(path), path)
+            self.assertEqual(downward.check(path), path)
         self.assertEqual(
-            config.values(paths, obj, "p/"),
+            downward.values(paths, obj, "p/"),
             {"p/n": "vm", "p/one": "1", "p/all": 'a="1"\nb="2"', "p/none": ""},
         )
 
@@ -33,7 +34,7 @@ class DownwardTests(SynchronousTestCase):
         """Other fields are refused with the supported ones."""
         for path in ("spec.power", "metadata.labels[a]", "", "metadata.labels['']"):
             with self.assertRaises(ValueError) as caught:
-                config.check(path)
+                downward.check(path)
             self.assertIn("metadata.labels['KEY']", str(caught.exception))
 
     def test_told(self) -> None:

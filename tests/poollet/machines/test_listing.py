@@ -18,7 +18,7 @@ from tests.poollet.doubles import CONFIG, MACHINES, MemoryRuntime, machine
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import Reflector
-from twisted_exec.poollet.machines.actor import MAX_ORPHANS
+from twisted_exec.poollet.machines.listing import MAX_ORPHANS
 from twisted_exec.poollet.machines.loop import AWAY_SECONDS, RELIST_SECONDS, Loop
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.lying import LyingRuntime, crowd, in_state, nothing, twice

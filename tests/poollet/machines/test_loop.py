@@ -14,8 +14,8 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Conflict, Forbidden, ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import Reflector
-from twisted_exec.poollet.machines.config import Unread
 from twisted_exec.poollet.machines.loop import FAILED, RELIST_SECONDS, SOON_SECONDS, Loop
+from twisted_exec.poollet.machines.references import Unread
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 
 

@@ -21,8 +21,9 @@ from twisted_exec.poollet.machines.actions import (
     SetFinalizers,
     SetPower,
 )
-from twisted_exec.poollet.machines.config import References, Unread
-from twisted_exec.poollet.machines.plan import plan, runtime_machine, unreachable_plan
+from twisted_exec.poollet.machines.plan import plan, unreachable_plan
+from twisted_exec.poollet.machines.references import References, Unread
+from twisted_exec.poollet.machines.runtime_machine import runtime_machine
 
 
 def stored(**spec: Any) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Conflict, Forbidden
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import Reflector
-from twisted_exec.poollet.machines.config import ReferencedKinds
 from twisted_exec.poollet.machines.loop import RELIST_SECONDS, Loop
-from twisted_exec.poollet.machines.parts import MAX_IGNITION_BYTES
+from twisted_exec.poollet.machines.references import ReferencedKinds
+from twisted_exec.poollet.machines.secret_data import MAX_IGNITION_BYTES
 from twisted_exec.testing.cluster import MemoryCluster
 
 SECRETS = kinds.SECRETS.resource

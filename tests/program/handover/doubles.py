@@ -22,7 +22,8 @@ from tests.tls.support import reactor
 from twisted_exec.program.handover.channel import Lingering
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.handover.predecessor import Predecessor
-from twisted_exec.program.handover.process import HandOver, ProcessCommand, Successor
+from twisted_exec.program.handover.process import HandOver
+from twisted_exec.program.handover.successor import ProcessCommand, Successor
 from twisted_exec.program.listening import ListeningSockets
 from twisted_exec.tls.endpoints import server_endpoint
 

@@ -26,7 +26,7 @@ from zope.interface import implementer
 from twisted_exec.program.descriptors import inherited_descriptor_limits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.listening import LISTENING
-from twisted_exec.program.options import SessionOptions
+from twisted_exec.program.options.sessions import SessionOptions
 from twisted_exec.program.service import AsyncService
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.endpoints import server_endpoint

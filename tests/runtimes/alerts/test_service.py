@@ -21,7 +21,7 @@ from twisted_exec.api import patterns
 from twisted_exec.api.status import BadRequest, TooManyRequests
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
-from twisted_exec.program import tasks
+from twisted_exec.program import turns
 from twisted_exec.runtimes.alerts import search, service
 from twisted_exec.runtimes.alerts import search as rules
 from twisted_exec.runtimes.alerts.lines import READ_BYTES, LineReader
@@ -527,7 +527,7 @@ class ConsoleAlertsTests(SynchronousTestCase):
             )
             for n, each in enumerate(several)
         ]
-        self.patch(tasks, "TURN_SECONDS", -1.0)
+        self.patch(turns, "TURN_SECONDS", -1.0)
         answers = [self.alerts.set_alerts(each) for each in requests]
         self.assertNoResult(answers[0])
         self.run_for(1)

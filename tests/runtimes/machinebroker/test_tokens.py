@@ -11,12 +11,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.status import APIError, BadRequest, NotFound, TooManyRequests
+from twisted_exec.api.status import APIError, BadRequest, NotFound
 from twisted_exec.iri.request_cache import LOG, Grant
+from twisted_exec.runtimes.machinebroker.ledgers import MemoryLedger
 from twisted_exec.runtimes.machinebroker.tokens import (
     LIFE_SECONDS,
-    SKEW_SECONDS,
-    MemoryLedger,
     TokenClaim,
     Tokens,
     key_of,
@@ -155,25 +154,3 @@ class ReplicaTests(TokensCase):
         """A key that can be guessed is none; random bytes may look like blanks."""
         self.assertRaises(TLSConfigError, key_of, b"secret\n")
         self.assertEqual(key_of(b"x" * 31 + b"\n"), b"x" * 31 + b"\n")
-
-
-class LedgerTests(SynchronousTestCase):
-    """The claims of one process."""
-
-    def test_bounded(self) -> None:
-        """Claims of expired tokens make room; others are never forgotten."""
-        seconds = [0.0]
-        ledger = MemoryLedger(lambda: seconds[0], limit=2)
-        for digest in ("a", "b"):
-            self.assertTrue(self.successResultOf(ledger.take(digest, 60)))
-        self.assertFalse(self.successResultOf(ledger.take("a", 60)))
-        self.assertRaises(TooManyRequests, ledger.take, "c", 60)
-        seconds[0] = LIFE_SECONDS + SKEW_SECONDS - 1  # still valid if the clock was set back
-        self.assertRaises(TooManyRequests, ledger.take, "c", 60)
-        seconds[0] = LIFE_SECONDS + SKEW_SECONDS + 1
-        self.assertTrue(self.successResultOf(ledger.take("c", 120)))
-
-    def test_give_back(self) -> None:
-        """Returning an unknown claim does nothing."""
-        ledger = MemoryLedger()
-        self.assertIsNone(self.successResultOf(ledger.give_back("x")))

@@ -13,9 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.streaming.frames import BytesMessage, CloseConnection, Peer, Ping, Pong, handshake
 from twisted_exec.api.status import APIError
 from twisted_exec.iri.request_cache import Grant, RequestCache
-from twisted_exec.program.audit import JSONLinesAudit
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.program.metrics import metrics_text
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
 from twisted_exec.streaming.interfaces import IAttachment

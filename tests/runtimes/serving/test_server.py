@@ -28,8 +28,8 @@ from twisted_exec.console.notices import notice
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.iri.target import TargetError
-from twisted_exec.program.audit import JSONLinesAudit
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.audit_file import JSONLinesAudit
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.runtimes.serving import server as server_module
 from twisted_exec.runtimes.serving.server import Listening, unix_path
 from twisted_exec.runtimes.serving.stream_server import StreamServer

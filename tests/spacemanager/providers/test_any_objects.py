@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, GOING, USABLE
-from twisted_exec.spacemanager.providers import clusterprofile
-from twisted_exec.spacemanager.providers import kubeflex as planes
+from twisted_exec.spacemanager.providers.clusterprofile import credentials, profiles
+from twisted_exec.spacemanager.providers.kubeflex import controlplanes
 
 WORDS = st.sampled_from(
     [
@@ -62,8 +62,8 @@ class AnyObjectTests(SynchronousTestCase):
     def test_controlplane(self, spec: Any, status: Any) -> None:
         """A ControlPlane's Secret is always in the control plane's own namespace."""
         metadata = {"name": "red", "uid": "1"}
-        reading = planes.read({"metadata": metadata, "spec": spec, "status": status})
-        info = planes.info_of(reading, None, None)
+        reading = controlplanes.read({"metadata": metadata, "spec": spec, "status": status})
+        info = controlplanes.info_of(reading, None, None)
         self.assertIn(info.state, STATES - {USABLE})  # not usable without a Secret
         self.assertTrue(info.message.isprintable())
         self.assertRegex(info.reason, "^([A-Za-z][A-Za-z0-9]*)?$")
@@ -79,10 +79,10 @@ class AnyObjectTests(SynchronousTestCase):
         """A ClusterProfile's Secrets are always in allowed namespaces."""
         metadata = {"name": "red", "namespace": "default", "uid": "1"}
         profile = {"metadata": metadata, "spec": spec, "status": status}
-        clusterprofile.is_ours(profile)
-        reading = clusterprofile.read(profile, clusterprofile.Places(secrets=["x"]))
+        profiles.is_ours(profile)
+        reading = profiles.read(profile, profiles.Places(secrets=["x"]))
         self.assertLessEqual({way.secret[0] for way in reading.ways}, {"default", "x"})
-        info = clusterprofile.info_of(reading, clusterprofile.by_push(reading, []))
+        info = credentials.info_of(reading, credentials.by_push(reading, []))
         self.assertIn(info.state, STATES - {USABLE})
         self.assertTrue(info.message.isprintable())
         self.assertRegex(info.reason, "^([A-Za-z][A-Za-z0-9]*)?$")

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.spacemanager.spaces.loop`."""
+"""Tests for :mod:`twisted_exec.spacemanager.spaces.index`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.retained import entries
 from twisted_exec.api import spaces
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import Physical
-from twisted_exec.spacemanager.spaces.loop import SpaceIndex
+from twisted_exec.spacemanager.spaces.index import SpaceIndex
 from twisted_exec.spacemanager.spaces.naming import PHYSICAL_SPACE
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"

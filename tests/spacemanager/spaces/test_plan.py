@@ -27,8 +27,6 @@ from twisted_exec.spacemanager.interfaces import (
 from twisted_exec.spacemanager.spaces import observation as acts
 from twisted_exec.spacemanager.spaces.observation import (
     ABSENT,
-    ANSWERS,
-    VALID,
     Absent,
     ProbeResult,
     Provider,
@@ -38,6 +36,7 @@ from twisted_exec.spacemanager.spaces.observation import (
 from twisted_exec.spacemanager.spaces.plan import plan
 from twisted_exec.spacemanager.spaces.secrets import form, secret_content
 from twisted_exec.spacemanager.spaces.status import phase, status_of
+from twisted_exec.spacemanager.spaces.verdicts import ANSWERS, VALID
 from twisted_exec.spaces.kubeconfigs import minimal
 
 UID = "uid-of-the-space"

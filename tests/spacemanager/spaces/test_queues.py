@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.spacemanager.spaces.loop`."""
+"""Tests for :mod:`twisted_exec.spacemanager.spaces.queues`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.retained import entries
 from twisted_exec.control.queue import MAX_WORKERS
 from twisted_exec.spacemanager.interfaces import Physical
-from twisted_exec.spacemanager.spaces.loop import RESYNC_SECONDS, Discovered, SpaceQueues, Work
+from twisted_exec.spacemanager.spaces.queues import RESYNC_SECONDS, Discovered, SpaceQueues, Work
 
 ONE = ("spaceprovider-p", "one")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.tasks import SHARED_TURN_SECONDS
+from twisted_exec.program.turns import SHARED_TURN_SECONDS
 from twisted_exec.streaming.http.paced import LONGEST_SECONDS, STALLED_SECONDS, respond_pieces
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request

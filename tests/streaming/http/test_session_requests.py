@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.test_upgrade_client import OneConnection
 from twisted_exec.api.status import BadGateway, BadRequest, GatewayTimeout, NotFound
-from twisted_exec.program.tasks import URGENT_REST_SECONDS, URGENT_TURN_SECONDS
+from twisted_exec.program.turns import URGENT_REST_SECONDS, URGENT_TURN_SECONDS
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.session_requests import (
     AT_ONCE,

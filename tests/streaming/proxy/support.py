@@ -21,7 +21,7 @@ from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
 from twisted_exec.api.status import APIError
 from twisted_exec.program.audit import Trail
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher

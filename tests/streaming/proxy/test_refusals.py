@@ -19,7 +19,7 @@ from tests.streaming.passing import carry
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
 from tests.streaming.rejoin.test_stream import Restarted
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.sessions.openings import AT_ONCE, Openings
 from twisted_exec.testing.network import MemoryClient, MemoryServer

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.hop import END_SECONDS
 from twisted_exec.streaming.http.pages import adopt_page
 from twisted_exec.streaming.http.site import Request

@@ -16,7 +16,8 @@ from tests.streaming.http.test_upgrade_client import AbortableTransport
 from tests.streaming.remotecommand.serving import NOON, ServeTestCase
 from tests.streaming.users import Base64User, OlderUser, WebSocketUser
 from twisted_exec.program.audit import Trail
-from twisted_exec.program.metrics import LatencyMetrics, new_registry
+from twisted_exec.program.metrics import new_registry
+from twisted_exec.program.session_metrics import LatencyMetrics
 from twisted_exec.streaming.interfaces import REVOKED, TIME_OVER, Ending, IAttachmentTransport, Role
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS
 from twisted_exec.streaming.remotecommand.server import (

@@ -21,8 +21,9 @@ from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable, Unauthorized
 from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
 from twisted_exec.program.audit import Trail
-from twisted_exec.program.metrics import SessionMetrics, new_registry
-from twisted_exec.program.tasks import REST_SECONDS, URGENT_TURN_SECONDS
+from twisted_exec.program.metrics import new_registry
+from twisted_exec.program.session_metrics import SessionMetrics
+from twisted_exec.program.turns import REST_SECONDS, URGENT_TURN_SECONDS
 from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, REVOKED, Ending
 from twisted_exec.streaming.sessions.endings import MachineKey

@@ -13,10 +13,11 @@ from tests.audits import AuditList
 from tests.program.test_draining import fresh_stop
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
-from twisted_exec.program import service
+from twisted_exec.program import draining
 from twisted_exec.program.audit import Trail
-from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.metrics import SessionMetrics, metrics_text, new_registry
+from twisted_exec.program.metrics import metrics_text, new_registry
+from twisted_exec.program.session_limits import SessionLimits
+from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     RESUMED,
@@ -333,14 +334,14 @@ class SessionsTests(SynchronousTestCase):
         carried = Carried(self.sessions.open(Subject("1")))
         drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
         self.assertNoResult(drained)
-        service.stop_at_once()
+        draining.stop_at_once()
         self.successResultOf(drained)
         self.assertEqual(carried.cuts, 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
         again = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
         self.clock.advance(0.5)
         self.successResultOf(again)
-        self.assertEqual(service._stop.limits, set())
+        self.assertEqual(draining._stop.limits, set())
 
     def test_drain_by_cutting(self) -> None:
         """A cut may end the session in the same call."""

@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.audits import AuditList
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
-from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.metrics import new_registry
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.round_trips import MOST_SESSIONS, RoundTripMetrics
 from twisted_exec.streaming.subject import Subject

@@ -19,7 +19,7 @@ from tests.streaming.proxy.support import Locator
 from tests.streaming.text.test_download import CHUNKED, chunk
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.program.audit import Trail
-from twisted_exec.program.descriptors import SessionLimits
+from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, SHUTTING_DOWN, Ending

@@ -17,7 +17,8 @@ from tests.streaming.text.test_download import CHUNKED, chunk
 from tests.streaming.text.test_relay import RelayCase
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
-from twisted_exec.program.metrics import SessionMetrics, new_registry
+from twisted_exec.program.metrics import new_registry
+from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.location import Location

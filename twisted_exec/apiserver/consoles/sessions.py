@@ -44,7 +44,7 @@ from twisted_exec.control.metrics import UNREAD, QueueMetrics, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.control.runs import readable
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.program.tasks import SharedTurns
+from twisted_exec.program.turns import SharedTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing

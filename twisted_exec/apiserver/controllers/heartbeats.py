@@ -26,7 +26,7 @@ from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.control.runs import Failures, readable
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 

@@ -19,14 +19,8 @@ from twisted_exec.api.kinds.events import WARNING
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.serving.client import VerbsClient
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.kube.leases import (
-    EVENT_REASON,
-    ClientLeases,
-    Election,
-    LeaderServices,
-    Make,
-    new_lease,
-)
+from twisted_exec.kube.election import Election
+from twisted_exec.kube.leases import EVENT_REASON, ClientLeases, LeaderServices, Make, new_lease
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import key_of

@@ -27,7 +27,7 @@ from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, TooManyRequests
 from twisted_exec.auth.interfaces import User
-from twisted_exec.program.metrics import QueueMetrics
+from twisted_exec.program.metrics import ExpensiveRequestMetrics
 
 CHEAP = 512
 """Cost of work that runs at once."""
@@ -150,7 +150,7 @@ class FairQueue:
     def __init__(
         self,
         execute: Execute = defer.execute,
-        metrics: QueueMetrics | None = None,
+        metrics: ExpensiveRequestMetrics | None = None,
         per_user: int = 20,
         total: int = 100,
         seconds: Callable[[], float] = time.monotonic,

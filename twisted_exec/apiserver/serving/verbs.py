@@ -43,7 +43,8 @@ from twisted_exec.apiserver.serving.query import (
     continue_token,
 )
 from twisted_exec.auth.interfaces import IVisibility, User
-from twisted_exec.program.tasks import SharedTurns, settled
+from twisted_exec.program.tasks import settled
+from twisted_exec.program.turns import SharedTurns
 from twisted_exec.storage.history import check_version_reached, key_of
 from twisted_exec.storage.interfaces import IStorage, Listing
 

@@ -37,7 +37,7 @@ from twisted_exec.apiserver.serving.bodies import line as event_line
 from twisted_exec.apiserver.serving.query import ListOptions, WatchOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, candidates, selected
 from twisted_exec.auth.interfaces import IVisibility, User
-from twisted_exec.program.tasks import TURN_SECONDS
+from twisted_exec.program.turns import TURN_SECONDS
 from twisted_exec.storage.history import check_version_reached, versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IStorage
 from twisted_exec.streaming.http.paced import Paced, PacedAnswer

@@ -380,7 +380,7 @@ async def _namespaces(client: CommandClient) -> list[str]:
 
 async def _machines(client: CommandClient) -> list[str]:
     from twisted_exec.api.dialects import DIALECTS
-    from twisted_exec.kube.console import served_dialects
+    from twisted_exec.kube.machine_requests import served_dialects
 
     names = []
     for dialect in await served_dialects(client, DIALECTS):

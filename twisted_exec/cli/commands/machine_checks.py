@@ -23,8 +23,9 @@ from twisted_exec.cli.commands.server_checks import (
 )
 from twisted_exec.cli.messages import ask_for_role, power_on, role_to_request
 from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
-from twisted_exec.kube.console import ConsoleOptions, open_console, served_dialects
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.machine_requests import served_dialects
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import (
     COMPLETED,

@@ -555,7 +555,7 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
     from twisted_exec.cli.client import CommandClient
     from twisted_exec.cli.options import config_of
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-    from twisted_exec.kube.logs import read_recording
+    from twisted_exec.kube.recordings import read_recording
     from twisted_exec.tls.errors import TLSConfigError
 
     name = options.file

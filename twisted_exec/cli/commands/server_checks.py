@@ -24,9 +24,10 @@ from twisted_exec.api.status import APIError, Forbidden, Unauthorized, message_o
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.messages import Colour, Paint, not_accepted, one_line, plain, remedy_for
 from twisted_exec.cli.options import config_of
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, expiry_of
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import settled
+from twisted_exec.kube.kubeconfig.expiry import expiry_of
 from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.streaming.http.upgrade_client import connection_problem
 from twisted_exec.tls import pem

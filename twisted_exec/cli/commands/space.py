@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from twisted_exec.kube.interfaces import IKubeClient, Object
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
     from twisted_exec.spaces.interfaces import SpaceName
-    from twisted_exec.spaces.kubeconfigs import FoundSpace
+    from twisted_exec.spaces.lookup import FoundSpace
 
 
 LOOK_SECONDS = 0.5
@@ -223,7 +223,8 @@ def _command(
 
 
 async def _kubeconfig(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.spaces.kubeconfigs import config_in, find_space
+    from twisted_exec.spaces.kubeconfigs import config_in
+    from twisted_exec.spaces.lookup import find_space
     from twisted_exec.tls.pki import write_private
 
     path = options.output
@@ -240,7 +241,7 @@ async def _kubeconfig(client: CommandClient, options: argparse.Namespace) -> str
 
 
 async def _rotate(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.spaces.kubeconfigs import find_space
+    from twisted_exec.spaces.lookup import find_space
 
     location = await find_space(client, options.name, options.provider)
     check_provider(location.space, location.name)
@@ -273,7 +274,7 @@ def kubeconfig_content(
 
     :raises InputError: a kubeconfig cannot express it, or would have a secret of the command line.
     """
-    from twisted_exec.kube.kubeconfig.loader import written
+    from twisted_exec.kube.kubeconfig.writer import written
 
     if options.static:
         return written(config, str(name))
@@ -333,8 +334,7 @@ def _program() -> str:
 
 
 def _files(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
-    from twisted_exec.kube.kubeconfig.entries import NoKubeConfig
-    from twisted_exec.kube.kubeconfig.loader import file_names
+    from twisted_exec.kube.kubeconfig.entries import NoKubeConfig, file_names
 
     try:
         return os.pathsep.join(file_names(options.kubeconfig, environ))
@@ -397,7 +397,8 @@ async def credential(client: CommandClient, options: argparse.Namespace) -> str:
     :raises InputError: the request is not supported or is for another server, or the credentials do
         not fit the format.
     """
-    from twisted_exec.spaces.kubeconfigs import config_in, find_space
+    from twisted_exec.spaces.kubeconfigs import config_in
+    from twisted_exec.spaces.lookup import find_space
 
     request = asked_for(os.environ)
     location = await find_space(client, options.name, options.provider)
@@ -475,7 +476,7 @@ def ask_again(config: ClientConfig, now: float) -> float:
     Return the ``expirationTimestamp`` in seconds since the epoch, early enough to notice rotated
     credentials.
     """
-    from twisted_exec.kube.kubeconfig.client_config import expiry_of
+    from twisted_exec.kube.kubeconfig.expiry import expiry_of
 
     end = expiry_of(config)
     latest = now + ASK_AGAIN_SECONDS

@@ -140,7 +140,7 @@ def _command_line(path: str | None) -> str:
 
 def _write_kubeconfig(path: str, client: CommandClient, token: str) -> None:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-    from twisted_exec.kube.kubeconfig.loader import written
+    from twisted_exec.kube.kubeconfig.writer import written
     from twisted_exec.tls.pki import write_private
 
     ours = client.config

@@ -33,11 +33,11 @@ from twisted_exec.cli.console.terminal import TerminalInput, nonblocking
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.cli.options import overrides_of
 from twisted_exec.cli.suggestion import explain_with_hint
-from twisted_exec.kube.console import opened_among
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.kube.kubeconfig.loader import context_name
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+from twisted_exec.kube.machine_requests import opened_among
 from twisted_exec.program.descriptors import raise_descriptor_limit
 
 _CHECK_SECONDS = 5.0

@@ -39,14 +39,14 @@ from twisted_exec.api.status import (
     UnsupportedMediaType,
 )
 from twisted_exec.kube import transport as transport
-from twisted_exec.kube.console import (
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.kubeconfig.connection import endpoint
+from twisted_exec.kube.machine_requests import (
     TIMEOUT_SECONDS,
     naming_server,
     request_head,
     with_current_credentials,
 )
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.transport import Incoming
 from twisted_exec.streaming.http.pages import recognise_page
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json

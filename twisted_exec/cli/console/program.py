@@ -741,7 +741,8 @@ class _Console(ConsoleProgram):
     def _attempt(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
     ) -> Deferred[ConsoleStream]:
-        from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS, ConsoleOptions, open_console
+        from twisted_exec.kube.console import ConsoleOptions, open_console
+        from twisted_exec.kube.machine_requests import AGENT, TIMEOUT_SECONDS
 
         timeout = self._options.request_timeout or TIMEOUT_SECONDS
 

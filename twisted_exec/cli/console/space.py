@@ -22,17 +22,13 @@ from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.options import viewpoint_of
-from twisted_exec.kube.console import AGENT, TIMEOUT_SECONDS
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, proxy_for
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.credentials import settled
-from twisted_exec.spaces.kubeconfigs import (
-    FoundSpace,
-    config_in,
-    endpoint_in,
-    find_space,
-    ready_view,
-    with_user_credentials,
-)
+from twisted_exec.kube.kubeconfig.environment import proxy_for
+from twisted_exec.kube.machine_requests import AGENT, TIMEOUT_SECONDS
+from twisted_exec.spaces.kubeconfigs import config_in
+from twisted_exec.spaces.lookup import FoundSpace, find_space, ready_view
+from twisted_exec.spaces.user_access import endpoint_in, with_user_credentials
 
 if TYPE_CHECKING:
     from twisted_exec.kube.interfaces import IKubeClient

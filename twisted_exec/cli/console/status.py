@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from twisted_exec.api.names import display_name
 from twisted_exec.cli.messages import duration
 from twisted_exec.console.notices import RoleNotices
-from twisted_exec.kube.console import recorded_for
+from twisted_exec.kube.recording_news import recorded_for
 from twisted_exec.streaming.flow import shortest_round_trip_seconds
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from twisted_exec.cli.fleet.output import FairOutput, PrefixedLines
 from twisted_exec.cli.fleet.progress import FleetProgress
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError
 from twisted_exec.cli.fleet.task import FAILED, Task, complain
-from twisted_exec.kube.console import TIMEOUT_SECONDS
 from twisted_exec.kube.logs import MachineLog
+from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS
 from twisted_exec.wire.keys import EPOCH
 from twisted_exec.wire.resume import Position
 

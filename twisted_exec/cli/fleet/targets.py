@@ -24,15 +24,10 @@ from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.options import recorded_input_of
 from twisted_exec.cli.messages import explain
 from twisted_exec.cli.suggestion import LIST_NAMESPACES, has_namespace
-from twisted_exec.kube.console import (
-    AGENT,
-    TIMEOUT_SECONDS,
-    ConsoleOptions,
-    open_console,
-    served_dialects,
-)
+from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.machine_requests import AGENT, TIMEOUT_SECONDS, served_dialects
 from twisted_exec.spaces.interfaces import SpaceName
 from twisted_exec.spaces.space_view import name_of
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser

@@ -33,8 +33,8 @@ from twisted_exec.cli.fleet.tiles import (
 )
 from twisted_exec.cli.fleet.typing import TypedSessions
 from twisted_exec.cli.messages import explain, one_line
-from twisted_exec.kube.console import TIMEOUT_SECONDS
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS
 from twisted_exec.kube.screens import read_screen
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.tls.errors import TLSConfigError

@@ -14,7 +14,7 @@ from twisted_exec.api.names import listed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.console.notices import RoleNotices
-from twisted_exec.kube.console import RecordingNews
+from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.control_messages import dropped_keys

@@ -1,23 +1,13 @@
 """
-The configuration of a client, and the parts of it that the environment gives.
-
-Sources: ``k8s.io/client-go/rest.InClusterConfig``, and for proxies
-``golang.org/x/net/http/httpproxy``, which Go's HTTP client uses.
+The configuration of a client: one API server and one identity.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import ipaddress
-import json
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
-
-from cryptography import x509
 
 from twisted_exec.tls.files import regular
 
@@ -25,6 +15,9 @@ MAX_FILE_BYTES = 4 << 20
 
 NEVER, IF_AVAILABLE, ALWAYS = "Never", "IfAvailable", "Always"
 """Whether a credential plugin may interact with the user at the terminal."""
+
+_DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""Beginnings of paths that a shell makes of ``<(command)``: somebody writes to such a pipe."""
 
 
 class KubeConfigError(Exception):
@@ -185,10 +178,6 @@ class ClientConfig:
         return bool(self.token or self.token_file or self.username or self.certificate)
 
 
-_DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
-"""Beginnings of paths that a shell makes of ``<(command)``: somebody writes to such a pipe."""
-
-
 def read_file(path: str) -> bytes:
     """
     Return the content of a small regular file.
@@ -215,139 +204,3 @@ def is_loopback(url: SplitResult) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-_LONGEST_TOKEN = 64 << 10
-
-
-def expiry_of(config: ClientConfig) -> float | None:
-    """
-    Return the earliest known expiry time of the credentials, in seconds since the epoch.
-
-    Files are not read, and values are unverified: they are only for information.
-    """
-    ends = (_token_end(config.token), _certificate_end(config), config.expires)
-    return min((end for end in ends if end is not None), default=None)
-
-
-def _token_end(token: str) -> float | None:
-    parts = token.split(".")
-    if len(parts) != 3 or len(token) > _LONGEST_TOKEN:
-        return None
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (binascii.Error, ValueError, RecursionError):
-        return None
-    end = claims.get("exp") if isinstance(claims, dict) else None
-    if isinstance(end, bool) or not isinstance(end, int | float) or not 0 < end < 1 << 40:
-        return None
-    return float(end)
-
-
-def _certificate_end(config: ClientConfig) -> float | None:
-    if not config.certificate.data:
-        return None
-    try:
-        certificate = x509.load_pem_x509_certificate(config.certificate.data)
-        return certificate.not_valid_after_utc.timestamp()
-    except (ValueError, x509.InvalidVersion):
-        return None
-
-
-SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where the kubelet mounts a pod's token, CA and namespace."""
-
-_PROXY_SCHEMES = ("http", "https", "socks5")
-_PORTS = {"https": 443, "http": 80}
-_MAX_NAME_BYTES = 253
-
-
-def in_cluster(environ: Mapping[str, str], directory: str) -> dict[str, Any] | None:
-    """
-    Return a kubeconfig for the Pod that this process runs in, or ``None``.
-
-    It names the token's file instead of the token.
-    """
-    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
-    token, ca = os.path.join(directory, "token"), os.path.join(directory, "ca.crt")
-    if not host or not port or not os.path.isfile(token):
-        return None
-    cluster = {"server": f"https://{f'[{host}]' if ':' in host else host}:{port}"}
-    if os.path.exists(ca):
-        cluster["certificate-authority"] = ca
-    context = {"cluster": "cluster", "user": "user", "namespace": _namespace(environ, directory)}
-    return {
-        "clusters": [{"name": "cluster", "cluster": cluster}],
-        "users": [{"name": "user", "user": {"tokenFile": token}}],
-        "contexts": [{"name": "in-cluster", "context": context}],
-        "current-context": "in-cluster",
-    }
-
-
-def _namespace(environ: Mapping[str, str], directory: str) -> str:
-    if environ.get("POD_NAMESPACE"):
-        return environ["POD_NAMESPACE"]
-    try:
-        path = os.path.join(directory, "namespace")
-        with open(path, encoding="utf-8", opener=regular) as file:
-            return file.read(_MAX_NAME_BYTES).strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
-def proxy_for(url: SplitResult, environ: Mapping[str, str]) -> str:
-    """
-    Return the proxy for ``url`` by ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY``, or an empty
-    string.
-
-    Loopback addresses do not use a proxy.
-
-    :raises KubeConfigError: a variable is not the URL of a proxy.
-    """
-    name = f"{url.scheme}_proxy"
-    proxy = (environ.get(name.upper()) or environ.get(name) or "").strip()
-    if not proxy or is_loopback(url) or _is_excepted(url, environ):
-        return ""
-    return checked_proxy(
-        proxy if "://" in proxy else f"http://{proxy}",
-        lambda problem: KubeConfigError(f"{name.upper()} in the environment {problem}"),
-    )
-
-
-def checked_proxy(text: str, fail: Callable[[str], Exception]) -> str:
-    """
-    Check a proxy's URL and return it, or raise ``fail(problem)``; the problem does not quote the
-    URL.
-    """
-    try:
-        url = urlsplit(text)
-        usable = url.scheme in _PROXY_SCHEMES and bool(url.hostname) and url.port != 0
-    except ValueError:
-        usable = False
-    if not (usable and text.isascii() and text.isprintable() and " " not in text):
-        raise fail("is not an http://, https:// or socks5:// URL of a host")
-    return text
-
-
-def _is_excepted(url: SplitResult, environ: Mapping[str, str]) -> bool:
-    listed = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
-    return any(_matches(url, item.strip().lower()) for item in listed.split(","))
-
-
-def _matches(url: SplitResult, pattern: str) -> bool:
-    """Match ``*``, an address, a network, or a name with its subdomains, with an optional port."""
-    host = (url.hostname or "").removesuffix(".")
-    if pattern == "*":
-        return True
-    try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(pattern, strict=False)
-    except ValueError:
-        pass
-    name, colon, port = pattern.rpartition(":")
-    if colon and port.isdecimal():
-        if int(port) != (url.port or _PORTS[url.scheme]):
-            return False
-        pattern = name
-    bare = pattern.removeprefix("*").removeprefix(".").removeprefix("[").removesuffix("]")
-    exact = bare == pattern or pattern.startswith("[")
-    return bool(bare) and (host.endswith(f".{bare}") or (exact and host == bare))

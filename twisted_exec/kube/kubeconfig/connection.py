@@ -1,55 +1,35 @@
 """
-Endpoint and headers for one API server, from a configuration.
+The endpoint of one API server and its TLS settings, from a configuration.
 
-PEM and token files are read for each connection or request.  Credentials of plugins must be in the
-configuration, see :mod:`twisted_exec.kube.kubeconfig.credentials`.
+PEM files are read for each connection.
 """
 
 from __future__ import annotations
 
-import base64
-import re
-import time
 from collections.abc import Hashable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, Unauthorized
-from twisted_exec.kube.kubeconfig.client_config import (
-    ClientConfig,
-    ImpersonatedUser,
-    KubeConfigError,
-    expiry_of,
-    read_file,
-)
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.tls.client import Check, ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, client_endpoint_over
 from twisted_exec.tls.errors import HandshakeError, TLSConfigError
-from twisted_exec.tls.pem import validity_problem
 
 if TYPE_CHECKING:
     from twisted_exec.kube.proxy import ForwardProxy
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
-_TOKEN = re.compile(rb"[\x21-\x7e]+")
 
 
 def host_and_port(config: ClientConfig) -> tuple[str, int]:
     """Return host (without brackets) and port, by default the scheme's."""
     url = config.url
     return url.hostname or "", url.port or DEFAULT_PORTS[url.scheme]
-
-
-def host_header(config: ClientConfig) -> bytes:
-    """Return the ``Host`` header (IPv6 addresses in brackets)."""
-    return config.url.netloc.encode("ascii")
 
 
 def endpoint(
@@ -184,32 +164,6 @@ def _proxy_tls(config: ClientConfig, proxy: ForwardProxy) -> ClientTLS | None:
         raise KubeConfigError(f"{config.source or config.server}: {proxy}: {error}") from None
 
 
-def explain_refusal(refused: APIError, config: ClientConfig) -> APIError:
-    """
-    Add to a 401 that our credentials have expired, or are not valid yet.
-
-    :return: ``refused`` itself.
-    """
-    if refused.code == Unauthorized.code and (problem := _expiry_problem(config)):
-        note = f"({problem})"
-        if not refused.message.endswith(note):  # a dialect may be one of several
-            refused.message = f"{refused.message} {note}"
-    return refused
-
-
-def _expiry_problem(config: ClientConfig) -> str:
-    try:
-        content = config.certificate.read()
-    except KubeConfigError:
-        content = b""
-    if problem := validity_problem(content, "the client certificate"):
-        return problem
-    end = expiry_of(config)
-    if end is None or end >= time.time():
-        return ""
-    return f"the token ended on {datetime.fromtimestamp(end, UTC):%Y-%m-%d at %H:%M:%S} UTC"
-
-
 def connection_stamp(config: ClientConfig) -> Hashable:
     """Return a value that changes when new connections are needed."""
     files = (config.ca, config.certificate, config.key)
@@ -221,57 +175,3 @@ def connection_stamp(config: ClientConfig) -> Hashable:
         files,
         tuple(each.stamp() for each in files),
     )
-
-
-def identity_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
-    """
-    Return the headers of authentication and impersonation.
-
-    :raises KubeConfigError: as :func:`auth_headers`.
-    """
-    return [*auth_headers(config), *impersonation_headers(config.impersonate)]
-
-
-def impersonation_headers(impersonation: ImpersonatedUser) -> list[tuple[bytes, bytes]]:
-    """Return the ``Impersonate-`` headers."""
-    if not impersonation:
-        return []
-    headers = [(b"Impersonate-User", impersonation.user.encode())]
-    headers += [(b"Impersonate-Group", group.encode()) for group in impersonation.groups]
-    if impersonation.uid:
-        headers.append((b"Impersonate-Uid", impersonation.uid.encode()))
-    for key, values in impersonation.extra:
-        # Percent-encoded, and in lower case, because HTTP ignores the case of names (RFC 9110 5.1;
-        # Kubernetes, "User impersonation").
-        name = b"Impersonate-Extra-" + quote(key.lower(), safe="").encode("ascii")
-        headers += [(name, value.encode()) for value in values]
-    return headers
-
-
-def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
-    """
-    Return the ``Authorization`` header, if there are credentials for it.
-
-    :raises KubeConfigError: the token file cannot be read, or the token is not printable ASCII.
-    """
-    if config.token_file:
-        try:
-            return [(b"Authorization", b"Bearer " + _token(read_file(config.token_file), config))]
-        except KubeConfigError:
-            if not config.token:
-                raise
-    if config.token:
-        return [(b"Authorization", b"Bearer " + _token(config.token.encode(), config))]
-    if config.username:
-        pair = f"{config.username}:{config.password}".encode()
-        return [(b"Authorization", b"Basic " + base64.b64encode(pair))]
-    return []
-
-
-def _token(raw: bytes, config: ClientConfig) -> bytes:
-    token = raw.strip()
-    # Newlines would let a token file inject headers, so only printable ASCII is allowed.
-    if not _TOKEN.fullmatch(token):
-        where = config.token_file or config.source or config.server
-        raise KubeConfigError(f"{where}: holds no token of printable ASCII characters")
-    return token

@@ -116,9 +116,9 @@ class PluginCredentials:
         self._running = asking = run_plugin(
             self._config.plugin, self._config, self._reactor, interactive=interactive
         )
-        asking.addCallbacks(self._told, self._failed)
+        asking.addCallbacks(self._succeeded, self._failed)
 
-    def _told(self, credential: Credential) -> None:
+    def _succeeded(self, credential: Credential) -> None:
         self._held, self._running = credential, None
         waiting, self._waiting = self._waiting, []
         for each in waiting:

@@ -13,6 +13,11 @@ from typing import Any, TypeVar
 from twisted_exec.api.names import listed
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material, read_file
 
+_T = TypeVar("_T")
+_STANDALONE = "admin.kubeconfig"
+_SHOWN = 10
+_TYPE_NAMES: dict[type, str] = {str: "string", bool: "boolean", list: "list", dict: "mapping"}
+
 
 def _json(content: bytes) -> Any:
     if content.startswith(b"{"):
@@ -21,13 +26,6 @@ def _json(content: bytes) -> Any:
         except ValueError:
             pass  # a YAML flow mapping also starts with a brace
     return None
-
-
-_T = TypeVar("_T")
-
-_STANDALONE = "admin.kubeconfig"
-
-_SHOWN = 10
 
 
 class NoKubeConfig(KubeConfigError):
@@ -137,9 +135,6 @@ class ConfigEntry:
         if not isinstance(value, dict):
             raise self.fail(f"{key} must be a mapping")
         return ConfigEntry(self.kind, self.name, self.file, value, f"{self.where}{key}: ")
-
-
-_TYPE_NAMES: dict[type, str] = {str: "string", bool: "boolean", list: "list", dict: "mapping"}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """
-A kubeconfig that reloads after a change of its files.
+Configurations that follow their files: the kubeconfig, and the files that it names.
 
-If they cannot be used, the last good configuration stays in use.
+While changed files cannot be used, the last good configuration stays in use.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import replace
 
 from twisted.logger import Logger
 
-from twisted_exec.kube.kubeconfig.client_config import Material
-from twisted_exec.kube.kubeconfig.connection import auth_headers, tls
-from twisted_exec.kube.kubeconfig.loader import (
-    ClientConfig,
-    KubeConfigError,
-    Overrides,
-    file_names,
-    load,
-)
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
+from twisted_exec.kube.kubeconfig.connection import tls
+from twisted_exec.kube.kubeconfig.entries import file_names
+from twisted_exec.kube.kubeconfig.headers import auth_headers
+from twisted_exec.kube.kubeconfig.loader import Overrides, load
 
 
 class ReloadingFiles:
-    """The contents of the files that a configuration names, as they last fitted together."""
+    """
+    The contents of the files that a configuration names: CA, certificate, key and token.
+
+    They are replaced together, once all of them can be used and the key fits the certificate.
+    """
 
     _log = Logger()
 
@@ -33,7 +33,12 @@ class ReloadingFiles:
         self._good: ClientConfig | None = None
 
     def current(self, config: ClientConfig) -> ClientConfig:
-        """Return the configuration with the contents of its files, if they are usable."""
+        """
+        Return the configuration with the contents of its files.
+
+        While these are not usable, return the last configuration that was, with its server: new
+        credentials and an old server, or the other way round, may not belong together.
+        """
         stamp = (config, [each.stamp() for each in _named(config)])
         if stamp != self._stamp:
             self._stamp = stamp
@@ -41,9 +46,12 @@ class ReloadingFiles:
                 self._good = _read(config)
             except KubeConfigError as error:
                 if self._good is None:
-                    self._stamp = None  # there is no good value yet, so check again each time
+                    self._stamp = None  # there is no good value yet, so read again each time
                     return config
-                self._log.warn("keeping the credentials from before: {error}", error=str(error))
+                self._log.warn(
+                    "the files of a kubeconfig have changed and cannot be used, the old contents stay: {error}",
+                    error=str(error),
+                )
         return config if self._good is None else self._good
 
 
@@ -61,7 +69,7 @@ def _read(config: ClientConfig) -> ClientConfig:
     if config.token_file:
         # Without the token, so that a file that cannot be read fails here.
         headers = auth_headers(replace(config, token=""))
-        # The file still takes precedence and is read each time; this token is for when it cannot be.
+        # The file is still read for each request; this token serves while the file cannot be read.
         current = replace(current, token=headers[0][1].removeprefix(b"Bearer ").decode("ascii"))
     return current
 
@@ -106,12 +114,9 @@ class ReloadingConfig:
     def _load(self) -> ClientConfig:
         return load(self._path, self._context, overrides=self._overrides, environ=self._environ)
 
-    def _stamps(self) -> list[tuple[str, int, int, int]]:
-        stamps = []
+    def _stamps(self) -> list[tuple[str, object]]:
         try:
-            for name in file_names(self._path, self._environ):
-                stats = os.stat(name)
-                stamps.append((name, stats.st_ino, stats.st_mtime_ns, stats.st_size))
-        except (OSError, KubeConfigError):
-            pass  # load() reports it with a better message
-        return stamps
+            names = file_names(self._path, self._environ)
+        except KubeConfigError:
+            return []  # load() reports it
+        return [(name, Material(path=name).stamp()) for name in names]

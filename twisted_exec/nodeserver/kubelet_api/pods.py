@@ -19,7 +19,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafPod
 from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
-from twisted_exec.nodeserver.ownership import STATUSES
+from twisted_exec.nodeserver.trimmed import STATUSES
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_json
 

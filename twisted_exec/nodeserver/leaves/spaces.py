@@ -30,7 +30,7 @@ from twisted_exec.nodeserver.leaves.spec import (
     LeafSpec,
 )
 from twisted_exec.nodeserver.ownership import OWNED, POLICIES
-from twisted_exec.program.options import OPTION, ProgramOption
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, SpaceName
 

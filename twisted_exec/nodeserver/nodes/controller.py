@@ -23,6 +23,7 @@ from twisted_exec.kube.recorder import Recorder
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
+from twisted_exec.nodeserver.nodes.addresses import Address, addresses_of, is_virtual, root_family
 from twisted_exec.nodeserver.nodes.plan import FULL, LEAF, orphans
 from twisted_exec.nodeserver.nodes.probe import (
     AT_ONCE,
@@ -32,7 +33,6 @@ from twisted_exec.nodeserver.nodes.probe import (
     RootProbe,
     probe_loop,
 )
-from twisted_exec.nodeserver.nodes.status import Address, addresses_of, is_virtual, root_family
 from twisted_exec.nodeserver.nodes.worker import (
     BEAT_SECONDS,
     NodeContext,

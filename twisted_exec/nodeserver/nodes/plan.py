@@ -16,7 +16,8 @@ from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
-from twisted_exec.nodeserver.nodes.status import NODE_LABEL, NOT_PROBED, Address
+from twisted_exec.nodeserver.nodes.addresses import NODE_LABEL, Address
+from twisted_exec.nodeserver.nodes.conditions import NOT_PROBED
 from twisted_exec.nodeserver.ownership import PREFIX
 
 FULL, ENDPOINTS, NONE = "full", "endpoints", "none"
@@ -255,11 +256,13 @@ def _amounts(fields: Object, status: Object) -> Object:
     for part in ("capacity", "allocatable"):
         if part not in fields:
             continue
-        desired, there = fields[part], status.get(part) or {}
+        desired, existing_types = fields[part], status.get(part) or {}
         changed = {
-            key: value for key, value in desired.items() if not _same(value, there.get(key, ""))
+            key: value
+            for key, value in desired.items()
+            if not _same(value, existing_types.get(key, ""))
         }
-        changed |= {key: None for key in there if key not in desired}
+        changed |= {key: None for key in existing_types if key not in desired}
         if changed:
             patch[part] = changed
     return patch
@@ -274,8 +277,8 @@ def _same(left: str, other: str) -> bool:
 
 
 def _info(fields: Object, status: Object) -> Object:
-    desired, there = fields.get("nodeInfo") or {}, status.get("nodeInfo") or {}
-    changed = {key: value for key, value in desired.items() if there.get(key, "") != value}
+    desired, existing_types = fields.get("nodeInfo") or {}, status.get("nodeInfo") or {}
+    changed = {key: value for key, value in desired.items() if existing_types.get(key, "") != value}
     return {"nodeInfo": changed} if changed else {}
 
 
@@ -291,11 +294,11 @@ def _conditions(
     conditions: Mapping[str, ConditionValue], status: Object, now: str, beat: bool
 ) -> Object:
     listed = status.get("conditions") or []
-    there = {condition.get("type") for condition in listed}
+    existing_types = {condition.get("type") for condition in listed}
     news = {
         type: condition
         for type, condition in conditions.items()
-        if not (condition[1] == NOT_PROBED and type in there)
+        if not (condition[1] == NOT_PROBED and type in existing_types)
     }
     if with_conditions(listed, news, now) == listed and not beat:
         return {}

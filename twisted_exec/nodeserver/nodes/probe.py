@@ -31,13 +31,16 @@ from twisted_exec.api.status import APIError, NotFound, from_status, one_line
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
-from twisted_exec.kube.kubeconfig.connection import endpoint, host_header, identity_headers
+from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import settled
+from twisted_exec.kube.kubeconfig.headers import host_header, identity_headers
 from twisted_exec.kube.transport import Answer, HTTPTransport, Request
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaf
 from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
-from twisted_exec.nodeserver.nodes.status import UNPROBED, Address, trimmed
+from twisted_exec.nodeserver.nodes.addresses import Address
+from twisted_exec.nodeserver.nodes.conditions import UNPROBED
+from twisted_exec.nodeserver.nodes.status import trimmed
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http import responses
@@ -62,6 +65,11 @@ _UPGRADE = [
     (b"Content-Length", b"0"),
     (b"User-Agent", PROGRAM.encode()),
 ]
+
+PROBE_SECONDS = 30.0
+
+AT_ONCE = 8
+"""Limit of concurrent probes."""
 
 
 def page(keeper: str) -> str:
@@ -303,11 +311,6 @@ def _message(code: int, body: bytes) -> str:
 
 def _line(error: Exception) -> str:
     return one_line(error.message if isinstance(error, APIError) else str(error))
-
-
-PROBE_SECONDS = 30.0
-AT_ONCE = 8
-"""Limit of concurrent probes."""
 
 
 def probe_loop(

@@ -1,4 +1,4 @@
-"""Keep one Node and its Lease, and back off from another writer of its addresses."""
+"""Keep one Node and its Lease."""
 
 from __future__ import annotations
 
@@ -18,11 +18,27 @@ from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.metrics import QueueMetrics
 from twisted_exec.control.queue import Again
+from twisted_exec.kube.heartbeat_lease import Lease
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.leases import Lease
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.nodes import status as leaf_nodes
+from twisted_exec.nodeserver.nodes.address_conflict import AddressConflict
+from twisted_exec.nodeserver.nodes.addresses import (
+    Address,
+    addresses_of,
+    not_chosen,
+    publication_order,
+)
+from twisted_exec.nodeserver.nodes.conditions import (
+    EXEC_READY,
+    LEAF,
+    NOT_PROBED,
+    PREFERRED,
+    UNPROBED,
+    NodeObservation,
+    conditions,
+)
 from twisted_exec.nodeserver.nodes.plan import (
     FULL,
     Action,
@@ -32,24 +48,10 @@ from twisted_exec.nodeserver.nodes.plan import (
     Patch,
     PatchNodeStatus,
     contested,
-    is_our_address,
     plan,
     writers,
 )
 from twisted_exec.nodeserver.nodes.probe import LeafWatch, RootProbe, probe_loop
-from twisted_exec.nodeserver.nodes.status import (
-    EXEC_READY,
-    LEAF,
-    NOT_PROBED,
-    PREFERRED,
-    UNPROBED,
-    Address,
-    NodeObservation,
-    addresses_of,
-    conditions,
-    not_chosen,
-    publication_order,
-)
 
 BEAT_SECONDS = 10.0
 TELL_SECONDS = 300.0
@@ -148,7 +150,7 @@ class NodeWorker:
         observed = self._context.observed(self.node.name)
         if observed is not None and self._contest.is_reported(observed, self._clock.seconds()):
             self._report_conflict(observed)
-        desired = self.wanted()
+        desired = self.desired()
         beat = self._clock.seconds() - self._reported_at >= TELL_SECONDS
         planned = plan(desired, observed, timestamp(self._context.now()), beat=beat)
         if planned.problem:
@@ -203,7 +205,7 @@ class NodeWorker:
             )
             self._context.record(stored, "Warning", "FeaturesNotKnown", message)
 
-    def wanted(self) -> DesiredNode:
+    def desired(self) -> DesiredNode:
         published, watch = self._published, self._context.leaf(self.node.leaf)
         nodes = leaf_nodes.stood_for(self.node, watch.nodes)
         addresses = self._addresses(nodes)
@@ -309,53 +311,3 @@ class NodeWorker:
         own = self._published.own[0] if self._published.own else None
         self.way = await self._context.root.look(self.node.name, own, self._published.port)
         self.poke()
-
-
-ADDRESS_CONFLICT = 3
-"""Foreign writes before corrections become rarer."""
-FIRST_SECONDS = 10.0
-LONGEST_SECONDS = 300.0
-CALM_SECONDS = 3600.0
-"""After this time without foreign writes, earlier ones no longer count."""
-
-
-class AddressConflict:
-    """
-    Detects another writer of a Node's addresses and spaces out our corrections.
-
-    :ivar quiet_until: no correction is written before this time.
-    """
-
-    def __init__(self, own: int) -> None:
-        self.quiet_until = 0.0
-        self._own, self._times, self._seen_at = own, 0, 0.0
-        self._written: Object | None = None
-        self._before = ""
-        self._backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS)
-
-    def wrote(self, stored: Object, before: str) -> None:
-        """
-        Record a write of ours.
-
-        :param before: the Node's resourceVersion until then.
-        """
-        self._written, self._before = stored.get("status") or {}, before
-
-    def is_reported(self, observed: Object, now: float) -> bool:
-        """Return whether a conflict should be reported."""
-        if self._written is None or now < self.quiet_until:
-            return False
-        # The copy may still show the version before our write. It cannot be older, or the write
-        # would have failed with a conflict.
-        if observed["metadata"].get("resourceVersion") == self._before:
-            return False
-        if is_our_address(observed.get("status") or {}, self._written, self._own):
-            return False
-        if now - self._seen_at > CALM_SECONDS:
-            self._times = 0
-            self._backoff.reset()
-        self._written, self._times, self._seen_at = None, self._times + 1, now
-        if self._times < ADDRESS_CONFLICT:
-            return False
-        self.quiet_until = now + self._backoff.pause()
-        return True

@@ -21,6 +21,7 @@ from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
     Conflict,
+    Invalid,
     NotFound,
     ServiceUnavailable,
 )
@@ -43,7 +44,7 @@ COPIED_FOR = f"{PREFIX}leaf"
 _OF_A_COPY = (VERSION, SOURCE, COPIED_FOR)
 
 READ_SECONDS = 5.0
-"""How long a worker waits for the first list before it tries again later."""
+"""How long a worker waits for the first list of a reflector; it tries again later."""
 
 _TOKEN_TYPE = "kubernetes.io/service-account-token"
 
@@ -92,17 +93,19 @@ class RootObjects:
     ) -> None:
         self.client = client
         self._clock, self._changed = clock, changed
-        self._copies: dict[tuple[Resource, str], Reflector] = {}
+        self._reflectors: dict[tuple[Resource, str], Reflector] = {}
         self._stopping = StoppingParts()
 
     def known(self, resource: Resource, namespace: str) -> Deferred[Reflector]:
         """
-        Watch a kind of object in a namespace; fires with its copy once it is read. Fails with
-        ``ServiceUnavailable`` if that takes too long.
+        Watch a kind of object in a namespace.
+
+        :return: fires with its reflector once that has listed the objects; fails with
+            :class:`ServiceUnavailable` after :data:`READ_SECONDS`.
         """
-        copy = self._copies.get((resource, namespace))
-        if copy is None:
-            copy = self._copies[resource, namespace] = Reflector(
+        reflector = self._reflectors.get((resource, namespace))
+        if reflector is None:
+            reflector = self._reflectors[resource, namespace] = Reflector(
                 self.client,
                 resource,
                 self._clock,
@@ -110,22 +113,29 @@ class RootObjects:
                 on_change=lambda *_: self._changed(namespace),
                 trim=metadata_only,
             )
-            copy.start()
-        return _read(copy, self._clock)
+            reflector.start()
+        return _synced(reflector, self._clock)
 
-    def forget(self, namespaces: Collection[str]) -> None:
+    def keep_only(self, namespaces: Collection[str]) -> None:
         """Stop watching all other namespaces."""
-        for key in [key for key in self._copies if key[1] not in namespaces]:
-            self._stopping.add(self._copies.pop(key).stop())
+        for key in [key for key in self._reflectors if key[1] not in namespaces]:
+            self._stopping.add(self._reflectors.pop(key).stop())
 
     def stop(self) -> Deferred[Any]:
         """Stop; fires when nothing is under way."""
-        self.forget(())
+        self.keep_only(())
         return self._stopping.over()
 
 
 class Copies:
-    """The copies in one leaf."""
+    """
+    The copies in one leaf.
+
+    :param labels: the labels of our objects in leaves.
+    :param changed: called with a namespace of the root whose copies in the leaf changed.
+    :param leaf: its name.
+    :param leaves: returns the names of all leaves.
+    """
 
     def __init__(
         self,
@@ -134,48 +144,47 @@ class Copies:
         clock: IReactorTime,
         labels: Object,
         changed: Callable[[str], None],
-        of: str = "",
-        leaf: str = "",
-        leaves: Callable[[], Collection[str]] = tuple,
+        leaf: str,
+        leaves: Callable[[], Collection[str]],
     ) -> None:
         self._client, self._originals, self._labels = client, originals, labels
         self._leaf, self._leaves = leaf, leaves
         self._changed, self._clock = changed, clock
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        self._there = {
+        self._reflectors = {
             resource: Reflector(
                 client,
                 resource,
                 clock,
                 label_selector=selector,
-                of=of,
-                on_change=self._one_changed,
+                of=f'leaf cluster "{leaf}"',
+                on_change=self._copy_changed,
                 trim=metadata_only,
             )
             for resource in KINDS
         }
 
     def start(self) -> None:
-        for each in self._there.values():
+        for each in self._reflectors.values():
             each.start()
 
     def stop(self) -> Deferred[Any]:
         """Stop; fires when nothing is under way."""
-        return DeferredList([each.stop() for each in self._there.values()])
+        return DeferredList([each.stop() for each in self._reflectors.values()])
 
-    def _one_changed(self, before: Object | None, after: Object | None) -> None:
+    def _copy_changed(self, before: Object | None, after: Object | None) -> None:
         for each in (before, after):
-            if each is not None and self._is_ours(each):
+            if each is not None and self._is_copy(each):
                 self._changed(_source(each))
 
     def sources(self) -> set[str]:
         """Return the root's namespaces that have copies."""
-        held = (each for copy in self._there.values() for each in copy)
-        return {_source(each) for each in held if self._is_ours(each)}
+        held = (each for reflector in self._reflectors.values() for each in reflector)
+        return {_source(each) for each in held if self._is_copy(each)}
 
-    async def bring(self, source: str, target: str, objects: Iterable[Reference]) -> None:
+    async def ensure(self, source: str, target: str, objects: Iterable[Reference]) -> None:
         """
-        Bring copies up to date.
+        Create missing copies, and update outdated ones.
 
         :param target: existing namespace of the leaf, the counterpart of ``source`` in the root.
         """
@@ -184,23 +193,23 @@ class Copies:
         ):
             original = (await self._originals.known(each.resource, source)).get(each.name, source)
             if original is not None:
-                await self._bring(each.resource, original, target)
+                await self._ensure_copy(each.resource, original, target)
 
     async def clear(self, source: str, target: str, candidates: Collection[Reference]) -> None:
         """Delete copies of a namespace of the root that no Pod names any more."""
-        for resource, copy in self._there.items():
-            await _read(copy, self._clock)
-            for each in copy:
+        for resource, reflector in self._reflectors.items():
+            await _synced(reflector, self._clock)
+            for each in reflector:
                 namespace, name = key_of(each)
                 is_wanted = namespace == target and Reference(resource, name) in candidates
-                if _source(each) == source and self._is_mine(each) and not is_wanted:
+                if _source(each) == source and self._is_for_this_leaf(each) and not is_wanted:
                     await self._delete(resource, each)
 
-    async def _bring(self, resource: Resource, original: Object, target: str) -> None:
-        copy, name = self._there[resource], original["metadata"]["name"]
-        await _read(copy, self._clock)
-        there = copy.get(name, target)
-        if there is not None and _version(there) == version_of(original):
+    async def _ensure_copy(self, resource: Resource, original: Object, target: str) -> None:
+        reflector, name = self._reflectors[resource], original["metadata"]["name"]
+        await _synced(reflector, self._clock)
+        existing = reflector.get(name, target)
+        if existing is not None and _version(existing) == version_of(original):
             return
         try:
             whole = await self._originals.client.get(
@@ -208,58 +217,60 @@ class Copies:
             )
         except NotFound:
             return
-        await self._write(resource, copy_of(whole, target, self._labels, self._leaf), there)
+        await self._write(resource, copy_of(whole, target, self._labels, self._leaf), existing)
 
-    async def _write(self, resource: Resource, desired: Object, there: Object | None) -> None:
+    async def _write(self, resource: Resource, desired: Object, existing: Object | None) -> None:
         namespace, name = key_of(desired)
-        if there is None:
+        if existing is None:
             try:
                 await self._client.create(resource, desired, namespace)
                 return
             except AlreadyExists:
-                there = await self._client.get(resource, name, namespace)
-        if not self._is_ours(there) or _version(there) == _version(desired):
+                existing = await self._client.get(resource, name, namespace)
+        if not self._is_copy(existing) or _version(existing) == _version(desired):
             return  # a foreign object serves as well
-        desired["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
+        desired["metadata"]["resourceVersion"] = existing["metadata"]["resourceVersion"]
         try:
             await self._client.update(resource, desired, namespace)
         except APIError as refused:
-            if refused.code != 422:
+            if refused.code != Invalid.code:
                 raise
             # The type of a Secret, or an immutable object, cannot be changed: replace it.
-            await self._delete(resource, there)
+            await self._delete(resource, existing)
             del desired["metadata"]["resourceVersion"]
             await self._client.create(resource, desired, namespace)
 
-    def _is_ours(self, obj: Object) -> bool:
+    def _is_copy(self, obj: Object) -> bool:
+        """Return whether an object is a copy of ours, of whichever leaf."""
         labels = obj["metadata"].get("labels") or {}
         return _version(obj) is not None and all(
             labels.get(key) == value for key, value in self._labels.items()
         )
 
-    def _is_mine(self, obj: Object) -> bool:
+    def _is_for_this_leaf(self, obj: Object) -> bool:
         leaf = (obj["metadata"].get("annotations") or {}).get(COPIED_FOR, self._leaf)
-        return self._is_ours(obj) and (leaf == self._leaf or leaf not in self._leaves())
+        return self._is_copy(obj) and (leaf == self._leaf or leaf not in self._leaves())
 
-    async def _delete(self, resource: Resource, there: Object) -> None:
-        namespace, name = key_of(there)
+    async def _delete(self, resource: Resource, existing: Object) -> None:
+        namespace, name = key_of(existing)
         try:
-            await self._client.delete(resource, name, namespace, uid=there["metadata"]["uid"])
+            await self._client.delete(resource, name, namespace, uid=existing["metadata"]["uid"])
         except (NotFound, Conflict):
             pass  # deleted or replaced already
 
 
-def _read(copy: Reflector, clock: IReactorTime) -> Deferred[Reflector]:
-    if copy.synced:
-        return succeed(copy)
-    waiting = copy.when_synced().addTimeout(READ_SECONDS, clock)
+def _synced(reflector: Reflector, clock: IReactorTime) -> Deferred[Reflector]:
+    """Wait until a reflector has listed its objects."""
+    if reflector.synced:
+        return succeed(reflector)
+    waiting = reflector.when_synced().addTimeout(READ_SECONDS, clock)
 
     def late(failure: Failure) -> Reflector:
         failure.trap(TimeoutError)
-        why = copy.problem or "there is no answer yet"
-        raise ServiceUnavailable(f"{copy.resource.plural} cannot be read: {why}")
+        why = reflector.problem or "there is no answer yet"
+        raise ServiceUnavailable(f"{reflector.resource.plural} cannot be read: {why}")
 
-    return waiting.addCallbacks(lambda _: copy, late)
+    return waiting.addCallbacks(lambda _: reflector, late)
 
 
 def _source(copy: Object) -> str:

@@ -27,7 +27,7 @@ from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.syncer.form import references
 from twisted_exec.nodeserver.syncer.objects import RootObjects
 from twisted_exec.nodeserver.syncer.worker import LeafWorker, Report, SyncContext
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 
 TICK_SECONDS = 1.0
 """Interval of checks whether a leaf needs a sweep; checks and sweeps read memory only."""
@@ -147,4 +147,4 @@ class Syncer(Service):
                     await turns.breathe()
             elif name in self._swept:
                 self._swept[name] = since + 1
-        self._originals.forget(set().union(*(sync.used() for sync in self._syncs.values())))
+        self._originals.keep_only(set().union(*(sync.used() for sync in self._syncs.values())))

@@ -83,7 +83,6 @@ class LeafWorker:
             context.clock,
             self._labels,
             self.objects_changed,
-            f'leaf cluster "{leaf.name}"',
             leaf.name,
             lambda: {each.name for each in context.leaves.all()},
         )
@@ -228,7 +227,7 @@ class LeafWorker:
             return
         if needed:
             try:
-                await self._copies.bring(namespace, target, needed)
+                await self._copies.ensure(namespace, target, needed)
             except NotFound:
                 return  # the namespace does not exist in the leaf, so no Pod does either
         await self._copies.clear(namespace, target, needed)
@@ -239,8 +238,8 @@ class LeafWorker:
             self._uses[root["metadata"]["uid"]] = root["metadata"]["namespace"]
         return referenced
 
-    async def bring(self, root: Object, target: str) -> None:
-        await self._copies.bring(root["metadata"]["namespace"], target, self.needs(root))
+    async def ensure_copies(self, root: Object, target: str) -> None:
+        await self._copies.ensure(root["metadata"]["namespace"], target, self.needs(root))
 
     async def make_namespace(self, target: str) -> None:
         await make_namespace(self.leaf.client, target, self._labels)
@@ -286,7 +285,7 @@ class PodOperations(Protocol):
 
     leaf: ILeaf
 
-    async def bring(self, root: Object, target: str) -> None: ...
+    async def ensure_copies(self, root: Object, target: str) -> None: ...
     async def make_namespace(self, target: str) -> None: ...
     async def delete(self, pod: Object, grace_seconds: int | None) -> None: ...
     async def delete_root(self, root: Object) -> None: ...
@@ -335,11 +334,11 @@ class PodWorker:
     async def _create(self) -> None:
         namespace, name = self._leaf.names(self._root)
         try:
-            await self._sync.bring(self._root, namespace)
+            await self._sync.ensure_copies(self._root, namespace)
             await self._create_as(namespace, name)
         except NotFound:
             await self._sync.make_namespace(namespace)
-            await self._sync.bring(self._root, namespace)
+            await self._sync.ensure_copies(self._root, namespace)
             await self._create_as(namespace, name)
 
     async def _create_as(self, namespace: str, name: str) -> None:

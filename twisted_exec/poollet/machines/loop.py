@@ -30,16 +30,16 @@ from twisted_exec.poollet.machines.actor import (
     ActionRunner,
     Done,
     Gone,
-    MachineListing,
     RefusedAction,
     Report,
-    by_uid,
-    distinct,
     label,
 )
-from twisted_exec.poollet.machines.config import Key, MachineConfig, Object
-from twisted_exec.poollet.machines.plan import plan, says_unreachable, unreachable_plan
+from twisted_exec.poollet.machines.config import MachineConfig
+from twisted_exec.poollet.machines.listing import MachineListing, by_uid, distinct
+from twisted_exec.poollet.machines.plan import plan, unreachable_plan
 from twisted_exec.poollet.machines.reference_cache import ReferenceCache
+from twisted_exec.poollet.machines.references import Key, Object
+from twisted_exec.poollet.machines.status import says_unreachable
 
 RELIST_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2
@@ -57,7 +57,7 @@ UNSEEN_SECONDS = 10.0
 
 @dataclass
 class _Progress:
-    """What the loop knows of one Machine."""
+    """The loop's memory of one Machine."""
 
     away: bool = False
     """The runtime did not answer about it."""
@@ -238,10 +238,10 @@ class Loop:
             self._wake(uid)
 
     def _is_settled(
-        self, machine: Object, observed: list[pb.Machine], work: _Progress | None
+        self, machine: Object, observed: list[pb.Machine], progress: _Progress | None
     ) -> bool:
         try:
-            planned = self._planned(machine, observed, work, {})
+            planned = self._planned(machine, observed, progress, {})
         except Exception:
             # A Machine whose plan raises is left to its worker, which logs and backs off; here it
             # would stop the sweep over all others.
@@ -257,21 +257,21 @@ class Loop:
         self,
         machine: Object,
         observed: Sequence[pb.Machine],
-        work: _Progress | None,
+        progress: _Progress | None,
         secrets: dict[Key, Object | str],
     ) -> MachinePlan:
         assert self.config is not None
         uid = machine["metadata"]["uid"]
         references = self.reference_cache.references(uid, secrets)
-        now, trouble = timestamp(self.now()), work.trouble if work is not None else ""
+        now, trouble = timestamp(self.now()), progress.trouble if progress is not None else ""
         planned = plan(
             machine, observed, self.config, now=now, trouble=trouble, references=references
         )
-        if work is None or work.written is None:
+        if progress is None or progress.written is None:
             return planned
         # An API server drops status fields that it does not know, so the answer to this very patch
         # is what the same patch would give again.
-        patch, status = work.written
+        patch, status = progress.written
         if machine.get("status") != status:
             return planned
         needed = tuple(
@@ -292,63 +292,63 @@ class Loop:
 
     async def _reconcile(self, uid: str) -> None:
         """Plan and act until nothing is left to do."""
-        machine, work = self._machines_by_uid.get(uid), self._progress.get(uid)
-        if machine is None or work is None:
+        machine, progress = self._machines_by_uid.get(uid), self._progress.get(uid)
+        if machine is None or progress is None:
             return
-        work.away = False
+        progress.away = False
         try:
-            planned = await self._rounds(machine, work)
+            planned = await self._rounds(machine, progress)
         except Gone:
             return  # the watch will report the deletion
         except _Away as away:
-            self._log_problem(machine, work, away.problem, "RuntimeUnreachable")
+            self._log_problem(machine, progress, away.problem, "RuntimeUnreachable")
             await self._report_unreachable(machine, away.problem)
-            work.away = True
+            progress.away = True
             raise Again from None
         except APIError as error:
             if isinstance(error, RefusedAction):
-                work.trouble = error.message
+                progress.trouble = error.message
                 if error.event:
                     self.report(machine, "Warning", error.event, error.message)
-            self._log_problem(machine, work, error.message)
+            self._log_problem(machine, progress, error.message)
             raise
         except CancelledError:
             raise
         except Exception:
-            self._log_problem(machine, work, "the poollet failed; its log says more", FAILED)
+            self._log_problem(machine, progress, "the poollet failed; its log says more", FAILED)
             raise
         if planned.waits or planned.actions:
-            # Only time or a change elsewhere will help, or it acted and is not in the desired state.
+            # Only time or a change elsewhere helps, or the actions were not enough.
             raise Again
         if planned.unsettled:
             raise Again(self.relist_seconds)
 
-    async def _rounds(self, machine: Object, work: _Progress) -> MachinePlan:
+    async def _rounds(self, machine: Object, progress: _Progress) -> MachinePlan:
         before: tuple[Action, ...] = ()
         secrets: dict[Key, Object | str] = {}
         uid = machine["metadata"]["uid"]
         if self._is_new(machine):
             observed = self.observed.get(uid, [])
         else:
-            observed = await self._observe(uid, work)
+            observed = await self._observe(uid, progress)
         planned = MachinePlan()
         for _ in range(MAX_ROUNDS):
-            planned = self._planned(machine, observed, work, secrets)
+            planned = self._planned(machine, observed, progress, secrets)
             if planned.reads:
                 secrets |= await self.reference_cache.read(planned.reads)
                 continue
-            self._log_problem(machine, work, planned.problem, planned.reason)
+            self._log_problem(machine, progress, planned.problem, planned.reason)
             if not planned.actions or planned.actions == before:
                 break
             again = False
             for action in planned.actions:
-                done = await self._act(machine, action, work)
+                done = await self._act(machine, action, progress)
                 machine, again = done.machine or machine, again or done.changed
                 observed = [done.observed] if done.observed is not None else observed
             if again:
-                observed = await self._observe(uid, work)
-            work.trouble, before = "", planned.actions
-            if work.created_id and _is_pending(observed):
+                observed = await self._observe(uid, progress)
+            progress.trouble, before = "", planned.actions
+            if progress.created_id and _is_pending(observed):
                 return MachinePlan(unsettled=True)  # the runtime is still creating it
         self.reference_cache.follow(uid, secrets if planned.waits else ())
         return planned
@@ -363,22 +363,25 @@ class Loop:
         finalizers = machine["metadata"].get("finalizers") or ()
         return not self.problem and self.config.dialect.finalizer not in finalizers
 
-    async def _act(self, machine: Object, action: Action, work: _Progress) -> Done:
+    async def _act(self, machine: Object, action: Action, progress: _Progress) -> Done:
         try:
             done = await self._actor().act(machine, action)
         except RefusedAction as refused:
             if refused.code in _MAY_BE_AWAY:
                 await self._observe(
-                    machine["metadata"]["uid"], work
+                    machine["metadata"]["uid"], progress
                 )  # raises _Away if it is silent
             raise
-        if isinstance(action, Delete) and action.machine_id == work.created_id:
-            work.created_id = ""  # listings never have to show it
+        if isinstance(action, Delete) and action.machine_id == progress.created_id:
+            progress.created_id = ""  # listings never have to show it
         if done.observed is not None:
-            work.created_id, work.created_at = done.observed.metadata.id, self.clock.seconds()
+            progress.created_id, progress.created_at = (
+                done.observed.metadata.id,
+                self.clock.seconds(),
+            )
             self.observed[machine["metadata"]["uid"]] = [done.observed]
         if isinstance(action, PatchStatus) and done.machine is not None:
-            work.written = (action.status, done.machine.get("status"))
+            progress.written = (action.status, done.machine.get("status"))
         return done
 
     async def _report_unreachable(self, machine: Object, problem: str) -> None:
@@ -392,7 +395,7 @@ class Loop:
             with contextlib.suppress(Gone, APIError):
                 await self._actor().act(machine, action)
 
-    async def _observe(self, uid: str, work: _Progress) -> list[pb.Machine]:
+    async def _observe(self, uid: str, progress: _Progress) -> list[pb.Machine]:
         assert self.config is not None
         if self._is_away():
             raise _Away(self.problem)
@@ -405,16 +408,16 @@ class Loop:
         # A runtime may ignore the filter and return other machines as well.
         machines = distinct(by_uid(listed.machines, self.config.dialect).get(uid, ()))
         if machines:
-            self.observed[uid], work.created_id = machines, ""
+            self.observed[uid], progress.created_id = machines, ""
         else:
             self.observed.pop(uid, None)
         if (
             not machines
-            and work.created_id
-            and self.clock.seconds() - work.created_at < UNSEEN_SECONDS
+            and progress.created_id
+            and self.clock.seconds() - progress.created_at < UNSEEN_SECONDS
         ):
             raise RefusedAction(
-                f"the machine runtime does not list machine {work.created_id}, which it made"
+                f"the machine runtime does not list machine {progress.created_id}, which it made"
             )
         return machines
 
@@ -423,11 +426,11 @@ class Loop:
         return ActionRunner(self.client, self.runtime, self.config, self.report)
 
     def _log_problem(
-        self, machine: Object, work: _Progress, problem: str, reason: str = ""
+        self, machine: Object, progress: _Progress, problem: str, reason: str = ""
     ) -> None:
-        if problem == work.logged_problem:
+        if problem == progress.logged_problem:
             return
-        work.logged_problem = problem
+        progress.logged_problem = problem
         if problem:
             self._log.warn("machine {name}: {why}", name=label(machine), why=problem)
             if reason:

@@ -1,5 +1,5 @@
 """
-The disks, network interfaces and secret data of a Machine, in the form that a runtime takes.
+The disks and network interfaces of a Machine, in the form that a runtime takes.
 
 Steps that must come first, such as claiming a Volume, are returned as patches.
 
@@ -15,19 +15,17 @@ from dataclasses import dataclass, field
 
 from twisted_exec.api import quantity
 from twisted_exec.api.conditions import MAX_MESSAGE
-from twisted_exec.api.kinds.secrets import OPAQUE, value_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.iri.ironcore import image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.poollet.machines.config import (
-    IGNITION_NOT_READY,
+from twisted_exec.poollet.machines.claims import PatchObject, claim, is_controlled
+from twisted_exec.poollet.machines.references import (
     INTERFACE_NOT_READY,
     UNSUPPORTED,
     VOLUME_NOT_READY,
     Key,
     MissingReference,
     Object,
-    PatchObject,
     ReferencedKinds,
     References,
     Unread,
@@ -278,174 +276,3 @@ def same_interface(desired: pb.NetworkInterface, has: pb.NetworkInterface) -> bo
 
 def _plain(attributes: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in attributes.items() if key not in _RAW_LABELS}
-
-
-_FIELDS = {"volumes": "claimRef", "networkinterfaces": "machineRef"}
-"""Field of the spec that holds the claim."""
-
-
-def is_controlled(obj: Object, owner: Object) -> bool:
-    """Return whether ``owner`` is the controller of ``obj`` (``ownerReferences``)."""
-    return any(
-        reference.get("controller") and reference.get("uid") == owner["metadata"]["uid"]
-        for reference in obj["metadata"].get("ownerReferences") or ()
-    )
-
-
-def claim(
-    machine: Object, obj: Object, resource: Resource, label: str, reason: str
-) -> PatchObject | None:
-    """
-    Return the patch that claims ``obj`` for the Machine, unless it is claimed already.
-
-    A poollet writes name and UID of its Machine into the object before the Machine uses it, and
-    removes them afterwards.
-
-    :raises MissingReference: another Machine has claimed it, or it cannot be claimed.
-    """
-    field_name = _FIELDS[resource.plural]
-    metadata, spec = machine["metadata"], obj.get("spec") or {}
-    claim_ref = spec.get(field_name)
-    if claim_ref:
-        if claim_ref.get("uid") == metadata["uid"]:
-            return None
-        raise MissingReference(
-            reason, f"{label} is claimed by another machine, {claim_ref.get('name', '')!r}"
-        )
-    if spec.get("unclaimable") or obj["metadata"].get("deletionTimestamp"):
-        raise MissingReference(reason, f"{label} cannot be claimed")
-    ours = {"name": metadata["name"], "uid": metadata["uid"]}
-    return _patch(resource, obj, {field_name: ours, **_unnamed(resource)})
-
-
-def _unnamed(resource: Resource) -> Object:
-    return {"providerID": ""} if resource.plural == "networkinterfaces" else {}
-
-
-def release(
-    machine: Object, names: Mapping[str, str], resource: Resource, references: References
-) -> list[PatchObject]:
-    """
-    Return patches that release the Machine's claims.
-
-    :raises Unread: the objects are still being read.
-    """
-    namespace, uid = machine["metadata"].get("namespace", ""), machine["metadata"]["uid"]
-    field_name = _FIELDS[resource.plural]
-    patches = []
-    for name in names.values():
-        try:
-            obj = references.find(resource, namespace, name)
-        except Unread as unread:
-            if unread.soon:
-                raise
-            continue  # without permission to read them there are no claims
-        if obj is not None and ((obj.get("spec") or {}).get(field_name) or {}).get("uid") == uid:
-            patches.append(_patch(resource, obj, {field_name: None, **_unnamed(resource)}))
-    return patches
-
-
-def provided(
-    machine: Object,
-    mapping: Mapping[str, Object],
-    observed: pb.Machine,
-    domain: ReferencedKinds,
-    references: References,
-) -> list[PatchObject]:
-    """
-    Return patches that write the runtime's handles into NetworkInterfaces.
-
-    :raises Unread: a NetworkInterface cannot be looked up now.
-    """
-    handles = {interface.name: interface.handle for interface in observed.status.network_interfaces}
-    namespace = machine["metadata"].get("namespace", "")
-    patches = []
-    for part, claimed in mapping.items():
-        obj = references.find(domain.interfaces, namespace, claimed["name"])
-        handle = handles.get(part, "")
-        if obj is not None and ((obj.get("spec") or {}).get("providerID") or "") != handle:
-            patches.append(_patch(domain.interfaces, obj, {"providerID": handle}))
-    return patches
-
-
-def _patch(resource: Resource, obj: Object, spec: Object) -> PatchObject:
-    metadata = obj["metadata"]
-    version = {"resourceVersion": metadata.get("resourceVersion", "")}
-    return PatchObject(
-        resource,
-        metadata.get("namespace", ""),
-        metadata["name"],
-        {"metadata": version, "spec": spec},
-    )
-
-
-IGNITION_KEY = "ignition.yaml"
-"""Default key of an ignition in its Secret."""
-MAX_IGNITION_BYTES = 1 << 20
-"""The size limit of a whole Secret."""
-
-
-def ignition_key(machine: Object) -> Key | None:
-    """Return the Secret of the Machine's ignition, if the Machine names one."""
-    name = (machine["spec"].get("ignitionRef") or {}).get("name")
-    return (machine["metadata"].get("namespace", ""), name) if name else None
-
-
-def ignition(machine: Object, domain: ReferencedKinds, references: References) -> bytes:
-    """
-    Return the Machine's ignition (first-boot configuration); empty if it names none.
-
-    :raises MissingReference: the Secret is missing or not usable.
-    """
-    reference, key = (machine["spec"].get("ignitionRef") or {}), ignition_key(machine)
-    if key is None:
-        return b""
-    entry = reference.get("key") or IGNITION_KEY
-    secret = _read(key, references, IGNITION_NOT_READY, domain.ignition_type)
-    content = _value(key, secret, entry, IGNITION_NOT_READY)
-    if len(content) > MAX_IGNITION_BYTES:
-        message = f"{_secret(key)} holds {len(content)} bytes; {MAX_IGNITION_BYTES} are possible"
-        raise MissingReference(IGNITION_NOT_READY, message)
-    return content
-
-
-def with_secrets(
-    volume: pb.Volume, access: Key | None, encryption: Key | None, references: References
-) -> pb.Volume:
-    """
-    Return ``volume`` with its credentials, which messages do not quote.
-
-    :raises MissingReference: a Secret is missing or unusable.
-    """
-    completed = pb.Volume()
-    completed.CopyFrom(volume)
-    for key, data in (
-        (access, completed.connection.secret_data),
-        (encryption, completed.connection.encryption_data),
-    ):
-        if key is not None:
-            secret = _read(key, references, VOLUME_NOT_READY)
-            for name in secret.get("data") or ():
-                data[name] = _value(key, secret, name, VOLUME_NOT_READY)
-    return completed
-
-
-def _read(key: Key, references: References, reason: str, type: str = "") -> Object:
-    secret = references.secrets.get(key, "was not read")
-    if isinstance(secret, str):
-        raise MissingReference(reason, f"{_secret(key)} {secret}")
-    if type and secret.get("type") != type:
-        message = f"{_secret(key)} is of type {secret.get('type') or OPAQUE}, not {type}"
-        raise MissingReference(reason, message)
-    return secret
-
-
-def _value(key: Key, secret: Object, entry: str, reason: str) -> bytes:
-    content = value_of(secret, entry)
-    if content is None:
-        raise MissingReference(reason, f"{_secret(key)} has no key {entry!r} that can be read")
-    return content
-
-
-def _secret(key: Key) -> str:
-    return f"secret {key[0]}/{key[1]}"

@@ -9,17 +9,13 @@ Source of names and states: ironcore ``poollet/machinepoollet``.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from twisted_exec.api.conditions import ConditionValue, with_conditions
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.names import BANNER, banner_lines
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.poollet.machines import conditions
-from twisted_exec.poollet.machines import config as downward
 from twisted_exec.poollet.machines.actions import (
     Action,
     Attachment,
@@ -32,34 +28,24 @@ from twisted_exec.poollet.machines.actions import (
     SetPower,
     attachments,
 )
-from twisted_exec.poollet.machines.conditions import (
-    INTERFACES_READY,
-    READY,
-    STATES,
-    UNREACHABLE,
-    VOLUMES_READY,
-)
-from twisted_exec.poollet.machines.config import (
-    INTERFACE_NOT_READY,
-    VOLUME_NOT_READY,
+from twisted_exec.poollet.machines.claims import PatchObject, provided, release
+from twisted_exec.poollet.machines.conditions import READY, STATES, UNREACHABLE
+from twisted_exec.poollet.machines.config import MachineConfig, wants_power
+from twisted_exec.poollet.machines.parts import Parts, gather, referent
+from twisted_exec.poollet.machines.references import (
     Key,
-    MachineConfig,
     MissingReference,
     Object,
-    PatchObject,
     References,
     Unread,
-    wants_power,
 )
-from twisted_exec.poollet.machines.parts import (
-    Parts,
-    gather,
-    ignition,
-    ignition_key,
-    provided,
-    referent,
-    release,
-    with_secrets,
+from twisted_exec.poollet.machines.runtime_machine import POWERS, annotations_of, runtime_machine
+from twisted_exec.poollet.machines.secret_data import ignition, ignition_key, with_secrets
+from twisted_exec.poollet.machines.status import (
+    observed_generation,
+    parts_status,
+    reported_parts,
+    status_patch,
 )
 
 CLASS_NOT_READY = "MachineClassNotReady"
@@ -391,199 +377,3 @@ def _attached(observed: pb.Machine, resource: Any) -> Any:
 
 def _referents(machine: Object, field_name: str) -> dict[str, str]:
     return {part["name"]: referent(machine, part) for part in machine["spec"].get(field_name) or ()}
-
-
-def status_patch(
-    machine: Object,
-    dialect: Dialect,
-    now: str,
-    conditions: Mapping[str, ConditionValue],
-    *,
-    only: bool = False,
-    **fields: Any,
-) -> list[PatchStatus]:
-    """
-    Return a patch for the status, or an empty list if the status is up to date.
-
-    :param fields: other fields of the status; ``None`` leaves a field unchanged.
-    """
-    status = machine.get("status") or {}
-    if fields.get("state") not in dialect.states:
-        fields["state"] = None  # this dialect does not define the state
-    patch = {
-        key: value
-        for key, value in fields.items()
-        if value is not None and status.get(key) != value
-    }
-    if dialect.conditions:
-        existing = status.get("conditions") or []
-        compared = (
-            [condition for condition in existing if condition.get("type") in conditions]
-            if only
-            else existing
-        )
-        generation = machine["metadata"].get("generation")
-        new = with_conditions(compared, conditions, now, generation)
-        if new != existing:
-            patch["conditions"] = new
-    return [PatchStatus(patch)] if patch else []
-
-
-def reported_parts(
-    machine: Object,
-    observed: pb.Machine | None,
-    parts: Parts,
-    config: MachineConfig,
-    trouble: str = "",
-) -> dict[str, ConditionValue]:
-    """Return the conditions of the Machine's parts."""
-    part_conditions: dict[str, ConditionValue] = {}
-    status = observed.status if observed is not None else pb.MachineStatus()
-    for condition, field_name, reports, noun, reason in (
-        (VOLUMES_READY, config.dialect.disks_field, status.volumes, "Volume", VOLUME_NOT_READY),
-        (
-            INTERFACES_READY,
-            "networkInterfaces",
-            status.network_interfaces,
-            "NetworkInterface",
-            INTERFACE_NOT_READY,
-        ),
-    ):
-        names = [part["name"] for part in machine["spec"].get(field_name) or ()]
-        if names:
-            lacking = parts.lacks.get(reason, "")
-            part_conditions[condition] = conditions.parts_ready(
-                names, reports, noun, lacking, trouble
-            )
-    return part_conditions
-
-
-def parts_status(
-    machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig, now: str
-) -> Object:
-    """Return the fields of the status for disks and network interfaces."""
-    dialect, status, statuses = config.dialect, machine.get("status") or {}, {}
-    has, reported = observed.spec, observed.status
-    for name, there, reports, referents, reference in (
-        (
-            dialect.disks_field,
-            has.volumes,
-            reported.volumes,
-            parts.volume_referents,
-            f"{dialect.disk_noun}Ref",
-        ),
-        (
-            "networkInterfaces",
-            has.network_interfaces,
-            reported.network_interfaces,
-            parts.interface_referents,
-            "networkInterfaceRef",
-        ),
-    ):
-        desired, before = machine["spec"].get(name) or [], status.get(name) or []
-        if not (desired or before):
-            continue
-        names, current_names = (
-            {part["name"] for part in desired},
-            {current.name for current in there},
-        )
-        going = [part for part in before if part["name"] in current_names - names]
-        recorded = {part["name"]: (part.get(reference) or {}).get("name", "") for part in going}
-        statuses[name] = conditions.merged_parts_status(
-            [*desired, *going], reports, before, {**recorded, **referents}, reference, now
-        )
-    return statuses
-
-
-def says_unreachable(machine: Object) -> bool:
-    """Return whether the status says already that the runtime is unreachable."""
-    existing = (machine.get("status") or {}).get("conditions") or ()
-    return any(
-        (condition.get("type"), condition.get("status"), condition.get("reason"))
-        == (READY, "Unknown", UNREACHABLE)
-        for condition in existing
-    )
-
-
-POWERS: Mapping[str, int] = {"On": pb.POWER_ON, "Off": pb.POWER_OFF}
-
-
-def runtime_machine(
-    machine: Object, config: MachineConfig, parts: Parts | None = None, class_name: str = ""
-) -> pb.Machine:
-    """
-    Return the machine to request from the runtime, without secret data.
-
-    :param class_name: the runtime's name of the class, by default the Machine's.
-    """
-    dialect, metadata, spec = config.dialect, machine["metadata"], machine["spec"]
-    parts = parts or gather(machine, config.domain, References())
-    desired = pb.Machine(
-        metadata=meta_pb2.ObjectMetadata(
-            labels={
-                **downward.values(config.downward.labels, machine, dialect.downward_prefix),
-                dialect.uid_label: metadata["uid"],
-                dialect.namespace_label: metadata.get("namespace", ""),
-                dialect.name_label: metadata["name"],
-                config.pool_label: config.pool,
-            },
-            annotations={
-                **downward.values(config.downward.annotations, machine, dialect.downward_prefix),
-                dialect.generation_annotation: str(metadata.get("generation", 0)),
-                dialect.runtime_generation_annotation: "0",
-                config.mapping_annotation: _mapping(parts),
-                **_banner(machine),
-            },
-        )
-    )
-    desired.spec.power = POWERS["On" if wants_power(machine) else "Off"]  # type: ignore[assignment]
-    # "class" is a Python keyword: only setattr can name the field.
-    setattr(desired.spec, "class", class_name or dialect.class_name(machine))
-    desired.spec.volumes.extend(parts.volumes)
-    desired.spec.network_interfaces.extend(parts.interfaces)
-    hostname = (spec.get("guestConfig") or {}).get("hostname", "")
-    if hostname:
-        desired.spec.guest_config.hostname = hostname
-    return desired
-
-
-def _mapping(parts: Parts) -> str:
-    return json.dumps(parts.mapping, sort_keys=True, separators=(",", ":"))
-
-
-def _banner(machine: Object) -> dict[str, str]:
-    lines = banner_lines(str(machine["metadata"].get("annotations", {}).get(BANNER, "")))
-    return {BANNER: "\n".join(lines)} if lines else {}
-
-
-def annotations_of(
-    machine: Object, observed: pb.Machine, parts: Parts, config: MachineConfig
-) -> dict[str, str]:
-    """
-    Return the annotations that the runtime's machine should have.
-
-    The runtime's own generation is recorded only with a new generation of the Machine: some
-    runtimes count the recording itself as a change.
-    """
-    dialect, annotations = config.dialect, dict(observed.metadata.annotations)
-    annotations.pop(BANNER, None)
-    annotations |= _banner(machine)
-    annotations |= downward.values(config.downward.annotations, machine, dialect.downward_prefix)
-    if INTERFACE_NOT_READY not in parts.lacks:
-        annotations[config.mapping_annotation] = _mapping(parts)
-    generation = str(machine["metadata"].get("generation", 0))
-    if annotations.get(dialect.generation_annotation) != generation:
-        annotations[dialect.generation_annotation] = generation
-        annotations[dialect.runtime_generation_annotation] = str(observed.metadata.generation)
-    return annotations
-
-
-def observed_generation(machine: Object, observed: pb.Machine, dialect: Dialect) -> int | None:
-    """Return the generation of the Machine that the runtime has seen; ``None`` if unknown."""
-    annotations = observed.metadata.annotations
-    try:
-        noted = int(annotations.get(dialect.generation_annotation, ""))
-        needed = int(annotations.get(dialect.runtime_generation_annotation, ""))
-    except ValueError:
-        return None
-    return noted if observed.status.observed_generation >= needed else None

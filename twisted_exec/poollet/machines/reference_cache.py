@@ -20,7 +20,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.kube.informers import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.poollet.machines.config import Key, Object, References, Unread
+from twisted_exec.poollet.machines.references import Key, Object, References, Unread
 
 MAX_FOLLOWED = 64
 """Limit of watched Secrets; Machines that wait for more poll instead."""
@@ -126,7 +126,7 @@ class ReferenceCache:
         return self._copies[resource]
 
     def _reflector(self, resource: Resource, namespace: str = "", fields: str = "") -> Reflector:
-        def told(before: Object | None, after: Object | None) -> None:
+        def changed(before: Object | None, after: Object | None) -> None:
             obj = after if after is not None else before
             assert obj is not None
             self._tell((resource, *key_of(obj)))
@@ -137,7 +137,7 @@ class ReferenceCache:
             self.clock,
             namespace=namespace,
             field_selector=fields,
-            on_change=told,
+            on_change=changed,
         )
         reflector.start()
         return reflector

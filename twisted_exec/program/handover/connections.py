@@ -117,7 +117,7 @@ class SuccessorEndpoint(_End):
                 socket.send_fds(self._end, [_CONNECTION], [theirs.fileno()])
             except OSError as problem:
                 return defer.fail(ConnectError(problem.errno, problem.strerror))
-            factory = _Kept(protocolFactory)
+            factory = _RememberingFactory(protocolFactory)
             _adopt(self._reactor, ours, factory)
         if factory.made is None:
             return defer.fail(ConnectError(string="the connection is not wanted any more"))
@@ -135,7 +135,7 @@ class SuccessorEndpoint(_End):
         self.lost.callback(None)
 
 
-class _Kept(Factory):
+class _RememberingFactory(Factory):
     noisy = False
 
     def __init__(self, factory: IProtocolFactory) -> None:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from twisted_exec.program.options import ProgramOption
+from twisted_exec.program.options.declaration import ProgramOption
 from twisted_exec.recording.stores.bucket import parse_target
 from twisted_exec.recording.stores.directory import DirectoryStore
 from twisted_exec.recording.stores.interfaces import IRecordingStore

@@ -25,12 +25,8 @@ from twisted.internet.threads import deferToThreadPool
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError
-from twisted_exec.kube.kubeconfig.client_config import (
-    ClientConfig,
-    KubeConfigError,
-    Material,
-    proxy_for,
-)
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
+from twisted_exec.kube.kubeconfig.environment import proxy_for
 from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.recording.stores.bucket import AccessKey, BucketTarget, credentials_of

@@ -13,7 +13,8 @@ from time import thread_time
 from typing import Any
 
 from twisted_exec.api.patterns import Pattern, PatternError, PatternSet
-from twisted_exec.program.job_messages import allow_time, encode, limit_process, read
+from twisted_exec.program.job_limits import allow_time, limit_process
+from twisted_exec.program.job_messages import encode, read
 from twisted_exec.runtimes.alerts.lines import Piece, matching_lines
 
 MEMORY_BYTES = 768 << 20

@@ -34,7 +34,7 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.program import job_processes
 from twisted_exec.program.job_messages import encode
 from twisted_exec.program.job_processes import JobFailed, JobKind, JobProcesses, JobRefused
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.runtimes.alerts.lines import Piece
 
 SECONDS = 30.0

@@ -25,7 +25,7 @@ from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyReque
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.journal.interfaces import Boot, IJournal
 from twisted_exec.program.disk_thread import AtOnce, Files
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.runtimes.alerts.lines import LineReader, Piece
 from twisted_exec.runtimes.alerts.memory import UNKNOWN_BOOT, Memory, Unhealthy
 from twisted_exec.runtimes.alerts.search import (

@@ -17,15 +17,16 @@ from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS
 from twisted_exec.iri.target import TargetError
 from twisted_exec.kube.client import MAX_LIST_BYTES, KubeClient, kube_client_factory
-from twisted_exec.kube.kubeconfig.loader import KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options import ProgramOption, Required, settings_of
+from twisted_exec.program.options.declaration import ProgramOption, Required, settings_of
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
-from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings, SpaceTarget
-from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, cluster_name
+from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
+from twisted_exec.runtimes.machinebroker.place import BrokerIdentity, BrokerPlace, cluster_name
+from twisted_exec.runtimes.machinebroker.space_target import SpaceTarget
 from twisted_exec.runtimes.serving.options import ServingOptions
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.tls.errors import TLSConfigError

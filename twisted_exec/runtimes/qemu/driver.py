@@ -28,7 +28,8 @@ from twisted_exec.console.line import LineEnded
 from twisted_exec.control.polling import until
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.config_file import Reader
-from twisted_exec.program.tasks import ShortTurns, as_deferred
+from twisted_exec.program.tasks import as_deferred
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.runtimes.interfaces import (
     Build,
     CannotStart,

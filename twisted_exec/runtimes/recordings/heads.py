@@ -23,7 +23,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.disk_thread import Files
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.ranges import JournalPosition, MissingOutput, RangeReader
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate

@@ -32,8 +32,10 @@ from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.disk_thread import DiskThread, Unanswered
-from twisted_exec.program.options import OPTION, ProgramOption, size
-from twisted_exec.program.tasks import ShortTurns, ends_within
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.options.values import size
+from twisted_exec.program.tasks import ends_within
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.ranges import Range, render
 from twisted_exec.recording.signatures import HeadSigner

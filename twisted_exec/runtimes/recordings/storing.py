@@ -14,7 +14,8 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds.consolerecordings import NOT_STORED
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.program.tasks import ShortTurns, as_deferred
+from twisted_exec.program.tasks import as_deferred
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.stores.interfaces import ReadText, Stored, reader
 from twisted_exec.recording.stores.uploads import Uploads
 from twisted_exec.runtimes.recordings.recording import CLOSED, Recording, RecordingFacts, changed

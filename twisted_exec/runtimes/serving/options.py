@@ -11,15 +11,15 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.iri.revisions import IRONCORE, REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
-from twisted_exec.program.options import (
-    DRAIN_SECONDS,
-    AuditOptions,
-    BrowserOptions,
+from twisted_exec.program.options.audit import AuditOptions
+from twisted_exec.program.options.declaration import (
     ProgramOption,
     Required,
     options_of,
     settings_of,
 )
+from twisted_exec.program.options.sessions import BrowserOptions
+from twisted_exec.program.options.shared import DRAIN_SECONDS
 from twisted_exec.runtimes.serving.server import Listening, unix_path
 from twisted_exec.tls.unix import uid_of
 

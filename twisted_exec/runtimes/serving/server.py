@@ -30,13 +30,15 @@ from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import TargetError, parse_target
 from twisted_exec.iri.unix_gate import prepare_directory, remove_stale
 from twisted_exec.program.audit import Trail
-from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.health import Health, Probe
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING, listen_unix, stop_unix_port
-from twisted_exec.program.metrics import CONTENT_TYPE, SessionMetrics, new_registry
-from twisted_exec.program.options import ALLOWED_ORIGIN, OPTION, ProgramOption
+from twisted_exec.program.metrics import CONTENT_TYPE, new_registry
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.options.shared import ALLOWED_ORIGIN
 from twisted_exec.program.service import AsyncService
+from twisted_exec.program.session_limits import SessionLimits
+from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.runtimes.serving.kept_sessions import (
     NotifyingAttachment,
 )

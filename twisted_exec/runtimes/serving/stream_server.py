@@ -35,9 +35,9 @@ from twisted_exec.iri.request_cache import (
     TokenReservation,
 )
 from twisted_exec.journal.interfaces import IJournal
-from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.interfaces import IAuditSink
-from twisted_exec.program.metrics import LatencyMetrics
+from twisted_exec.program.session_limits import SessionLimits
+from twisted_exec.program.session_metrics import LatencyMetrics
 from twisted_exec.runtimes.recordings.content import RecordingStream, StoredStream
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 from twisted_exec.runtimes.serving.kept_sessions import (

@@ -36,6 +36,8 @@ from twisted_exec.spacemanager.interfaces import ProviderContext, ProviderSpec
 from twisted_exec.spaces.kubeconfigs import unwrapped
 
 T = TypeVar("T")
+_WORD = re.compile("[A-Za-z][A-Za-z0-9]{0,63}")
+_LONGEST = 400
 
 
 class ProviderCluster:
@@ -176,10 +178,6 @@ def mark(owner: str) -> dict[str, str]:
     if not owner or names.label_value(owner):
         raise BadRequest("the owner of a physical space must be the UID of a Space")
     return {OWNER: owner}
-
-
-_WORD = re.compile("[A-Za-z][A-Za-z0-9]{0,63}")
-_LONGEST = 400
 
 
 def reason_of(condition: Mapping[str, Any], otherwise: str) -> str:

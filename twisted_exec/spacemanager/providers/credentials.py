@@ -14,22 +14,30 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted_exec.api.kinds import (
-    CLUSTERROLEBINDINGS,
-    NAMESPACES,
-    SERVICEACCOUNTS,
-    TOKENREQUESTS,
-)
+from twisted_exec.api.kinds import CLUSTERROLEBINDINGS, NAMESPACES, SERVICEACCOUNTS, TOKENREQUESTS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import MANAGED_BY, MANAGER
 from twisted_exec.api.status import AlreadyExists, APIError, BadGateway, Conflict
 from twisted_exec.api.times import seconds
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, expiry_of
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.entries import ConfigFile, ConfigFiles
-from twisted_exec.kube.kubeconfig.loader import load_inline, written
+from twisted_exec.kube.kubeconfig.expiry import expiry_of
+from twisted_exec.kube.kubeconfig.loader import load_inline
+from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.spacemanager.interfaces import BROKEN, Access, Physical, SpaceInfo
 from twisted_exec.spaces.kubeconfigs import unwrapped
+
+NAMESPACE = MANAGER
+"""Namespace of our accounts in each physical space."""
+
+TOKEN_SECONDS = 86400
+"""Default of the requested lifetime of a token; the server may grant less."""
+
+ROLE = "cluster-admin"
+
+Place = Callable[[Resource], Resource]
+"""Maps a resource of the physical space to its path at the provider; for most, the identity."""
 
 
 class KubeconfigVerdicts:
@@ -113,18 +121,6 @@ def of_config(config: ClientConfig, name: str) -> Access:
     return Access(written(config, name), expiry_of(config))
 
 
-NAMESPACE = MANAGER
-"""Namespace of our accounts in each physical space."""
-
-TOKEN_SECONDS = 86400
-"""Default of the requested lifetime of a token; the server may grant less."""
-
-ROLE = "cluster-admin"
-
-Place = Callable[[Resource], Resource]
-"""Maps a resource of the physical space to its path at the provider; for most, the identity."""
-
-
 @dataclass(frozen=True)
 class Token:
     """
@@ -177,8 +173,8 @@ async def ensure_account(client: IKubeClient, name: str, at: Place) -> None:
     bindings = at(CLUSTERROLEBINDINGS.resource)
     if await _made(client, bindings, binding):
         return
-    there = await client.get(bindings, name)
-    if there.get("roleRef") != role or subject(name) not in _subjects(there):
+    existing = await client.get(bindings, name)
+    if existing.get("roleRef") != role or subject(name) not in _subjects(existing):
         raise Conflict(
             f'ClusterRoleBinding "{name}" exists and does not bind ClusterRole "{ROLE}" to the'
             " ServiceAccount of the Space manager; delete it, or rename the SpaceProviderDesc"
@@ -246,7 +242,7 @@ class CachedTokens:
         self._ask, self._now = ask, now
         self._kept: dict[Hashable, Token] = {}
 
-    def kept(self, what: Hashable) -> Token | None:
+    def cached(self, what: Hashable) -> Token | None:
         token = self._kept.get(what)
         return None if token is None or token.expires <= self._now() else token
 
@@ -256,7 +252,7 @@ class CachedTokens:
 
         :raises APIError: there is no valid token.
         """
-        cached = self.kept(what)
+        cached = self.cached(what)
         if cached is not None and not cached.is_due(self._now()):
             return cached
         try:

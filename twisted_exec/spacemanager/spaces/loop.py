@@ -1,17 +1,13 @@
 """
 The controller of Spaces: processes each Space, and discovers physical spaces.
-
-Spaces of one provider share a queue, and so do imported Spaces of one namespace, so that a dead
-provider or server does not delay the others.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
@@ -22,33 +18,27 @@ from twisted_exec.api import spaces
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.status import AlreadyExists, APIError, InternalError, NotFound
 from twisted_exec.control.listeners import Listeners
-from twisted_exec.control.metrics import UNREAD, QueueMetrics, WorkQueueMetrics
-from twisted_exec.control.queue import WorkQueue
-from twisted_exec.control.runs import StoppingParts
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.kube.informers import Key, Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.spacemanager.interfaces import (
-    GOING,
-    IProviders,
-    IProviderView,
-    ISpaces,
-    Physical,
-)
+from twisted_exec.spacemanager.interfaces import GOING, IProviders, IProviderView, ISpaces, Physical
 from twisted_exec.spacemanager.spaces import imported, secrets
-from twisted_exec.spacemanager.spaces.imported import ImportedSecrets, ImportedWorker
+from twisted_exec.spacemanager.spaces.imported_secrets import ImportedSecrets
+from twisted_exec.spacemanager.spaces.imported_worker import ImportedWorker
+from twisted_exec.spacemanager.spaces.index import SpaceIndex
 from twisted_exec.spacemanager.spaces.naming import (
     discovered,
-    misplaced,
     name_for,
     physical_of,
     provider_of,
     type_of,
-    was_found,
 )
 from twisted_exec.spacemanager.spaces.observation import ProbeResult
-from twisted_exec.spacemanager.spaces.probes import Probe, ProbeSchedule, prober
+from twisted_exec.spacemanager.spaces.probe_schedule import ProbeSchedule
+from twisted_exec.spacemanager.spaces.probes import Probe, prober
 from twisted_exec.spacemanager.spaces.publishing import Publishing
+from twisted_exec.spacemanager.spaces.queues import Discovered, SpaceQueues, Work
 from twisted_exec.spacemanager.spaces.worker import (
     Record,
     SpaceContext,
@@ -355,182 +345,6 @@ def _desired(space: Object) -> object:
 def _is_profile(view: IProviderView | None) -> bool:
     spec = view.desc.get("spec") if view is not None else None
     return bool(spec and spec.get("ProviderType") == spaces.CLUSTERPROFILE)
-
-
-RESYNC_SECONDS = 600.0
-"""Interval for checking a Space without events, randomised."""
-
-
-@dataclass(frozen=True)
-class Discovered:
-    """A physical space that may need a Space."""
-
-    provider: str
-    physical: Physical
-
-
-Work = Key | Discovered
-"""A Space by namespace and name, or a discovered physical space."""
-
-
-class SpaceQueues:
-    """Work queues of Spaces and discovered physical spaces."""
-
-    def __init__(
-        self,
-        work: Callable[[Work], Awaitable[None]],
-        clock: Any,
-        is_there: Callable[[str], bool],
-        rng: random.Random,
-        metrics: QueueMetrics | None = None,
-        refused: Callable[[Work, APIError, int], None] = lambda *_: None,
-    ) -> None:
-        self._work, self._clock, self._is_there, self._random = work, clock, is_there, rng
-        self._metrics, self._refused = metrics, refused
-        self._queues: dict[str, WorkQueue[Work]] = {}
-        self._delayed: dict[Key, str] = {}
-        """The queues in which Spaces wait for their next look."""
-        self._stopping = StoppingParts()
-        self._stopped = False
-
-    def __len__(self) -> int:
-        return sum(queue.unsettled for queue in self._queues.values())
-
-    def add(self, provider: str, work: Work, *, hurry: bool = False) -> None:
-        """
-        Queue an item.
-
-        :param hurry: skip the back-off after failures.
-        """
-        if self._stopped:
-            return
-        queue = self._queues[self._open(provider, "" if isinstance(work, Discovered) else work[0])]
-        if hurry:
-            queue.hurry(work)
-        else:
-            queue.add(work)
-
-    def look_in(self, provider: str, key: Key, seconds: float | None) -> None:
-        """Queue a Space after a delay; ``None`` is the regular interval."""
-        if self._stopped:
-            return
-        spread = RESYNC_SECONDS * self._random.uniform(0.8, 1.2)
-        name = self._open(provider, key[0])
-        if self._delayed.get(key, name) != name:
-            self.forget(key)
-        self._delayed[key] = name
-        self._queues[name].add_after(key, spread if seconds is None else min(seconds, spread))
-
-    def forget(self, key: Key) -> None:
-        queue = self._queues.get(self._delayed.pop(key, ""))
-        if queue is not None:
-            queue.forget(key)
-
-    def drop(self, provider: str) -> None:
-        if provider in self._queues and not self._is_there(provider):
-            self._stopping.add(self._queues.pop(provider).stop())
-
-    def stop(self) -> Deferred[Any]:
-        """Stop all queues; fires when no work is under way."""
-        self._stopped = True
-        ending = [queue.stop() for queue in self._queues.values()]
-        return DeferredList([*ending, self._stopping.over()])
-
-    def _open(self, provider: str, namespace: str) -> str:
-        """Return the name of the queue for a Space, which exists then."""
-        name = provider if provider and self._is_there(provider) else f"/{namespace}"
-        if name not in self._queues:
-            self._tidy()
-            self._queues[name] = WorkQueue(
-                self._work, self._clock, self._refused, metrics=self._metrics
-            )
-        return name
-
-    def _tidy(self) -> None:
-        """Remove idle queues of namespaces: deleted namespaces would accumulate."""
-        for name, queue in list(self._queues.items()):
-            if name.startswith("/") and not len(queue):
-                del self._queues[name]
-
-
-_K = TypeVar("_K", bound=Hashable)
-
-
-class SpaceIndex:
-    """Spaces by provider and by physical space."""
-
-    def __init__(self, get: Callable[[str, str], Object | None]) -> None:
-        self._get = get
-        self._providers: dict[str, dict[Key, None]] = {}
-        self._physical: dict[tuple[str, Physical], dict[Key, None]] = {}
-
-    def changed(self, before: Object | None, after: Object | None) -> None:
-        if before is not None:
-            self._drop(before)
-        if after is not None:
-            self._put(after)
-
-    def of_provider(self, name: str) -> Sequence[Object]:
-        """Return the Spaces of one provider, or imported ones if ``name`` is empty."""
-        spaces_ = (self._get(key[1], key[0]) for key in self._providers.get(name, ()))
-        return [each for each in spaces_ if each is not None]
-
-    def keys_of(self, provider: str) -> Sequence[Key]:
-        return list(self._providers.get(provider, ()))
-
-    def standing_for(self, provider: str, physical: Physical) -> Sequence[Key]:
-        """Return the keys of the Spaces that a physical space has."""
-        return list(self._physical.get((provider, physical), ()))
-
-    def rival(self, space: Object) -> str:
-        """
-        Return the name of another Space with precedence for the same physical space, or empty.
-
-        A managed Space has precedence over unmanaged ones once its physical space was found.
-        """
-        metadata, provider = space["metadata"], provider_of(space)
-        others = self._physical.get((provider, physical_of(space)), {})
-        if len(others) < 2:
-            return ""
-        mine = (metadata.get("creationTimestamp", ""), metadata["name"])
-        for namespace, name in others:
-            other = self._get(name, namespace)
-            if other is None or name == metadata["name"]:
-                continue
-            if _goes_before(other, space, mine):
-                return name
-        return ""
-
-    def _put(self, space: Object) -> None:
-        key, provider = key_of(space), provider_of(space)
-        self._providers.setdefault(provider, {})[key] = None
-        if provider and not misplaced(space):
-            self._physical.setdefault((provider, physical_of(space)), {})[key] = None
-
-    def _drop(self, space: Object) -> None:
-        key, provider = key_of(space), provider_of(space)
-        _discard(self._providers, provider, key)
-        if provider:
-            _discard(self._physical, (provider, physical_of(space)), key)
-
-
-def _goes_before(other: Object, space: Object, mine: tuple[str, str]) -> bool:
-    metadata = other["metadata"]
-    if metadata.get("deletionTimestamp"):
-        return False
-    if type_of(space) == spaces.MANAGED:
-        return False
-    if type_of(other) == spaces.MANAGED:
-        return was_found(other)
-    return (metadata.get("creationTimestamp", ""), metadata["name"]) < mine
-
-
-def _discard(index: dict[_K, dict[Key, None]], key: _K, of: Key) -> None:
-    each = index.get(key)
-    if each is not None and of in each:
-        del each[of]
-        if not each:
-            del index[key]
 
 
 async def create_space(hub: IKubeClient, view: IProviderView, physical: Physical) -> None:

@@ -59,6 +59,12 @@ from twisted_exec.spacemanager.spaces.observation import (
     WriteSecret,
 )
 
+EXPIRING = 0.2
+"""Part of the lifetime that is left when credentials are rotated."""
+
+EXPIRING_SECONDS = 60.0
+"""Seconds that are left when credentials are rotated, whatever their lifetime."""
+
 
 @dataclass(frozen=True)
 class SpacePlan:
@@ -93,7 +99,7 @@ def plan(observation: SpaceObservation) -> SpacePlan:
     elif problem := misplaced(observation.space):
         planned = SpacePlan(physical=("Unknown", "NotKept", problem[1]), synced=("False", *problem))
     else:
-        planned = _wanted(observation)
+        planned = _undeleted(observation)
     if planned.intended is None:  # only a step clears the record
         planned = replace(planned, intended=recorded(observation.space))
     return planned if observation.refused is None else _after_refusal(observation, planned)
@@ -125,7 +131,7 @@ def _finalizers(observation: SpaceObservation) -> list[Step]:
     return [] if desired == current else [SetFinalizers(desired)]
 
 
-def _wanted(observation: SpaceObservation) -> SpacePlan:
+def _undeleted(observation: SpaceObservation) -> SpacePlan:
     if not observation.provider.is_there:
         return _without_provider(observation)
     if observation.rival:
@@ -136,7 +142,7 @@ def _wanted(observation: SpaceObservation) -> SpacePlan:
         return SpacePlan(synced=_unknown(observation))
     if isinstance(observation.answer, Absent):
         return _absent(observation)
-    return _there(observation, observation.answer)
+    return _existing(observation, observation.answer)
 
 
 def _without_provider(observation: SpaceObservation) -> SpacePlan:
@@ -258,10 +264,10 @@ def _vanished(observation: SpaceObservation) -> SpacePlan:
     return SpacePlan(deletions(observation), physical=vanished)
 
 
-def _there(observation: SpaceObservation, info: SpaceInfo) -> SpacePlan:
+def _existing(observation: SpaceObservation, info: SpaceInfo) -> SpacePlan:
     if observation.is_managed and info.owner is None:
         why = f": {info.message}" if info.message else ""
-        message = f"whose {info.physical} is cannot be told just now{why}"
+        message = f"the owner of {info.physical} is unknown at the moment{why}"
         return SpacePlan(
             synced=("Unknown", "OwnerUnknown", message),
             intended=info.physical,
@@ -338,7 +344,7 @@ def _going(observation: SpaceObservation) -> SpacePlan:
     if not observation.is_managed or recorded(observation.space) is None:
         return _let_go(observation, None)
     if not observation.provider.is_there:
-        return _kept(observation)
+        return _without_provider_at_deletion(observation)
     if observation.answer is None:
         message = f'it waits for provider "{observation.provider.name}": {_unknown(observation)[2]}'
         return SpacePlan(synced=("Unknown", "ProviderNotAsked", message))
@@ -374,23 +380,17 @@ def _let_go(observation: SpaceObservation, event: Step | None) -> SpacePlan:
     return SpacePlan([off] if event is None else [off, event])
 
 
-def _kept(observation: SpaceObservation) -> SpacePlan:
+def _without_provider_at_deletion(observation: SpaceObservation) -> SpacePlan:
     name, physical = observation.provider.name, recorded(observation.space)
     message = (
-        f'physical space {physical} may still be there, and its provider is not: make the SpaceProviderDesc "{name}" '
-        f"anew and it is deleted, or take the finalizer {spaces.FINALIZER} off this Space to leave it there"
+        f'physical space {physical} may still exist, but its SpaceProviderDesc "{name}" does not: create that again, '
+        f"and the physical space is deleted; or remove the finalizer {spaces.FINALIZER} from this Space to leave it"
     )
     return SpacePlan(
         physical=("Unknown", "NoProvider", message),
         synced=("False", "NoProvider", message),
         intended=physical,
     )
-
-
-EXPIRING = 0.2
-"""Part of the lifetime that is left when credentials are rotated."""
-EXPIRING_SECONDS = 60.0
-"""Seconds that are left when credentials are rotated, whatever their lifetime."""
 
 
 def secret_steps(observation: SpaceObservation, info: SpaceInfo) -> list[Step]:

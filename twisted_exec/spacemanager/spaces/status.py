@@ -36,6 +36,9 @@ _MAKING = ("Creating", "CreateFailed")
 _NOT_PROBED: ConditionValue = ("Unknown", "NotProbed", "not probed yet")
 _NONE: ConditionValue = ("Unknown", "NoCredentials", "there are no credentials yet")
 
+_QUIET = ("Creating", "Building", "Deleting", "Going")
+"""Reasons that only confirm the user's own request."""
+
 
 def status_of(observation: SpaceObservation, planned: SpacePlan) -> Object:
     """Return the desired status of a provider's Space."""
@@ -126,10 +129,6 @@ def events(before: Object, after: Object) -> list[Tell]:
     return list(dict.fromkeys(tells))
 
 
-_QUIET = ("Creating", "Building", "Deleting", "Going")
-"""Reasons that only confirm the user's own request."""
-
-
 def processed_rotation(observation: SpaceObservation) -> str:
     """Return the rotation request that has just been processed, or empty."""
     value = asked_to_rotate(observation.space)
@@ -178,10 +177,10 @@ def _valid(observation: SpaceObservation, planned: SpacePlan, current: Object) -
 
 def _remedy(observation: SpaceObservation) -> str:
     if observation.provider.rotates:
-        return "new ones are being asked for"
+        return "the manager is requesting new credentials"
     if isinstance(observation.answer, SpaceInfo):
-        return "the provider was asked again, and tells the same: renew them there"
-    return "they are asked for again when the provider can be reached"
+        return "the provider still returns the same credentials: renew them there"
+    return "the manager requests them again when it can reach the provider"
 
 
 def explained(probed: ProbeResult, expires: str, now: float, remedy: str) -> ConditionValue:

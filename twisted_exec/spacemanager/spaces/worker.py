@@ -45,7 +45,7 @@ from twisted_exec.spacemanager.spaces.plan import (
     plan,
     renewal_seconds,
 )
-from twisted_exec.spacemanager.spaces.probes import ProbeSchedule
+from twisted_exec.spacemanager.spaces.probe_schedule import ProbeSchedule
 from twisted_exec.spacemanager.spaces.status import cannot_rotate, events, intended, status_of
 
 MAX_TURNS = 16

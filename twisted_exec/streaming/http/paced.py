@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from zope.interface import implementer
 
-from twisted_exec.program.tasks import SharedTurns
+from twisted_exec.program.turns import SharedTurns
 from twisted_exec.streaming.http.responses import respond
 from twisted_exec.streaming.http.site import Request
 

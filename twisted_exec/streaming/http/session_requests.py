@@ -25,7 +25,7 @@ from twisted.web.http import parse_qs
 from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import APIError, BadGateway, BadRequest, GatewayTimeout
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import (

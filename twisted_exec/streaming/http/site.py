@@ -33,8 +33,8 @@ from twisted_exec.api.status import (
     RequestTimeout,
     ServiceUnavailable,
 )
-from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.tasks import SharedTurns
+from twisted_exec.program.session_limits import SessionLimits
+from twisted_exec.program.turns import SharedTurns
 from twisted_exec.streaming.flow import close_behind, has_unread, unread
 from twisted_exec.streaming.http.documents import render
 from twisted_exec.streaming.subject import Subject

@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.control.loop import PokedLoop
-from twisted_exec.program.tasks import ShortTurns
+from twisted_exec.program.turns import ShortTurns
 from twisted_exec.streaming.interfaces import (
     IDLE,
     POWERED_OFF,

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.status import TooManyRequests
-from twisted_exec.program.descriptors import MOST_SESSIONS
+from twisted_exec.program.session_limits import MOST_SESSIONS
 from twisted_exec.tls.deadlines import Late, Progress, limited
 
 AT_ONCE = 32

@@ -18,9 +18,10 @@ from twisted.logger import Logger
 
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, TooManyRequests
 from twisted_exec.program.audit import AuditSession, Trail
-from twisted_exec.program.descriptors import SessionLimits
-from twisted_exec.program.metrics import LatencyMetrics, SessionMetrics, new_registry
-from twisted_exec.program.service import DrainLimit
+from twisted_exec.program.draining import DrainLimit
+from twisted_exec.program.metrics import new_registry
+from twisted_exec.program.session_limits import SessionLimits
+from twisted_exec.program.session_metrics import LatencyMetrics, SessionMetrics
 from twisted_exec.program.tasks import each_alone
 from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.interfaces import (

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, Forbidden
-from twisted_exec.program.tasks import TURN_SECONDS, SharedTurns
+from twisted_exec.program.turns import TURN_SECONDS, SharedTurns
 from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.http.pages import OutputSocketUser, connect_socket, output_socket
 from twisted_exec.streaming.http.responses import CLIENT_LEFT

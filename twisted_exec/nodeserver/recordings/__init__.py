@@ -1,0 +1,1 @@
+"""Recordings of sessions in Pods."""

@@ -1,0 +1,1 @@
+"""ConsoleAlerts of a pool."""

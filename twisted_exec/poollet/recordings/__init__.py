@@ -1,0 +1,1 @@
+"""ConsoleRecordings of a pool."""

@@ -1,0 +1,1 @@
+"""Options of programs under twistd: command line, configuration file and help."""

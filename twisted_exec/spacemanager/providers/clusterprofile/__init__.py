@@ -1,0 +1,1 @@
+"""Provider ``clusterprofile``: clusters of an inventory."""

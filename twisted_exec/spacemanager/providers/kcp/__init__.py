@@ -1,0 +1,1 @@
+"""Provider ``kcp``: workspaces of a kcp server."""

@@ -1,0 +1,1 @@
+"""Provider ``kind``: clusters that the ``kind`` program creates."""

@@ -1,0 +1,1 @@
+"""Provider ``kubeflex``: control planes of KubeFlex."""

@@ -1,0 +1,1 @@
+"""Provider ``local``: spaces that are processes on this host."""
