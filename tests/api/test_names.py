@@ -61,18 +61,3 @@ class NamesTests(SynchronousTestCase):
         self.assertEqual({len(name) for name in made}, {8})
         self.assertGreater(len(made), 40)
         self.assertEqual(names.dns_label(names.generated("a" * 100)), [])
-
-    def test_display_name(self) -> None:
-        """The name of a user, as shown, is printable and at most 64 characters long."""
-        self.assertEqual(names.display_name("a\x1b[2Jb\n"), "a?[2Jb?")
-        self.assertEqual(len(names.display_name("x" * 1000)), 64)
-        self.assertEqual(names.display_name("x" * 64), "x" * 64)
-        self.assertEqual(names.display_name("j\u00f6rg"), "j\u00f6rg")
-        self.assertEqual(names.display_name(""), "somebody")
-
-    def test_listed(self) -> None:
-        """The number of the others takes the place of two names or more."""
-        self.assertEqual(names.listed("abcd", 3), "a, b, c, d")
-        self.assertEqual(names.listed("abcde", 3), "a, b, c and 2 more")
-        self.assertEqual(names.listed("abcd", 2, "; "), "a; b and 2 more")
-        self.assertEqual(names.listed([], 3), "")

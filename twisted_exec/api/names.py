@@ -1,5 +1,5 @@
 """
-Syntax of names, labels and annotations.
+Syntax of names, labels and annotations, and names for ``generateName``.
 
 Each check returns a list of problems, mostly worded as in Kubernetes
 (``k8s.io/apimachinery/pkg/util/validation``).
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -41,12 +40,6 @@ _VALUE_WORDS = (
     "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
     f"or '12345', regex used for validation is '{_VALUE}')"
 )
-
-_MOST_SHOWN = 64
-
-BANNER = "console.twisted-exec.dev/banner"
-"""Annotation of a machine: what its users should read before its console."""
-_BANNER_LINES, _BANNER_COLUMNS = 4, 80
 
 # Kubernetes' safe alphabet, without vowels, so that no word appears by chance.
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -114,29 +107,3 @@ def label_value(value: str) -> list[str]:
 def generated(prefix: str) -> str:
     """Return a name for ``generateName``: the prefix, cut if too long, and random characters."""
     return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
-
-
-def banner_lines(text: str) -> list[str]:
-    """Return the lines of a banner: at most four, of at most 80 printable characters each."""
-    # The rest of the annotation may be long.
-    lines = text[: 16 * _BANNER_LINES * _BANNER_COLUMNS].splitlines()
-    plain = ["".join(char for char in line if char.isprintable()).strip() for line in lines]
-    return [line[:_BANNER_COLUMNS] for line in plain if line][:_BANNER_LINES]
-
-
-def listed(names: Iterable[str], most: int, separator: str = ", ") -> str:
-    """Return the first names, and the number of the others: ``a, b and 2 more``."""
-    every = list(names)
-    if len(every) <= most + 1:
-        return separator.join(every)
-    return f"{separator.join(every[:most])} and {len(every) - most} more"
-
-
-def display_name(user: str) -> str:
-    """Make the name of a user safe for a terminal: printable, at most 64 characters."""
-    if not user:
-        return "somebody"
-    plain = "".join(char if char.isprintable() else "?" for char in user[: _MOST_SHOWN + 1])
-    return (
-        plain if len(plain) <= _MOST_SHOWN else plain[: _MOST_SHOWN - 1] + "\N{HORIZONTAL ELLIPSIS}"
-    )

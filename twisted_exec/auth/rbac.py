@@ -23,7 +23,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Interface, implementer
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.users import (
     AUTHENTICATED,

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClie
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
-from twisted_exec.api.names import display_name
+from twisted_exec.api.display import display_name
 from twisted_exec.api.status import (
     APIError,
     BadGateway,

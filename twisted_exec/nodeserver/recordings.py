@@ -29,7 +29,7 @@ from twisted.python.usage import UsageError
 from zope.interface import implementer
 
 from twisted_exec.api import quantity
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.api.selectors import LabelSelector, parse_labels
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.control.runs import SingleRun

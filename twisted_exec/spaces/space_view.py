@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from twisted_exec.api import spaces as names
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.api.spaces import DEFAULT_PROVIDER, SPACES, namespace_of
 from twisted_exec.api.status import Conflict, NotFound
 from twisted_exec.kube.interfaces import Object

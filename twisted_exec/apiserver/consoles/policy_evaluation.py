@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any
 
 from twisted_exec.api import fields, selectors
+from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import Object, consolepolicies
 from twisted_exec.api.kinds.consolepolicies import NONE, ONCE, REQUIRED, STRICT
 from twisted_exec.api.kinds.consolerequests import (
@@ -26,7 +27,6 @@ from twisted_exec.api.kinds.consolerequests import (
     state_of,
     used_at,
 )
-from twisted_exec.api.names import listed
 from twisted_exec.api.patterns import Pattern, PatternError, Search
 from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.api.status import Forbidden

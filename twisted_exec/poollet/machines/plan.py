@@ -15,7 +15,7 @@ from typing import Any
 
 from twisted_exec.api.conditions import ConditionValue, with_conditions
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.names import BANNER, banner_lines
+from twisted_exec.api.display import BANNER, banner_lines
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.poollet.machines import conditions
