@@ -55,6 +55,26 @@ class NamesTests(SynchronousTestCase):
         """A label value may be empty."""
         self.check(names.label_value, ["", "A-b_c.1"], ["-", "a b", "a" * 64, "a\n"])
 
+    def test_separate_checks(self) -> None:
+        """A value that is only too long has no problem with its characters, and the reverse."""
+        for rule, limit in (
+            (names.dns_label, 63),
+            (names.dns_subdomain, 253),
+            (names.label_value, 63),
+        ):
+            too_long = [f"must be no more than {limit} characters"]
+            self.assertEqual(rule("a" * (limit + 1)), too_long)
+            self.assertEqual(rule("a" * 1_000_000), too_long)
+            (pattern,) = rule("-")
+            self.assertEqual(rule("-" * (limit + 1)), [*too_long, pattern])
+        self.assertEqual(
+            names.qualified_name("a" * 64), ["name part must be no more than 63 characters"]
+        )
+        self.assertEqual(
+            names.qualified_name("a" * 254 + "/a"),
+            ["prefix part must be no more than 253 characters"],
+        )
+
     def test_generated(self) -> None:
         """A generated name is the prefix and five random characters, and a valid label."""
         made = {names.generated("vm-") for _ in range(50)}
