@@ -17,7 +17,7 @@ from tests.shipping.doubles import MemorySink
 from tests.spacemanager.support import Hub
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api.dialects import DEFAULT
-from twisted_exec.api.kinds.consolealerts import AlertPattern
+from twisted_exec.api.kinds.alert_patterns import AlertPattern
 from twisted_exec.api.patterns import Pattern
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind

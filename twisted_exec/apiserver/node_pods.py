@@ -21,7 +21,8 @@ from zope.interface import implementer
 
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import ADDRESS_TYPES, BINDINGS, NODE_PODS, NODES, Kind, Object
-from twisted_exec.api.kinds.node_pods import LONGEST_GRACE_SECONDS, containers_of, is_over, node_of
+from twisted_exec.api.kinds.pods.node_pods import containers_of, is_over, node_of
+from twisted_exec.api.kinds.pods.schema import LONGEST_GRACE_SECONDS
 from twisted_exec.api.logs import parse_of_pod
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, ServiceUnavailable

@@ -29,8 +29,7 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import Interface, implementer
 
 from twisted_exec.api.kinds import NODES, SECRETS, SERVICEACCOUNTS
-from twisted_exec.api.kinds.kind import Kind
-from twisted_exec.api.kinds.secrets import (
+from twisted_exec.api.kinds.bootstrap_tokens import (
     AUTHENTICATION,
     GROUP,
     ID,
@@ -43,8 +42,9 @@ from twisted_exec.api.kinds.secrets import (
     extra_groups,
     is_expired,
     parts_of,
-    values_of,
 )
+from twisted_exec.api.kinds.kind import Kind
+from twisted_exec.api.kinds.secrets import values_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound, Unauthorized
 from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX, with_authenticated

@@ -18,8 +18,8 @@ from functools import cached_property
 from sys import intern
 from typing import Any
 
-from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
-from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
+from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
 from twisted_exec.api.status import NotFound
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.objects import SharedParts, mapping, named, slim, texts

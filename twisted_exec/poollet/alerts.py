@@ -18,15 +18,8 @@ from twisted.logger import Logger
 from twisted_exec.api import selectors, times
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEALERTS, EVENTS
-from twisted_exec.api.kinds.consolealerts import (
-    DEGRADED,
-    INFO,
-    MOST_POOLS,
-    UNSUPPORTED,
-    WATCHING,
-    AlertPattern,
-    patterns_of,
-)
+from twisted_exec.api.kinds.alert_patterns import INFO, AlertPattern, patterns_of
+from twisted_exec.api.kinds.consolealerts import DEGRADED, MOST_POOLS, UNSUPPORTED, WATCHING
 from twisted_exec.api.kinds.events import cut_message, new_event
 from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.api.status import AlreadyExists, APIError, NotFound, one_line

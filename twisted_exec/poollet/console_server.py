@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
 from twisted_exec.api.kinds.consolerecordings import CONTENT, content_path
-from twisted_exec.api.kinds.sessions import log_path
+from twisted_exec.api.kinds.deletedconsoles import log_path
 from twisted_exec.auth.console_rights import LOG, SCREEN, ConsoleVerbs
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
 from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, users_of

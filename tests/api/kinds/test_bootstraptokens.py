@@ -6,7 +6,13 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.kinds.secrets import causes_of, expires, extra_groups, is_expired, parts_of
+from twisted_exec.api.kinds.bootstrap_tokens import (
+    causes_of,
+    expires,
+    extra_groups,
+    is_expired,
+    parts_of,
+)
 
 GOOD = {"token-id": b"abc123", "token-secret": b"0123456789abcdef"}
 

@@ -12,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.kinds.consolepolicies import (
-    DAYS,
-    Hours,
-    hours_problems,
-    parse_hours,
-    time_zone,
-)
+from twisted_exec.api.kinds.hours import DAYS, Hours, hours_problems, parse_hours, time_zone
 
 BERLIN = "Europe/Berlin"
 OFFICE = [{"days": ["Mon", "Tue", "Wed", "Thu", "Fri"], "from": "08:00", "to": "18:00"}]

@@ -9,8 +9,7 @@ from typing import Any
 
 from tests.api.test_kinds import KindTestCase
 from twisted_exec.api import strategy, table
-from twisted_exec.api.kinds import networks
-from twisted_exec.api.kinds import networks as ipam
+from twisted_exec.api.kinds import ipam, networks
 
 DOMAIN = "ironcore.dev"
 TEMPLATE = {"ephemeral": {"prefixTemplate": {"spec": {"parentRef": {"name": "root"}}}}}

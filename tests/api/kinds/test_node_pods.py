@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.kinds.node_pods`.
+Tests for :mod:`twisted_exec.api.kinds.pods.node_pods`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.linear import assert_linear
-from twisted_exec.api.kinds.node_pods import NODE_PODS
+from twisted_exec.api.kinds.pods.node_pods import NODE_PODS
 
 
 def pod(*tolerations: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.api.space_cases import CHANGING, HOME, IMPORTED, MAKING, MANAGED, Case
 from twisted_exec.api import spaces, strategy, table
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.kinds.cel_rules import column, condition
+from twisted_exec.api.kinds.jsonpath import column, condition
 from twisted_exec.api.kinds.spaces import SPACEPROVIDERDESCS, SPACES
 from twisted_exec.api.schema import Schema
 from twisted_exec.api.status import Invalid

@@ -1,6 +1,6 @@
 """
 Tests for :mod:`twisted_exec.apiserver.consoles.sessions` and
-:mod:`twisted_exec.api.kinds.sessions`.
+:mod:`twisted_exec.api.kinds.consolesessions`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted_exec.api import fields, selectors
 from twisted_exec.api.display import listed
-from twisted_exec.api.kinds import Object, consolepolicies
+from twisted_exec.api.kinds import Object, hours
 from twisted_exec.api.kinds.consolepolicies import NONE, ONCE, REQUIRED, STRICT
 from twisted_exec.api.kinds.consolerequests import (
     APPROVED,
@@ -59,7 +59,7 @@ class ParsedPolicy:
     name: str
     spec: Mapping[str, Any]
     selector: LabelSelector
-    hours: consolepolicies.Hours | None = None
+    hours: hours.Hours | None = None
     search: Search | None = None
     problem: str = ""
 
@@ -102,7 +102,7 @@ def parsed(obj: Object) -> ParsedPolicy:
     try:
         policy = replace(policy, selector=selectors.of_object(spec.get("selector")))
         if spec.get("hours"):
-            week = consolepolicies.parse_hours(spec["hours"], spec.get("timeZone", "UTC"))
+            week = hours.parse_hours(spec["hours"], spec.get("timeZone", "UTC"))
             policy = replace(policy, hours=week)
         if spec.get("reasonPattern"):
             search = Search(Pattern(spec["reasonPattern"], is_regex=True))

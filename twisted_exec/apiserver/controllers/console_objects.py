@@ -26,8 +26,8 @@ from twisted_exec.api.kinds import (
 )
 from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, end_of, ended_spec
 from twisted_exec.api.kinds.consolerequests import expiry
+from twisted_exec.api.kinds.deletedconsoles import name_of
 from twisted_exec.api.kinds.events import NORMAL, WARNING
-from twisted_exec.api.kinds.sessions import name_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Forbidden, NotFound
 from twisted_exec.api.times import seconds, timestamp

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import SERVICEACCOUNTS, TOKENREQUESTS, Object
-from twisted_exec.api.kinds.secrets import SECRET_TYPE
+from twisted_exec.api.kinds.bootstrap_tokens import SECRET_TYPE
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, MethodNotAllowed
 from twisted_exec.apiserver.serving.bodies import read_body, work_of
 from twisted_exec.apiserver.serving.fairness import FairQueue

@@ -60,7 +60,7 @@ async def people_at(access: MachineAccess, session: str) -> Sequence[Person]:
     :raises APIError: the user may not list sessions, or the server has none.
     """
     # Imported here, because most sessions list nobody.
-    from twisted_exec.api.kinds.sessions import CONSOLESESSIONS
+    from twisted_exec.api.kinds.consolesessions import CONSOLESESSIONS
 
     resource = access.dialect.workload
     machine_resource = f"{resource.plural}.{resource.group}"

@@ -23,7 +23,7 @@ from urllib.parse import quote, quote_from_bytes, quote_plus, unquote_to_bytes
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
-from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
+from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
 from twisted_exec.api.reasons import REASON_HEADER
 from twisted_exec.api.status import (
     APIError,

@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.kinds.machine_pods import PODS
+from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
 from twisted_exec.api.status import (
     APIError,

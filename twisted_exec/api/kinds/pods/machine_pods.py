@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted_exec.api import names
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
-from twisted_exec.api.kinds.validation import TOLERATIONS, strings
+from twisted_exec.api.kinds.schemas import TOLERATIONS, strings
 from twisted_exec.api.logs import QUERY as LOG_QUERY
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import Schema, array, boolean, integer, string, struct
