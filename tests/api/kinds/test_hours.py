@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.kinds.consolepolicies`.
+Tests for :mod:`twisted_exec.api.kinds.hours`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.kinds.secrets`.
+Tests for :mod:`twisted_exec.api.kinds.bootstrap_tokens`.
 """
 
 from __future__ import annotations
