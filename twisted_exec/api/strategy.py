@@ -31,7 +31,7 @@ _SERVER_OWNED = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-# Field management sets this (see :mod:`twisted_exec.api.managedfields`).
+# Field management sets this (see :mod:`twisted_exec.api.managedfields.updates`).
 _NEVER_STORED = ("selfLink", "managedFields")
 # Ignored in objects to be created.
 _NEVER_BROUGHT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")

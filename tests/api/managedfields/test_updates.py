@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.managedfields`.
+Tests for :mod:`twisted_exec.api.managedfields.updates`.
 
 ``tests/apiserver/test_apply.py`` compares ``managedFields`` after each write with a
 real kube-apiserver.  These tests check properties of any sequence of writes, and
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.api.owned import (
+from tests.api.managedfields.owned import (
     KIND,
     VERSION,
     applied,
@@ -26,11 +26,11 @@ from tests.api.owned import (
     with_entries,
     writer,
 )
-from twisted_exec.api import fieldset, managedfields, strategy
-from twisted_exec.api import fieldset as merge
-from twisted_exec.api import managedfields as managers
+from twisted_exec.api import strategy
 from twisted_exec.api.kinds import LEASES, Object
-from twisted_exec.api.managedfields import FieldManagerConflicts
+from twisted_exec.api.managedfields import fieldset, merge, updates
+from twisted_exec.api.managedfields.conflicts import FieldManagerConflicts
+from twisted_exec.api.managedfields.entries import decode_entries, encode_entries, only_times_differ
 from twisted_exec.api.status import BadRequest
 
 WORDS = st.sampled_from("abc")
@@ -65,9 +65,7 @@ class AnyWritesTests(SynchronousTestCase):
     def test_entries(self, writes: list[Any]) -> None:
         """Entries can be decoded, are sorted and not empty, and list no server-owned fields."""
         entries = self.play(writes)["metadata"].get("managedFields", [])
-        self.assertEqual(
-            managers.encode_entries(managers.decode_entries(entries, VERSION), VERSION), entries
-        )
+        self.assertEqual(encode_entries(decode_entries(entries, VERSION), VERSION), entries)
         for entry in entries:
             self.assertTrue(entry["fieldsV1"])
             shown = {fieldset.shown(path) for path in fieldset.paths(entry["fieldsV1"])}
@@ -102,7 +100,7 @@ class AnyWritesTests(SynchronousTestCase):
         config = pool(labels or None, taints)
         once = applied(self.play(writes), config, "one", force=True)
         again = applied(once, config, "one")
-        self.assertTrue(again == once or managers.only_times_differ(again, once))
+        self.assertTrue(again == once or only_times_differ(again, once))
 
     @given(WRITES, LABELS)
     def test_nothing_left_behind(self, writes: list[Any], labels: Any) -> None:
@@ -121,7 +119,7 @@ class UpdateTests(SynchronousTestCase):
         """Entries that a write leaves alone are not copied: a heartbeat costs one small entry."""
         old = created(pool(labels={str(n): "x" for n in range(50)}))
         new = {**old, "status": {"state": "Ready"}}
-        entries = managedfields.updated(KIND, old, new, None, writer("poollet", "status"))
+        entries = updates.updated(KIND, old, new, None, writer("poollet", "status"))
         self.assertEqual([entry["manager"] for entry in entries], ["maker", "poollet"])
         before = old["metadata"]["managedFields"][0]["fieldsV1"]
         self.assertIs(entries[0]["fieldsV1"]["f:metadata"], before["f:metadata"])
@@ -154,7 +152,7 @@ class UpdateTests(SynchronousTestCase):
     def test_server_fields(self) -> None:
         """For a kind without a status, all fields are managed."""
         lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}
-        [entry] = managedfields.updated(LEASES, None, lease, None, writer("one"))
+        [entry] = updates.updated(LEASES, None, lease, None, writer("one"))
         self.assertEqual(entry["fieldsV1"], {"f:spec": {".": {}, "f:holderIdentity": {}}})
 
 
@@ -173,6 +171,6 @@ class ConfigurationTests(SynchronousTestCase):
             (many, "errors:\n  .spec.x0: field not declared in schema\n"),
         ]:
             with self.assertRaises(BadRequest) as caught:
-                managedfields.check_configuration(KIND, config)
+                updates.check_configuration(KIND, config)
             self.assertIn(told, caught.exception.message)
             self.assertLessEqual(len(caught.exception.message.splitlines()), 33)

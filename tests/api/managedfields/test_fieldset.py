@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.fieldset`.
+Tests for :mod:`twisted_exec.api.managedfields.fieldset`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api import fieldset
-from twisted_exec.api.fieldset import FieldSet, Path
+from twisted_exec.api.managedfields import fieldset
+from twisted_exec.api.managedfields.fieldset import FieldSet, Path
 
 A, B, C = "f:a", "f:b", "f:c"
 STEPS = st.sampled_from([A, B, C, 'k:{"name":"x"}', 'v:"y"', "i:0"])

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.managedfields`.
+Tests for :mod:`twisted_exec.api.managedfields.last_applied`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.api.owned import applied, created, pool
+from tests.api.managedfields.owned import applied, created, pool
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.managedfields import ANNOTATION, FieldManagerConflicts
+from twisted_exec.api.managedfields.conflicts import FieldManagerConflicts
+from twisted_exec.api.managedfields.last_applied import ANNOTATION
 
 
 class LastAppliedTests(SynchronousTestCase):

@@ -1,14 +1,14 @@
 """
-Tests for :mod:`twisted_exec.api.managedfields`.
+Tests for :mod:`twisted_exec.api.managedfields.conflicts`.
 """
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.api.owned import VERSION, applied, created, pool
+from tests.api.managedfields.owned import VERSION, applied, created, pool
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.managedfields import FieldManagerConflicts
+from twisted_exec.api.managedfields.conflicts import FieldManagerConflicts
 
 
 class ConflictTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.managedfields`.
+Tests for :mod:`twisted_exec.api.managedfields.entries`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ import copy
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.api.owned import VERSION, created, pool
-from twisted_exec.api import managedfields
+from tests.api.managedfields.owned import VERSION, created, pool
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.managedfields import UPDATE, Manager, ManagerEntry
+from twisted_exec.api.managedfields import entries
+from twisted_exec.api.managedfields.entries import UPDATE, Manager, ManagerEntry
 
 
 class DecodeTests(SynchronousTestCase):
@@ -46,12 +46,12 @@ class DecodeTests(SynchronousTestCase):
             [self.ENTRY | {"time": "yesterday"}],
         ]:
             with self.assertRaises(ValueError, msg=str(raw)):
-                managedfields.decode_entries(raw, VERSION)
+                entries.decode_entries(raw, VERSION)
 
     def test_read(self) -> None:
         """Entries of an Apply drop their API version; entries of an Update keep it."""
         raw = [self.ENTRY, self.ENTRY | {"operation": "Apply", "subresource": "status"}]
-        first, second = managedfields.decode_entries(raw, VERSION)
+        first, second = entries.decode_entries(raw, VERSION)
         self.assertEqual((first.api_version, second.api_version), (VERSION, ""))
         self.assertEqual((first.subresource, second.subresource), ("", "status"))
 
@@ -68,14 +68,14 @@ class CappedTests(SynchronousTestCase):
             for number in range(12)
         }
         applied = Manager("m", "Apply", "", "")
-        left = managedfields.capped({applied: ManagerEntry({"f:x": {}}), **managed})
+        left = entries.capped({applied: ManagerEntry({"f:x": {}}), **managed})
         self.assertEqual(len(left), 11)
         bucket = left[Manager("ancient-changes", UPDATE, VERSION, "")]
         self.assertEqual(
             bucket, ManagerEntry({"f:0": {}, "f:1": {}, "f:2": {}}, "2026-11-20T05:00:02Z")
         )
         self.assertIn(applied, left)
-        self.assertEqual(managedfields.capped(left), left)
+        self.assertEqual(entries.capped(left), left)
 
 
 class OnlyTimesDifferTests(SynchronousTestCase):
@@ -86,10 +86,10 @@ class OnlyTimesDifferTests(SynchronousTestCase):
         old = created(pool({"a": "1"}))
         later, other, mine = (copy.deepcopy(old) for _ in range(3))
         later["metadata"]["managedFields"][0]["time"] = "2030-01-01T00:00:00Z"
-        self.assertTrue(managedfields.only_times_differ(later, old))
-        self.assertFalse(managedfields.only_times_differ(old, old))
+        self.assertTrue(entries.only_times_differ(later, old))
+        self.assertFalse(entries.only_times_differ(old, old))
         other["metadata"]["managedFields"][0]["manager"] = "other"
-        self.assertFalse(managedfields.only_times_differ(other, old))
+        self.assertFalse(entries.only_times_differ(other, old))
         mine["metadata"]["labels"] = {"a": "2"}
         mine["metadata"]["managedFields"] = later["metadata"]["managedFields"]
-        self.assertFalse(managedfields.only_times_differ(mine, old))
+        self.assertFalse(entries.only_times_differ(mine, old))

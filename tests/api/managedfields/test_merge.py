@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.fieldset`.
+Tests for :mod:`twisted_exec.api.managedfields.merge`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api import fieldset
-from twisted_exec.api import fieldset as merge
+from twisted_exec.api.managedfields import fieldset, merge
 from twisted_exec.api.schema import (
     anything,
     array,

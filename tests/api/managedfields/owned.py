@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted_exec.api import fieldset, managedfields, strategy
-from twisted_exec.api import managedfields as managers
+from twisted_exec.api import strategy
 from twisted_exec.api.kinds import MACHINEPOOLS, Object
-from twisted_exec.api.managedfields import WriteOrigin
+from twisted_exec.api.managedfields import fieldset, updates
+from twisted_exec.api.managedfields.entries import WriteOrigin, encode_entries
 
 KIND = MACHINEPOOLS
 VERSION = KIND.resource.api_version
@@ -36,19 +36,17 @@ def with_entries(obj: Object, entries: list[Object]) -> Object:
 
 
 def created(body: Object, manager: str = "maker") -> Object:
-    return with_entries(body, managedfields.updated(KIND, None, body, None, writer(manager)))
+    return with_entries(body, updates.updated(KIND, None, body, None, writer(manager)))
 
 
 def updated(old: Object, new: Object, manager: str, after: int = 0, told: Any = None) -> Object:
-    entries = managedfields.updated(KIND, old, new, told, writer(manager, after=after))
+    entries = updates.updated(KIND, old, new, told, writer(manager, after=after))
     return with_entries(new, entries)
 
 
 def applied(old: Object | None, config: Object, manager: str, force: bool = False) -> Object:
-    result = managedfields.applied(KIND, old, config, writer(manager, after=1), force=force)
-    return with_entries(
-        strategy.shaped(KIND, result.body), managers.encode_entries(result.managed, VERSION)
-    )
+    result = updates.applied(KIND, old, config, writer(manager, after=1), force=force)
+    return with_entries(strategy.shaped(KIND, result.body), encode_entries(result.managed, VERSION))
 
 
 def owned(obj: Object) -> dict[str, set[str]]:
