@@ -18,8 +18,8 @@ from twisted.trial.unittest import TestCase
 from tests.contracts.storage import MACHINES, changed, machine
 from twisted_exec.api.status import Conflict, Expired
 from twisted_exec.storage.backup import Summary, back_up, restore
-from twisted_exec.storage.database import VersionRecord
 from twisted_exec.storage.interfaces import StorageError
+from twisted_exec.storage.record import VersionRecord
 from twisted_exec.storage.sqlite import SQLiteStorage
 
 

@@ -189,7 +189,7 @@ except StorageError as error:
 
 _READ_ONLY = """
 import os, sqlite3, sys
-from twisted_exec.storage.database import Reserve
+from twisted_exec.storage.reserve import Reserve
 
 error = sqlite3.OperationalError("disk I/O error")
 error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE

@@ -16,19 +16,16 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from twisted_exec.storage.database import (
-    Acknowledged,
-    VersionRecord,
     check_complete,
     check_program,
     explain,
     forget_log,
     last_version,
-    read_record,
     read_state,
-    state_path,
     write_state,
 )
 from twisted_exec.storage.interfaces import StorageError
+from twisted_exec.storage.record import Acknowledged, VersionRecord, read_record, state_path
 
 SKIPPED_VERSIONS = 1_000_000_000
 """

@@ -1,29 +1,24 @@
 """
-The files of the SQLite store: the database, the record of its latest version, and a reserve.
+The SQLite store's file: its tables, how it is opened, checked and read.
 
-In the database ``objects`` holds the current objects, and ``log`` changes; the resourceVersion of a
-change is its number there.
-
-The record (:class:`VersionRecord`) shows whether the database is complete: it has the latest
-acknowledged version, and is never ahead of the database.
+``objects`` holds the current objects, and ``log`` changes; the resourceVersion of a change is its
+number there.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from twisted_exec.api.encoded import Encoded
 from twisted_exec.storage.history import History, key_of
 from twisted_exec.storage.interfaces import Event, Object, StorageError
+from twisted_exec.storage.record import Acknowledged, in_use, state_path
 from twisted_exec.tls.files import warn_if_public
 
 SCHEMA_VERSION = 1
@@ -320,202 +315,3 @@ def last_version(database: sqlite3.Connection) -> int:
     """Return the resourceVersion of the latest change, 0 for none."""
     row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'log'").fetchone()
     return 0 if row is None else int(row[0])
-
-
-_HEADER_BYTES = 100
-
-
-@dataclass(frozen=True)
-class Acknowledged:
-    """
-    The content of a record.
-
-    :param identity: changes when the database is restored.
-    :param version: the latest acknowledged version.
-    """
-
-    identity: str
-    version: int
-
-
-class VersionRecord:
-    """The file ``PATH-state``, which is locked as long as a server uses the database."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._handle = -1
-
-    def lock(self) -> None:
-        """
-        Lock the file.
-
-        :raises StorageError: another server has the lock, or the file cannot be opened.
-        """
-        try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._handle = os.open(state_path(self._path), flags, 0o600)
-        except OSError as error:
-            raise StorageError(f"cannot open the store {self._path}: {error.strerror}") from None
-        try:
-            # The lock is on this file, so that a backup can read the database meanwhile.
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise StorageError(in_use(self._path)) from None
-
-    def write(self, content: Acknowledged, *, durable: bool = False) -> None:
-        """Replace the content."""
-        # A fixed width, so that a write is one part of one sector.
-        os.pwrite(self._handle, f"{content.identity} {content.version:020d}\n".encode("ascii"), 0)
-        if durable:
-            os.fsync(self._handle)
-
-    def clear(self) -> None:
-        """Remove the content, so that any database is accepted."""
-        os.ftruncate(self._handle, 0)
-        os.fsync(self._handle)
-
-    def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
-
-
-def state_path(path: str) -> str:
-    """Return the path of a database's record."""
-    return f"{path}-state"
-
-
-def in_use(path: str) -> str:
-    """Return the message for a database that another server uses."""
-    return f"the store {path} is in use by another server: stop it, or choose another file"
-
-
-def read_record(path: str) -> Acknowledged | None:
-    """Return the content of a database's record; ``None`` if it is missing or unreadable."""
-    try:
-        with open(state_path(path), encoding="ascii") as record:
-            identity, version = record.read(200).split()
-        return Acknowledged(identity, int(version))
-    except (OSError, ValueError):
-        return None
-
-
-class DatabaseFiles:
-    """Notices when others change an open database's files, such as by a removal."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        # Stays open until the database is closed: closing it would end SQLite's locks on the file.
-        self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._header = b""
-        self._log_size = 0
-        self._log: tuple[int, int] | None = None
-
-    def note(self) -> None:
-        """Remember the state after a commit or checkpoint."""
-        self._header = os.pread(self._handle, _HEADER_BYTES, 0)
-        try:
-            log = os.stat(f"{self._path}-wal")
-        except OSError:
-            return
-        if self._log is None:
-            self._log = (log.st_dev, log.st_ino)
-        self._log_size = log.st_size
-
-    def problem(self) -> str:
-        """Return the problem with the files, such as ``was removed``, or empty."""
-        try:
-            present, opened = os.stat(self._path), os.fstat(self._handle)
-            if (present.st_dev, present.st_ino) != (opened.st_dev, opened.st_ino):
-                return f"{self._path} was replaced by another file"
-            if os.pread(self._handle, _HEADER_BYTES, 0) != self._header:
-                return f"{self._path} was overwritten"
-            log = os.stat(f"{self._path}-wal")
-        except OSError as error:
-            return f"{error.filename or self._path} was removed"
-        if (log.st_dev, log.st_ino) != self._log:
-            return f"{self._path}-wal was replaced by another file"
-        return f"{self._path}-wal was cut" if log.st_size < self._log_size else ""
-
-    def close(self) -> None:
-        """Close the file, after the database."""
-        os.close(self._handle)
-
-
-RESERVED_BYTES = 16 << 20
-"""Default size of the reserve, in bytes."""
-
-_LARGEST_PART_OF_DISK = 4
-_SMALLEST_RESERVE_BYTES = 1 << 16
-_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class Reserve:
-    """
-    A preallocated file, which is emptied when the disk is full.
-
-    :param size: in bytes; less on a small disk.
-    """
-
-    def __init__(self, path: str, size: int = RESERVED_BYTES) -> None:
-        self._path, self._limit, self.size = path, size, size
-
-    def fill(self) -> bool:
-        """
-        Allocate the file, or a part of it on a full disk.
-
-        :return: whether the disk has space for all of it, and half as much beside it.
-        """
-        try:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
-            return False
-        try:
-            return self._allocate(handle)
-        finally:
-            os.close(handle)
-
-    def release(self) -> None:
-        try:
-            os.truncate(self._path, 0)
-        except OSError:
-            pass  # it was never allocated
-
-    def _allocate(self, handle: int) -> bool:
-        disk = os.fstatvfs(handle)
-        # st_blocks counts units of 512 bytes, whatever the size of a block (stat(2)).
-        free = disk.f_bavail * disk.f_frsize + os.fstat(handle).st_blocks * 512
-        self.size = min(self._limit, disk.f_blocks * disk.f_frsize // _LARGEST_PART_OF_DISK)
-        size = min(self.size, free)
-        while size >= _SMALLEST_RESERVE_BYTES:
-            try:
-                os.ftruncate(handle, size)
-                # ftruncate alone makes a hole, which has no space on the disk.
-                os.posix_fallocate(handle, 0, size)
-            except OSError:  # also if a quota allows less than the disk has
-                os.ftruncate(handle, 0)
-                size //= 2
-            else:
-                return size == self.size and free >= self.size + self.size // 2
-        return False
-
-    def problem(self, error: sqlite3.Error) -> str:
-        """
-        Return the problem with the disk behind an error of SQLite; empty if the disk may be full.
-        """
-        code = getattr(error, "sqlite_errorcode", None)
-        if code == sqlite3.SQLITE_FULL:
-            return ""
-        if code not in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE):
-            return str(error)
-        try:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.pwrite(handle, b"\0", 0)
-            finally:
-                os.close(handle)
-        except OSError as refusal:
-            if refusal.errno not in _FULL_ERRORS:
-                return f"{refusal.strerror} ({error})"
-        return ""
