@@ -24,7 +24,7 @@ from twisted_exec.api.managedfields.entries import (
     WriteOrigin,
 )
 from twisted_exec.api.times import timestamp
-from twisted_exec.storage.database import open_database
+from twisted_exec.storage.sqlite.database import open_database
 
 from . import api
 

@@ -101,7 +101,7 @@ from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.option import FORMS, storage_option
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 from twisted_exec.storage.replaceable import can_hand_over
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.tls import pem

@@ -15,7 +15,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from twisted_exec.storage.database import (
+from twisted_exec.storage.interfaces import StorageError
+from twisted_exec.storage.sqlite.database import (
     check_complete,
     check_program,
     explain,
@@ -24,8 +25,7 @@ from twisted_exec.storage.database import (
     read_state,
     write_state,
 )
-from twisted_exec.storage.interfaces import StorageError
-from twisted_exec.storage.record import Acknowledged, VersionRecord, read_record, state_path
+from twisted_exec.storage.sqlite.record import Acknowledged, VersionRecord, read_record, state_path
 
 SKIPPED_VERSIONS = 1_000_000_000
 """

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.storage.backup`.
+Tests for :mod:`twisted_exec.storage.sqlite.backup`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, changed, machine
 from twisted_exec.api.status import Conflict, Expired
-from twisted_exec.storage.backup import Summary, back_up, restore
 from twisted_exec.storage.interfaces import StorageError
-from twisted_exec.storage.record import VersionRecord
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.backup import Summary, back_up, restore
+from twisted_exec.storage.sqlite.record import VersionRecord
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 
 class _Stores(TestCase):

@@ -1,5 +1,5 @@
 """
-Tests for stores of :mod:`twisted_exec.storage.sqlite` whose file another process uses for a while.
+Tests for stores of :mod:`twisted_exec.storage.sqlite.store` whose file another process uses for a while.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.contracts.storage import MACHINES, StorageContract, machine
 from tests.storage.sqlites import SQLiteStores
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.storage.interfaces import Event, StorageError
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 
 class ThawedStorageTests(SQLiteStores, StorageContract, TestCase):

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.storage.sqlite`.
+Tests for :mod:`twisted_exec.storage.sqlite.store`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.storage.interfaces import Event
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 
 class SQLiteStorageTests(SQLiteStores, StorageContract, TestCase):

@@ -27,14 +27,6 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage import history
-from twisted_exec.storage.database import (
-    catch_up,
-    check_complete,
-    check_file,
-    explain,
-    load,
-    open_database,
-)
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
     ADDED,
@@ -46,10 +38,18 @@ from twisted_exec.storage.interfaces import (
 )
 from twisted_exec.storage.memory import HistoryStorage
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
-from twisted_exec.storage.record import VersionRecord, read_record, state_path
 from twisted_exec.storage.replaceable import IReplaceableStorage
-from twisted_exec.storage.reserve import RESERVED_BYTES, Reserve
-from twisted_exec.storage.writer import PROBE, OpenStore, Write, WriterThread
+from twisted_exec.storage.sqlite.database import (
+    catch_up,
+    check_complete,
+    check_file,
+    explain,
+    load,
+    open_database,
+)
+from twisted_exec.storage.sqlite.record import VersionRecord, read_record, state_path
+from twisted_exec.storage.sqlite.reserve import RESERVED_BYTES, Reserve
+from twisted_exec.storage.sqlite.writer import PROBE, OpenStore, Write, WriterThread
 
 _WAITING_WRITES = 10_000
 _TURN_TELLS = 1000

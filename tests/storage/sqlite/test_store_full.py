@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.storage.sqlite` on disks that are full.
+Tests for :mod:`twisted_exec.storage.sqlite.store` on disks that are full.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from tests.contracts.storage import MACHINES, machine
 from twisted_exec.api.status import InsufficientStorage
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 async def fill(storage):
     stored = []
@@ -173,7 +173,7 @@ _START = """
 import os, sys
 from twisted.internet import reactor
 from twisted_exec.storage.interfaces import StorageError
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 with open(sys.argv[1] + "/filler", "wb", buffering=0) as filler:
     try:
@@ -189,7 +189,7 @@ except StorageError as error:
 
 _READ_ONLY = """
 import os, sqlite3, sys
-from twisted_exec.storage.reserve import Reserve
+from twisted_exec.storage.sqlite.reserve import Reserve
 
 error = sqlite3.OperationalError("disk I/O error")
 error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
@@ -226,7 +226,7 @@ class SmallDiskTests(TestCase):
         """Return the output of a program, whose first argument is a directory on a disk of some size."""
         directory = os.path.abspath(self.mktemp())
         os.mkdir(directory)
-        root = str(Path(__file__).parents[2])
+        root = str(Path(__file__).parents[3])
         mount = _mount(size)
         run = f'{mount} && exec "$1" -c "$2" "$0" "$3"'
         out, err, _ = await getProcessOutputAndValue(

@@ -1,5 +1,5 @@
 """
-Tests for the files of :mod:`twisted_exec.storage.sqlite`: who may open them, and what is lost with them.
+Tests for the files of :mod:`twisted_exec.storage.sqlite.store`: who may open them, and what is lost with them.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ import os, sys
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from tests.contracts.storage import MACHINES, machine
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 async def write(storage, lane):
     turn = 0
@@ -379,7 +379,7 @@ class KillTests(SQLiteStores, TestCase):
         """A process killed while writing leaves every acknowledged object."""
         self.path = os.path.abspath(self.mktemp())
         victim = _Victim()
-        root = str(Path(__file__).parents[2])
+        root = str(Path(__file__).parents[3])
         reactor.spawnProcess(  # type: ignore[attr-defined]
             victim,
             sys.executable,

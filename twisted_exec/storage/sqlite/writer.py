@@ -2,7 +2,7 @@
 The thread that writes to the SQLite file.
 
 On a full disk it commits one write at a time, in the place of the reserve
-(:class:`~twisted_exec.storage.reserve.Reserve`), if it is a deletion or an update that does not
+(:class:`~twisted_exec.storage.sqlite.reserve.Reserve`), if it is a deletion or an update that does not
 grow.
 """
 
@@ -28,7 +28,8 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.storage import history
-from twisted_exec.storage.database import (
+from twisted_exec.storage.interfaces import ADDED, DELETED, Object
+from twisted_exec.storage.sqlite.database import (
     checkpoint,
     forget_log,
     last_version,
@@ -37,10 +38,9 @@ from twisted_exec.storage.database import (
     touch,
     write_state,
 )
-from twisted_exec.storage.database_files import DatabaseFiles
-from twisted_exec.storage.interfaces import ADDED, DELETED, Object
-from twisted_exec.storage.record import Acknowledged, VersionRecord
-from twisted_exec.storage.reserve import Reserve
+from twisted_exec.storage.sqlite.files import DatabaseFiles
+from twisted_exec.storage.sqlite.record import Acknowledged, VersionRecord
+from twisted_exec.storage.sqlite.reserve import Reserve
 
 PROBE = "PROBE"
 """The change of a write that changes nothing, see :meth:`IStorage.probe`."""

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from twisted_exec.api.encoded import Encoded
 from twisted_exec.storage.history import History, key_of
 from twisted_exec.storage.interfaces import Event, Object, StorageError
-from twisted_exec.storage.record import Acknowledged, in_use, state_path
+from twisted_exec.storage.sqlite.record import Acknowledged, in_use, state_path
 from twisted_exec.tls.files import warn_if_public
 
 SCHEMA_VERSION = 1
