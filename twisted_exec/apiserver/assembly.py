@@ -41,7 +41,8 @@ from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.consoles.power import PowerChanges
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings
-from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
+from twisted_exec.apiserver.consoles.sessions.objects import SessionObjects
+from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
 from twisted_exec.apiserver.controllers.console_objects import (
     DEFAULT_DAYS,
     ConsoleRecordingsController,

@@ -19,7 +19,7 @@ from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
 from twisted_exec.apiserver.controllers.bootstrap import RoleAggregation, SystemObjects, bootstrap
 from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry
 from twisted_exec.apiserver.controllers.namespaces import NamespaceGuard, NamespaceLifecycle
-from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
+from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, Signer
 from twisted_exec.apiserver.identity.credentials import ServerAuthenticators
 from twisted_exec.apiserver.identity.rbac import Escalation, StoredRules
 from twisted_exec.apiserver.identity.reviews import ConsoleRules, Reviews
@@ -35,7 +35,8 @@ from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.renamed_storage import RenamedStorage
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.apiserver.signers import CLIENT
+from twisted_exec.apiserver.signing.interfaces import CLIENT
+from twisted_exec.apiserver.signing.rights import SigningRights
 from twisted_exec.auth.gate import Gate, GatedRoutes
 from twisted_exec.auth.interfaces import IRulesAuthorizer, User
 from twisted_exec.auth.rbac import RBACAuthorizer, bootstrap_objects

@@ -35,12 +35,12 @@ from zope.interface import alsoProvides
 from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect, by_name
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.auditing import DEFAULT_POLICY
-from twisted_exec.apiserver.controllers.signer import CAPair
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import PODS_VIEW, WEB, APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.apiserver.service import state_version as apiserver_state_version
+from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.auth.issuers import Issuers
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.iri.client import IRIClient

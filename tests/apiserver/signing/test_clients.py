@@ -1,21 +1,17 @@
 """
-Tests for :mod:`twisted_exec.apiserver.signers`: whom a request makes known.
+Tests for :mod:`twisted_exec.apiserver.signing.clients`: whom a request makes known.
 """
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.test_signers_poollets import spec
+from tests.apiserver.signing.test_poollets import spec
 from tests.contracts.signer import Denying, Signed, SignerContract
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.apiserver.signers import (
-    CLIENT,
-    Clients,
-    ISigner,
-    RequestedSubject,
-    person_problem,
-)
+from twisted_exec.apiserver.signing.clients import Clients, person_problem
+from twisted_exec.apiserver.signing.interfaces import CLIENT, ISigner
+from twisted_exec.apiserver.signing.requests import RequestedSubject
 
 USAGES = ("digital signature", "client auth")
 

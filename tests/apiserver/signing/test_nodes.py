@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.signers`: rules for certificates of node servers.
+Tests for :mod:`twisted_exec.apiserver.signing.nodes`: rules for certificates of node servers.
 """
 
 from __future__ import annotations
@@ -10,22 +10,20 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.test_signers_poollets import ADDRESS, request, spec
+from tests.apiserver.signing.test_poollets import ADDRESS, request, spec
 from tests.contracts.signer import SERVER as SERVER_USAGES
 from tests.contracts.signer import Denying, Signed, SignerContract
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.signers import (
-    NODE_CLIENT,
-    NODE_SERVING,
-    ISigner,
+from twisted_exec.apiserver.signing.interfaces import NODE_CLIENT, NODE_SERVING, ISigner
+from twisted_exec.apiserver.signing.nodes import (
     NodeClient,
     NodeServing,
-    RequestedSubject,
     node_of,
     node_serving_refusal,
     node_shape_problem,
     own_node_problem,
 )
+from twisted_exec.apiserver.signing.requests import RequestedSubject
 from twisted_exec.storage.memory import MemoryStorage
 
 NODE, GROUP = "system:node:a", "system:nodes"

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.signers`: rules for certificates of poollets.
+Tests for :mod:`twisted_exec.apiserver.signing.poollets`: rules for certificates of poollets.
 """
 
 from __future__ import annotations
@@ -16,19 +16,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.signer import SERVER, Denying, Signed, SignerContract
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.apiserver.signers import (
-    CLIENT,
-    SERVING,
-    ISigner,
+from twisted_exec.apiserver.signing.interfaces import CLIENT, SERVING, ISigner
+from twisted_exec.apiserver.signing.poollets import (
     PoolletClient,
     PoolletServing,
-    RequestedSubject,
     own_pool_problem,
     poollet_serving_refusal,
     poollet_shape_problem,
-    server_names,
-    subject_of,
 )
+from twisted_exec.apiserver.signing.requests import RequestedSubject, server_names, subject_of
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.tls.pki import Authority
 

@@ -1,5 +1,5 @@
 """
-ConsoleSession objects, which show the sessions at the consoles of this control plane.
+The service that maintains the ConsoleSessions of one server.
 
 Each server writes the ConsoleSessions of its sessions (:class:`SessionObjects`), and ends sessions
 whose objects a user deletes.
@@ -10,12 +10,7 @@ that its user can resume keeps its object for some time when the connection is l
 
 from __future__ import annotations
 
-import copy
-import math
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -23,7 +18,7 @@ from twisted.logger import Logger
 
 from twisted_exec.api import names
 from twisted_exec.api.conditions import writers_of
-from twisted_exec.api.kinds import CONSOLESESSIONS, Kind, Object
+from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.events import WARNING
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
@@ -34,364 +29,26 @@ from twisted_exec.api.status import (
     NotFound,
     one_line,
 )
-from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.interfaces import IAdmission
-from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import Verbs, check_namespace, is_terminating
-from twisted_exec.auth.interfaces import User
+from twisted_exec.apiserver.consoles.sessions.foreign import (
+    LEASE_RENEWALS,
+    RENEW_SECONDS,
+    ForeignObjects,
+)
+from twisted_exec.apiserver.consoles.sessions.pace import WritePace
+from twisted_exec.apiserver.consoles.sessions.plan import SessionState, Step, plan
+from twisted_exec.apiserver.consoles.sessions.record import RESOURCE, SessionRecord
+from twisted_exec.apiserver.serving.verbs import check_namespace, is_terminating
 from twisted_exec.control.backoff import Backoff
-from twisted_exec.control.metrics import UNREAD, QueueMetrics, WorkQueueMetrics
+from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.control.runs import readable
 from twisted_exec.kube.recorder import Recorder
-from twisted_exec.program.tasks import SharedTurns
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
 from twisted_exec.streaming.sessions.registry import Life, Session, Sessions
 from twisted_exec.streaming.subject import Subject
-from twisted_exec.wire.resume import UNCONFIRMED_SECONDS
-
-_RESOURCE = CONSOLESESSIONS.resource
-_MOST_AGENT = 128
-"""Bytes of a client's ``User-Agent`` that are shown."""
-_Counts = tuple[int, int]
-
-
-class SessionRecord:
-    """
-    One session, and its object.
-
-    :ivar gone: UID of the last object that was deleted by others.
-    :ivar away_since: when the connection was lost; ``None`` while the user is connected.
-    :ivar away_until: when the user can no longer come back, in seconds of the reactor's clock.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.namespace = session.subject.namespace
-        self.name = ""
-        self.stored: Object | None = None
-        self.live = True
-        self.gone = ""
-        self.renewed_at = 0.0
-        self.away_since: float | None = None
-        self.away_until = math.inf
-        self._written: tuple[object, ...] | None = None  # in the last write, also if that failed
-        self._before: _Counts = (0, 0)  # bytes of former connections
-        self._former = ""  # the id of the former connection
-
-    def __repr__(self) -> str:
-        return f"session {self.id}"
-
-    @property
-    def id(self) -> str:
-        return self.session.id
-
-    def describes(self, obj: Object) -> bool:
-        """Return whether an object is the one of this session."""
-        return obj["spec"].get("session") in (self.id, self._former or self.id)
-
-    def can_go_on(self, session: Session) -> bool:
-        """Return whether another session resumes this session."""
-        subject, own = session.subject, self.session.subject
-        is_same = (subject.user, subject.uid, subject.namespace) == (
-            own.user,
-            own.uid,
-            own.namespace,
-        )
-        return is_same and self.live and session.resumes == self.id
-
-    def go_on(self, session: Session) -> None:
-        """The user has resumed the session over another connection."""
-        if self.away_since is None:
-            self._before = self._counts()
-        self.away_since, self.away_until = None, math.inf
-        self._former, self.session = self.id, session
-
-    @property
-    def wait_seconds(self) -> int:
-        """How long the runtime keeps the session after a loss of the connection."""
-        seconds = self.session.resumable_seconds
-        to_machine, _ = self._counts()
-        # A session that resumes another one was confirmed before, perhaps at another server.
-        is_confirmed = to_machine > 0 or bool(self.session.resumes)
-        return seconds if is_confirmed else min(seconds, UNCONFIRMED_SECONDS)
-
-    def lost(self, now: float, until: float) -> None:
-        """The connection is lost, and the user may come back."""
-        self._before = self._counts()
-        self.away_since, self.away_until = now, until
-
-    def _counts(self) -> _Counts:
-        to_machine, to_user = (0, 0) if self.away_since is not None else self.session.counts()
-        return self._before[0] + to_machine, self._before[1] + to_user
-
-    def is_stale(self, role: str | None) -> bool:
-        """Return whether the last write lacks a change."""
-        return self._written != self._facts(role)
-
-    def _facts(self, role: str | None) -> tuple[object, ...]:
-        return role, self.id, self.away_since
-
-    def new_object(self, replica: str, status: Object, now: float) -> Object:
-        """Return the object as the verbs would create it."""
-        return {
-            "apiVersion": _RESOURCE.api_version,
-            "kind": _RESOURCE.kind,
-            "metadata": {
-                "name": self.name,
-                "namespace": self.namespace,
-                "uid": str(uuid.uuid4()),
-                "creationTimestamp": timestamp(now),
-            },
-            "spec": self._spec(replica),
-            "status": status,
-        }
-
-    def renewed_object(self, stored: Object, replica: str, status: Object) -> Object:
-        """Return the object for a write."""
-        if stored["spec"].get("session") == self.id:
-            return {**stored, "status": status}
-        return {**stored, "spec": self._spec(replica), "status": status}
-
-    def status(self, role: str | None, now: float, lease_seconds: float) -> Object:
-        """Return the status for a write, and take note of it."""
-        self._written = self._facts(role)
-        to_machine, to_user = self._counts()
-        away = {} if self.away_since is None else {"awaySince": timestamp(self.away_since)}
-        return {
-            **({"role": role} if role else {}),
-            "resumable": bool(self.session.resumable_seconds),
-            **away,
-            "bytesToMachine": to_machine,
-            "bytesToUser": to_user,
-            "renewTime": timestamp(now),
-            "leaseDurationSeconds": int(lease_seconds),
-        }
-
-    def _spec(self, replica: str) -> Object:
-        session, subject = self.session, self.session.subject
-        options = session.request.options
-        mode = "Drive" if options.takes_input else "Watch"
-        spec = {
-            "session": subject.session,
-            "user": subject.user,
-            "caller": subject.caller,
-            "machine": subject.machine,
-            "machineResource": subject.resource,
-            "machineUID": subject.uid,
-            "pool": subject.pool,
-            "mode": "TakeOver" if options.takes_input and options.force else mode,
-            "via": session.request.via,
-            "address": subject.address,
-            "protocol": session.protocol,
-            "agent": _printable(subject.agent),
-            "recording": subject.recording,
-            "replica": replica,
-        }
-        return {key: value for key, value in spec.items() if value}
-
-
-def _printable(agent: str) -> str:
-    """Return a client's ``User-Agent``, whose bytes are Latin-1 here, as far as it can be shown."""
-    return one_line(agent[:_MOST_AGENT].encode("latin-1").decode("utf-8", "replace"))
-
-
-def is_absent(obj: Object) -> bool:
-    """Return whether the user of an object's session may still come back."""
-    status = obj.get("status", {})
-    return "awaySince" in status and "endedBy" not in status
-
-
-REMOVALS_AT_ONCE = 5
-"""Objects that are deleted at once in each :data:`REMOVAL_PAUSE_SECONDS`."""
-REMOVAL_PAUSE_SECONDS = 1.0
-"""Delay before the first of the other deletions."""
-REMOVALS_PER_SECOND = 150
-"""Limit for the other deletions."""
-
-
-class WritePace:
-    """
-    Pace of one server's writes to objects of sessions that have ended, or whose users are absent.
-    """
-
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-        self._due = self._other_due = -math.inf
-
-    def delay(self) -> float:
-        """Return the delay before the next such write."""
-        now = self._clock.seconds()
-        interval = REMOVAL_PAUSE_SECONDS / REMOVALS_AT_ONCE
-        due = max(self._due, now - REMOVAL_PAUSE_SECONDS)
-        if due + interval / 2 < now:  # not whole intervals, whose sum is rounded
-            self._due = due + interval
-            return 0.0
-        due = max(self._other_due, now + REMOVAL_PAUSE_SECONDS) + 1 / REMOVALS_PER_SECOND
-        self._other_due = due
-        return due - now
-
-
-RENEW_SECONDS = 20.0
-"""Interval between two renewals of an object, with few sessions."""
-LEASE_RENEWALS = 3
-"""Number of missed renewals after which an object is deleted."""
-
-
-_Key = tuple[str, str]
-
-
-class ForeignObjects:
-    """
-    The objects of other servers, as one server knows them.
-
-    An object that is not renewed in the time that it states is deleted.  Each server notes the last
-    changes by its own clock.
-    """
-
-    def __init__(
-        self,
-        storage: IStorage,
-        clock: IReactorTime,
-        is_own: Callable[[Object], bool],
-        refused: Callable[[object, APIError, int], None],
-        metrics: QueueMetrics,
-    ) -> None:
-        self._storage, self._clock, self._is_own = storage, clock, is_own
-        self._expiry: dict[_Key, float] = {}
-        self._absent: dict[_Key, str] = {}  # the sessions of absent users
-        self._resumed_here: dict[str, Session] = {}  # by the id of the previous session
-        self._queue: WorkQueue[_Key] = WorkQueue(self._check, clock, refused, metrics=metrics)
-
-    def start(self) -> None:
-        """Delete objects from now on."""
-        self._queue.start()
-
-    def stop(self) -> Deferred[None]:
-        """Forget all objects."""
-        self._expiry.clear()
-        self._absent.clear()
-        return self._queue.stop()
-
-    def note(self, obj: Object, *, expires: bool = False) -> None:
-        """
-        Take note of a new or renewed object.
-
-        :param expires: it is to be deleted.
-        """
-        key = key_of(obj)
-        seconds = obj.get("status", {}).get("leaseDurationSeconds")
-        if not isinstance(seconds, int) or seconds <= 0:
-            seconds = int(LEASE_RENEWALS * RENEW_SECONDS)
-        seconds = 0 if expires else seconds
-        self._expiry[key] = self._clock.seconds() + seconds
-        self._queue.add_after(key, seconds)
-        if is_absent(obj):
-            absent = obj["spec"].get("session", "")
-            self._absent[key] = absent
-            if (session := self._resumed_here.get(absent)) is not None:
-                self.resumed(session)  # its user was faster than the other server
-        else:
-            self._absent.pop(key, None)
-
-    def forget(self, obj: Object) -> None:
-        """Take note of a deletion."""
-        self._expiry.pop(key_of(obj), None)
-        self._absent.pop(key_of(obj), None)
-        self._queue.forget(key_of(obj))
-
-    async def _check(self, key: _Key) -> float | None:
-        session = self._resumed_here.get(self._absent.get(key, ""))
-        if session is not None:
-            await self._remove_absent(key, session)
-        until = self._expiry.get(key)
-        if until is None:
-            return None
-        seconds = until - self._clock.seconds()
-        if seconds <= 0:
-            await self._delete_expired(key, until)
-            return None
-        return seconds
-
-    async def _delete_expired(self, key: _Key, until: float) -> None:
-        try:
-            obj = await self._storage.get(_RESOURCE, *key)
-            if not self._is_own(obj) and self._expiry.get(key) == until:
-                await self._storage.delete(_RESOURCE, obj)
-        except (NotFound, Conflict):
-            pass
-        if self._expiry.get(key) == until:
-            del self._expiry[key]
-
-    # Users who were at another server before.
-
-    def resumed(self, session: Session) -> None:
-        """Delete the object that another server keeps for the absent user of a session."""
-        if not session.resumes:
-            return
-        self._resumed_here[session.resumes] = session
-        keys = (key for key, absent in self._absent.items() if absent == session.resumes)
-        if (key := next(keys, None)) is not None:
-            self._queue.hurry(key)
-
-    async def _remove_absent(self, key: _Key, session: Session) -> None:
-        try:
-            obj = await self._storage.get(_RESOURCE, *key)
-            spec, subject = obj["spec"], session.subject
-            facts = (spec.get("session"), spec.get("user", ""), spec.get("machineUID", ""))
-            if facts == (session.resumes, subject.user, subject.uid) and is_absent(obj):
-                await self._storage.delete(_RESOURCE, obj)
-        except (NotFound, Conflict):
-            pass  # it has changed, or its time is over
-
-    def ended(self, session: Session) -> None:
-        """Take note of the end of a session."""
-        if self._resumed_here.get(session.resumes) is session:
-            del self._resumed_here[session.resumes]
-
-
-class Step(Enum):
-    """What to do next for the object of a session."""
-
-    CREATE = auto()
-    RENEW = auto()
-    END = auto()
-    """The user did not come back in time: the session is over."""
-    REMOVE = auto()
-    FORGET = auto()
-    WAIT = auto()
-
-
-@dataclass(frozen=True)
-class SessionState:
-    """
-    A session of this server, and its object.
-
-    :ivar is_live: the session goes on, or its user may come back.
-    :ivar is_stale: the object lacks a change.
-    :ivar is_due: the object is to be renewed, so that other servers do not delete it.
-    """
-
-    is_live: bool
-    is_away_too_long: bool
-    has_object: bool
-    is_stale: bool
-    is_due: bool
-
-
-def plan(state: SessionState) -> Step:
-    """Decide what to do next."""
-    if state.is_live and state.is_away_too_long:
-        return Step.END
-    if not state.is_live:
-        return Step.REMOVE if state.has_object else Step.FORGET
-    if not state.has_object:
-        return Step.CREATE
-    return Step.RENEW if state.is_stale or state.is_due else Step.WAIT
-
 
 RENEWALS_PER_SECOND = 20
 """Limit for all renewals together: with many sessions the interval becomes longer."""
@@ -515,7 +172,7 @@ class SessionObjects(StoreFollower):
     def followed(self) -> tuple[Followed, ...]:
         machines = listed_as_added(self._machine_changed)
         return (
-            Followed(_RESOURCE, self._changed, self._listed),
+            Followed(RESOURCE, self._changed, self._listed),
             *(Followed(each, self._machine_changed, machines) for each in self._machines),
         )
 
@@ -621,7 +278,7 @@ class SessionObjects(StoreFollower):
             try:
                 await check_namespace(self._storage, record.namespace)
                 obj = record.new_object(self.replica, self._status(record), self._now())
-                stored = await self._storage.create(_RESOURCE, obj)
+                stored = await self._storage.create(RESOURCE, obj)
             except AlreadyExists:
                 self._unname(record)
                 if attempt == _ATTEMPTS - 1:
@@ -681,20 +338,20 @@ class SessionObjects(StoreFollower):
             return
         obj = record.renewed_object(record.stored, self.replica, self._status(record))
         try:
-            record.stored = await self._storage.update(_RESOURCE, obj)
+            record.stored = await self._storage.update(RESOURCE, obj)
         except (Conflict, NotFound):
             pass  # it is being deleted, or was; the store reports by whom
 
     async def _remove(self, stored: Object) -> None:
         for _ in range(_ATTEMPTS):
             try:
-                await self._storage.delete(_RESOURCE, stored)
+                await self._storage.delete(RESOURCE, stored)
                 return
             except NotFound:
                 return
             except Conflict:
                 try:
-                    stored = await self._storage.get(_RESOURCE, *key_of(stored))
+                    stored = await self._storage.get(RESOURCE, *key_of(stored))
                 except NotFound:
                     return
 
@@ -773,35 +430,3 @@ class SessionObjects(StoreFollower):
 
 def _deleted_by(obj: Object) -> str:
     return f"{one_line(obj['status']['endedBy'])} deleted the console session {obj['metadata']['name']}"
-
-
-class SessionVerbs(Verbs):
-    """
-    The verbs on console sessions: a deletion writes the user into the object.
-
-    Clients only read and delete these objects.
-    """
-
-    def __init__(
-        self,
-        storage: IStorage,
-        admissions: Sequence[IAdmission],
-        now: Callable[[], float],
-        *,
-        turns: SharedTurns | None = None,
-    ) -> None:
-        super().__init__(storage, admissions, now, turns=turns)
-        self._sessions = storage
-
-    async def remove(
-        self, user: User, kind: Kind, old: Object, options: WriteOptions
-    ) -> tuple[Object, bool]:
-        if options.dry_run:
-            return old, True
-        noted = copy.deepcopy(old)
-        noted.setdefault("status", {})["endedBy"] = user.name
-        stored = await self._sessions.update(_RESOURCE, noted)
-        try:
-            return await self._sessions.delete(_RESOURCE, stored), True
-        except NotFound:
-            return stored, True  # the carrying server was faster

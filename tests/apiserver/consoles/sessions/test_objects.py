@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.sessions` and its pace of writes.
+Tests for :mod:`twisted_exec.apiserver.consoles.sessions.objects` and its pace of writes.
 """
 
 from __future__ import annotations
@@ -19,18 +19,14 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import seconds
-from twisted_exec.apiserver.consoles.sessions import (
-    CREATE_SECONDS,
-    LOOK_SECONDS,
-    NOT_SHOWN,
+from twisted_exec.apiserver.consoles.sessions.foreign import RENEW_SECONDS
+from twisted_exec.apiserver.consoles.sessions.objects import CREATE_SECONDS, LOOK_SECONDS, NOT_SHOWN
+from twisted_exec.apiserver.consoles.sessions.pace import (
     REMOVAL_PAUSE_SECONDS,
     REMOVALS_AT_ONCE,
     REMOVALS_PER_SECOND,
-    RENEW_SECONDS,
-    SessionState,
-    Step,
-    plan,
 )
+from twisted_exec.apiserver.consoles.sessions.plan import SessionState, Step, plan
 from twisted_exec.streaming.interfaces import SESSION_DELETED
 from twisted_exec.streaming.sessions.registry import Sessions, StreamRequest
 from twisted_exec.streaming.subject import Subject

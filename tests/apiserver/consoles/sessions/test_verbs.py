@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.sessions` and
+Tests for :mod:`twisted_exec.apiserver.consoles.sessions.verbs` and
 :mod:`twisted_exec.api.kinds.consolesessions`.
 """
 
@@ -13,7 +13,9 @@ from twisted.internet.defer import Deferred
 from tests.apiserver.support import MERGE, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.consoles.sessions import LOOK_SECONDS, RENEW_SECONDS, SessionVerbs
+from twisted_exec.apiserver.consoles.sessions.foreign import RENEW_SECONDS
+from twisted_exec.apiserver.consoles.sessions.objects import LOOK_SECONDS
+from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.interfaces import User

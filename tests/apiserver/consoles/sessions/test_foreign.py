@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.sessions`.
+Tests for :mod:`twisted_exec.apiserver.consoles.sessions.foreign`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.audits import AuditList
 from tests.chain import POOL, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.consoles.sessions import CREATE_SECONDS, LOOK_SECONDS
+from twisted_exec.apiserver.consoles.sessions.objects import CREATE_SECONDS, LOOK_SECONDS
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget
