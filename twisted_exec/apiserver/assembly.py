@@ -53,16 +53,13 @@ from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
 from twisted_exec.apiserver.controllers.scheduler import Scheduler
 from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission, Strictness
-from twisted_exec.apiserver.machine_pods import PodNames, PodStorage, is_pod, machine_attributes
-from twisted_exec.apiserver.node_pods import (
-    Bindings,
-    Kubelets,
-    NodePodLocator,
-    NodePodVerbs,
-    NodeProxyLocator,
-    add_node_pods,
-    add_node_proxy,
-)
+from twisted_exec.apiserver.machine_pods.authorization import is_pod, machine_attributes
+from twisted_exec.apiserver.machine_pods.names import PodNames
+from twisted_exec.apiserver.machine_pods.storage import PodStorage
+from twisted_exec.apiserver.node_pods.kubelets import Kubelets
+from twisted_exec.apiserver.node_pods.proxy import NodeProxyLocator, add_node_proxy
+from twisted_exec.apiserver.node_pods.streams import NodePodLocator, add_node_pods
+from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.fairness import Execute, FairQueue

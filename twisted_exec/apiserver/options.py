@@ -17,7 +17,7 @@ from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.aggregated.authentication import RequestHeaderOverrides, is_header_name
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
-from twisted_exec.apiserver.node_pods import KubeletAccess
+from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
 from twisted_exec.auth.issuers import Issuers
 from twisted_exec.auth.jwt import ALGORITHMS
 from twisted_exec.auth.oidc import Issuer, MappedClaim, checked_url

@@ -29,7 +29,7 @@ from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.interfaces import IAPIServer
-from twisted_exec.apiserver.node_pods import KubeletAccess
+from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
 from twisted_exec.apiserver.serving.fairness import WorkerThread
 from twisted_exec.apiserver.serving.filters import APIRequest
 from twisted_exec.apiserver.signing.authority import CAPair

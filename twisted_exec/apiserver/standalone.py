@@ -29,7 +29,8 @@ from twisted_exec.apiserver.identity.service_accounts import (
     TokenRequests,
 )
 from twisted_exec.apiserver.interfaces import IAdmission, Strictness
-from twisted_exec.apiserver.machine_pods import PodNames, PodsAuthorizer
+from twisted_exec.apiserver.machine_pods.authorization import PodsAuthorizer
+from twisted_exec.apiserver.machine_pods.names import PodNames
 from twisted_exec.apiserver.restriction.exposed import ExposedAuthorizer
 from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.registry import KindRegistry

@@ -22,7 +22,8 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.apiserver.consoles.connect import console_facts
-from twisted_exec.apiserver.machine_pods import READ_ONLY, PodNames
+from twisted_exec.apiserver.machine_pods.names import PodNames
+from twisted_exec.apiserver.machine_pods.storage import READ_ONLY
 from twisted_exec.apiserver.serving.filters import query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of

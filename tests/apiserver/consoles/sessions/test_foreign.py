@@ -8,6 +8,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from tests.apiserver.chain import WEBSOCKET, ChainTestCase
+from tests.apiserver.consoles.support import (
+    ADA,
+    LEASE_SECONDS,
+    RESOURCE,
+    Carried,
+    ObjectsCase,
+    SharedStorage,
+)
 from tests.audits import AuditList
 from tests.chain import POOL, reactor
 from twisted_exec.api import kinds
@@ -17,8 +25,6 @@ from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.streaming.interfaces import SESSION_DELETED
-
-from .support import ADA, LEASE_SECONDS, RESOURCE, Carried, ObjectsCase, SharedStorage
 
 
 class LeaseTests(ObjectsCase):

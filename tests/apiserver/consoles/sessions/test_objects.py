@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.apiserver.consoles.support import LEASE_SECONDS, Carried, ObjectsCase
 from tests.apiserver.support import EPOCH
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api import kinds, strategy
@@ -32,8 +33,6 @@ from twisted_exec.streaming.sessions.registry import Sessions, StreamRequest
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.resume import UNCONFIRMED_SECONDS
 from twisted_exec.wire.stream_options import StreamOptions
-
-from .support import LEASE_SECONDS, Carried, ObjectsCase
 
 RESUMABLE_SECONDS = 60
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from tests.apiserver.consoles.support import ADA, RESOURCE, Carried, ObjectsCase
 from tests.apiserver.support import MERGE, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
@@ -20,8 +21,6 @@ from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.interfaces import User
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
-
-from .support import ADA, RESOURCE, Carried, ObjectsCase
 
 SESSIONS = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/consolesessions"
 

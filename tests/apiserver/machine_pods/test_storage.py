@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.machine_pods`: Pods as an API server's client reads
+Tests for :mod:`twisted_exec.apiserver.machine_pods.storage`: Pods as an API server's client reads
 them.
 """
 
@@ -18,8 +18,10 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired, MethodNotAllowed
-from twisted_exec.apiserver import machine_pods as storage_module
-from twisted_exec.apiserver.machine_pods import PodNames, PodStorage, pod_of
+from twisted_exec.apiserver.machine_pods import storage as storage_module
+from twisted_exec.apiserver.machine_pods.conversion import pod_of
+from twisted_exec.apiserver.machine_pods.names import PodNames
+from twisted_exec.apiserver.machine_pods.storage import PodStorage
 from twisted_exec.program.tasks import REST_SECONDS, TURN_SECONDS
 from twisted_exec.storage.interfaces import IStorage, Listing
 from twisted_exec.storage.memory import MemoryStorage

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.node_pods`, and for such Pods as objects.
+Tests for :mod:`twisted_exec.apiserver.node_pods.verbs`, and for such Pods as objects.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from twisted.internet.testing import MemoryReactorClock
 from tests.apiserver.support import EPOCH, MERGE, PODS, APITestCase
 from twisted_exec.api.kinds import NODE_PODS, Object
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.node_pods import Kubelets
+from twisted_exec.apiserver.node_pods.kubelets import Kubelets
 
 TABLE = (("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"),)
 

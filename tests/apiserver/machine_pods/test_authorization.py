@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.machine_pods`.
+Tests for :mod:`twisted_exec.apiserver.machine_pods.authorization`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from zope.interface import implementer
 from tests.apiserver.support import MACHINES, PODS, RBAC, APITestCase
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.machine_pods import PodNames, PodsAuthorizer
+from twisted_exec.apiserver.machine_pods.authorization import PodsAuthorizer
+from twisted_exec.apiserver.machine_pods.names import PodNames
 from twisted_exec.auth.interfaces import Decision, IRulesAuthorizer, User
 from twisted_exec.auth.rules import Attributes, Rule
 

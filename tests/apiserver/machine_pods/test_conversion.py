@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.machine_pods`.
+Tests for :mod:`twisted_exec.apiserver.machine_pods.conversion`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from twisted_exec.api import schema
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import PODS, Object
 from twisted_exec.api.strategy import full_schema
-from twisted_exec.apiserver.machine_pods import NOWHERE, Host, host_of, pod_of
+from twisted_exec.apiserver.machine_pods.conversion import NOWHERE, Host, host_of, pod_of
 
 NOUN = "machine pool"
 SINCE = "2026-11-20T05:00:00Z"

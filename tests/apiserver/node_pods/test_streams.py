@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.node_pods`, with a kubelet behind a server.
+Tests for :mod:`twisted_exec.apiserver.node_pods.streams`, with a kubelet behind a server.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.testing.callers import Caller, call, forward, until
 from tests.tiers import PROGRAMS
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.api.status import BadRequest
-from twisted_exec.apiserver.node_pods import container_of, kubelet_query
+from twisted_exec.apiserver.node_pods.streams import container_of, kubelet_query
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.streaming.http.responses import Dispatcher
