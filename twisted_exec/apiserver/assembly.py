@@ -43,12 +43,9 @@ from twisted_exec.apiserver.consoles.power import PowerChanges
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings
 from twisted_exec.apiserver.consoles.sessions.objects import SessionObjects
 from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
-from twisted_exec.apiserver.controllers.console_objects import (
-    DEFAULT_DAYS,
-    ConsoleRecordingsController,
-    ConsoleRequests,
-    DeletedConsoles,
-)
+from twisted_exec.apiserver.controllers.console_recordings import ConsoleRecordingsController
+from twisted_exec.apiserver.controllers.console_requests import ConsoleRequests
+from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS, DeletedConsoles
 from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
 from twisted_exec.apiserver.controllers.scheduler import Scheduler

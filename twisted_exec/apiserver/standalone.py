@@ -16,9 +16,10 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.events import event_from_core, event_to_core
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
-from twisted_exec.apiserver.controllers.bootstrap import RoleAggregation, SystemObjects, bootstrap
+from twisted_exec.apiserver.controllers.bootstrap import SystemObjects, bootstrap
 from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry
 from twisted_exec.apiserver.controllers.namespaces import NamespaceGuard, NamespaceLifecycle
+from twisted_exec.apiserver.controllers.role_aggregation import RoleAggregation
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, Signer
 from twisted_exec.apiserver.identity.credentials import ServerAuthenticators
 from twisted_exec.apiserver.identity.rbac import Escalation, StoredRules

@@ -25,6 +25,7 @@ from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 
+DAY_SECONDS = 86_400
 LOOK_SECONDS = 60.0
 SOON_SECONDS = 1.0
 """From a cause for an early look to this look."""
