@@ -27,8 +27,8 @@ from twisted_exec.api.status import APIError
 from twisted_exec.api.yaml_reader import FILE, parse_yaml
 from twisted_exec.apiserver import auditing
 from twisted_exec.apiserver.aggregated.admission_review import InvalidAnswer, read_answer
-from twisted_exec.auth.issuers import read_configuration
-from twisted_exec.auth.jwt import jwks_keys
+from twisted_exec.auth.jwt_keys import jwks_keys
+from twisted_exec.auth.oidc.configuration import read_configuration
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.program.config_file import ConfigError

@@ -73,7 +73,8 @@ from twisted_exec.auth.console_rights import (
     SCREEN,
     ConsoleVerbs,
 )
-from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, GatePolicy, users_of
+from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
+from twisted_exec.auth.gate import Gate, GatePolicy, users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.control.metrics import WorkQueueMetrics

@@ -18,9 +18,9 @@ from twisted_exec.apiserver.aggregated.authentication import RequestHeaderOverri
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
-from twisted_exec.auth.issuers import Issuers
-from twisted_exec.auth.jwt import ALGORITHMS
-from twisted_exec.auth.oidc import Issuer, MappedClaim, checked_url
+from twisted_exec.auth.jwt_keys import ALGORITHMS
+from twisted_exec.auth.oidc.claims import Issuer, MappedClaim, checked_url
+from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.options import BrowserOptions, ProgramOption, duration, settings_of

@@ -37,7 +37,7 @@ from twisted_exec.apiserver.signing.interfaces import CLIENT, NODE_CLIENT, NODE_
 from twisted_exec.apiserver.signing.requests import server_names
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.apiserver.successor_storage import HandedOverStorage, StoreSite, kept_kinds
-from twisted_exec.auth.oidc import HTTPSFetcher
+from twisted_exec.auth.oidc.keys import HTTPSFetcher
 from twisted_exec.control.polling import until
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.health import Health

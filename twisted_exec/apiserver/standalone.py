@@ -39,9 +39,11 @@ from twisted_exec.apiserver.serving.renamed_storage import RenamedStorage
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.signing.interfaces import CLIENT
 from twisted_exec.apiserver.signing.rights import SigningRights
-from twisted_exec.auth.gate import Gate, GatedRoutes
+from twisted_exec.auth.default_roles import bootstrap_objects
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IRulesAuthorizer, User
-from twisted_exec.auth.rbac import RBACAuthorizer, bootstrap_objects
+from twisted_exec.auth.rbac import RBACAuthorizer
 from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.program.health import Health
 from twisted_exec.storage.interfaces import MEMORY, IStorage

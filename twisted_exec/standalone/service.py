@@ -41,7 +41,7 @@ from twisted_exec.apiserver.service import PODS_VIEW, WEB, APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.apiserver.service import state_version as apiserver_state_version
 from twisted_exec.apiserver.signing.authority import CAPair
-from twisted_exec.auth.issuers import Issuers
+from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient

@@ -21,7 +21,7 @@ from twisted_exec.apiserver.controllers import role_aggregation
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.controllers.role_aggregation import NOT_AGGREGATED, RoleAggregation
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.auth.rbac import bootstrap_objects
+from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.storage.interfaces import Listing
 from twisted_exec.storage.memory import MemoryStorage
 

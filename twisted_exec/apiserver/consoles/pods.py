@@ -29,7 +29,7 @@ from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.console_rights import EXEC, LOG
-from twisted_exec.auth.gate import GatedRoutes
+from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.location import IStreamLocator, Location

@@ -13,8 +13,8 @@ from zope.interface import implementer
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import PODS
 from twisted_exec.apiserver.machine_pods.names import PodNames
+from twisted_exec.auth.default_roles import CONSOLE_LOG_READER, CONSOLE_USER, smallest_role
 from twisted_exec.auth.interfaces import Decision, IRulesAuthorizer, User
-from twisted_exec.auth.rbac import CONSOLE_LOG_READER, CONSOLE_USER, smallest_role
 from twisted_exec.auth.rules import ALL, Attributes, Rule
 
 _OPEN = {"create": ("create", "exec"), "get": ("create", "exec")}

@@ -20,7 +20,8 @@ from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of,
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import RequestTarget
-from twisted_exec.auth.gate import Gate, GatedRoutes, Handler
+from twisted_exec.auth.dispatcher import GatedRoutes, Handler
+from twisted_exec.auth.gate import Gate
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import RouteMatch

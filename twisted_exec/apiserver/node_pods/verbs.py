@@ -19,7 +19,8 @@ from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of,
 from twisted_exec.apiserver.serving.query import WriteOptions, write_options
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs, change_of
-from twisted_exec.auth.gate import Gate, GatedRoutes
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import User
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_json

@@ -105,7 +105,7 @@ def _random(length: int) -> str:
 
 def _secret(token_id: str, token_secret: str, options: argparse.Namespace) -> dict[str, Any]:
     from twisted_exec.api.kinds import bootstrap_tokens
-    from twisted_exec.auth.rbac import bootstrappers
+    from twisted_exec.auth.default_roles import bootstrappers
 
     groups = options.group or [bootstrappers(by_name(options.dialect))]
     values = {

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.oidc`, and for users that expressions make.
+Tests for :mod:`twisted_exec.auth.oidc.claims`, and for users that expressions make.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.auth.oidc.support import at_once, user_of
 from tests.program.memory_processes import MemoryReactor
 from twisted_exec.auth.expressions import WAITING_OF_USER, Evaluator
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jwt import InvalidToken
-from twisted_exec.auth.oidc import USER, Expression, Issuer, ValidationRule
+from twisted_exec.auth.oidc.claims import USER, Expression, Issuer, ValidationRule
 from twisted_exec.program.job_processes import PROCESSES
-
-from .oidc_support import at_once, user_of
 
 CLAIMS: dict[str, Any] = {"sub": "jane", "n": 5, "roles": ["a", "b"], "deep": {"x": None}}
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.oidc`.
+Tests for :mod:`twisted_exec.auth.oidc.keys`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from zope.interface.verify import verifyObject
 from tests.auth import forge
 from tests.auth.provider import DISCOVERY, KEYS, Provider
 from tests.tls.support import authority
-from twisted_exec.auth.oidc import (
+from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
+from twisted_exec.auth.oidc.keys import (
     GRACE_SECONDS,
     LONGEST_SECONDS,
     PAUSE_SECONDS,
     SHORTEST_SECONDS,
     HTTPSFetcher,
     IKeyFetcher,
-    Issuer,
     IssuerKeys,
-    MappedClaim,
     Unpublished,
     kept_seconds,
 )

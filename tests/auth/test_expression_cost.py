@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.expressions`.
+Tests for :mod:`twisted_exec.auth.expression_cost`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.auth.expressions import MOST_COST, Growth, growth_of
+from twisted_exec.auth.expression_cost import Growth, growth_of
+from twisted_exec.auth.expressions import MOST_COST
 
 
 class GrowthTests(SynchronousTestCase):

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.auth.delegated`."""
+"""Tests for :mod:`twisted_exec.auth.permission_watch`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from twisted_exec.api.kinds import (
 )
 from twisted_exec.api.kinds.kind import Kind
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.auth.delegated import (
+from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.permission_watch import (
     ASK_AGAIN_SECONDS,
     SECOND_HINT_SECONDS,
     SPACING_SECONDS,
     PermissionWatch,
 )
-from twisted_exec.auth.interfaces import User
 from twisted_exec.testing.cluster import MemoryCluster
 
 GROUP = "rbac.authorization.k8s.io"

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.oidc`.
+Tests for :mod:`twisted_exec.auth.oidc.authenticator`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.auth import forge
+from tests.auth.oidc.test_keys import Fetcher
 from tests.auth.support import credentials
-from tests.auth.test_oidc_keys import Fetcher
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.auth.issuers import Issuers
-from twisted_exec.auth.oidc import (
-    KEPT_SECONDS,
-    LEEWAY_SECONDS,
-    PAUSE_SECONDS,
-    Issuer,
-    MappedClaim,
-    OIDCAuthenticator,
-)
+from twisted_exec.auth.oidc.authenticator import KEPT_SECONDS, LEEWAY_SECONDS, OIDCAuthenticator
+from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
+from twisted_exec.auth.oidc.configuration import Issuers
+from twisted_exec.auth.oidc.keys import PAUSE_SECONDS
 from twisted_exec.auth.tokens import ITokenAuthenticator
 from twisted_exec.tls.files import Reloading
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.oidc`.
+Tests for :mod:`twisted_exec.auth.oidc.claims`.
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.auth.oidc.support import user_of
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jwt import InvalidToken
-from twisted_exec.auth.oidc import Issuer, MappedClaim, checked_url
-
-from .oidc_support import user_of
+from twisted_exec.auth.oidc.claims import Issuer, MappedClaim, checked_url
 
 URL = "https://issuer.example"
 
@@ -23,7 +22,7 @@ def issuer(**more: Any) -> Issuer:
 
 
 class UserOfTests(SynchronousTestCase):
-    """Tests for :func:`twisted_exec.auth.oidc.user_of`."""
+    """Tests for :func:`twisted_exec.auth.oidc.claims.user_of`."""
 
     def assertRefused(self, claims: dict[str, Any], why: str, **more: Any) -> None:
         with self.assertRaises(InvalidToken) as caught:
@@ -132,7 +131,7 @@ class UserOfTests(SynchronousTestCase):
 
 
 class CheckedURLTests(SynchronousTestCase):
-    """Tests for :func:`twisted_exec.auth.oidc.checked_url`."""
+    """Tests for :func:`twisted_exec.auth.oidc.claims.checked_url`."""
 
     def test_good(self) -> None:
         """A URL with https is accepted, with or without a port and a path."""

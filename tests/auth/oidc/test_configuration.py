@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.issuers`.
+Tests for :mod:`twisted_exec.auth.oidc.configuration`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.tls.support import authority, write
-from twisted_exec.auth import oidc
 from twisted_exec.auth.cel import Expressions
-from twisted_exec.auth.issuers import Issuers, read_configuration
-from twisted_exec.auth.jwt import ALGORITHMS
-from twisted_exec.auth.oidc import Expression, Issuer, MappedClaim
+from twisted_exec.auth.jwt_keys import ALGORITHMS
+from twisted_exec.auth.oidc import claims
+from twisted_exec.auth.oidc.claims import Expression, Issuer, MappedClaim
+from twisted_exec.auth.oidc.configuration import Issuers, read_configuration
 from twisted_exec.tls.errors import TLSConfigError
 
 URL = "https://issuer.example"
@@ -111,7 +111,7 @@ def changed(path: str, value: Any) -> bytes:
 
 
 class ReadConfigurationTests(SynchronousTestCase):
-    """Tests for :func:`twisted_exec.auth.issuers.read_configuration`."""
+    """Tests for :func:`twisted_exec.auth.oidc.configuration.read_configuration`."""
 
     def assertRefused(self, content: bytes, why: str) -> None:
         with self.assertRaises(TLSConfigError) as caught:
@@ -263,13 +263,13 @@ class ReadConfigurationTests(SynchronousTestCase):
     def test_without_the_package(self) -> None:
         """Without a CEL library the start fails and names the package."""
         needs.without(self, PACKAGE)
-        fresh = {about: Expressions((about,)) for about in oidc._EXPRESSIONS}
-        self.patch(oidc, "_EXPRESSIONS", fresh)  # nothing is compiled yet
+        fresh = {about: Expressions((about,)) for about in claims._EXPRESSIONS}
+        self.patch(claims, "_EXPRESSIONS", fresh)  # nothing is compiled yet
         self.assertRefused(EXPRESSIONS, "need the Python package cel-expr-python")
 
 
 class IssuersTests(SynchronousTestCase):
-    """Tests for :class:`twisted_exec.auth.issuers.Issuers`."""
+    """Tests for :class:`twisted_exec.auth.oidc.configuration.Issuers`."""
 
     def setUp(self) -> None:
         self.clock = Clock()

@@ -11,10 +11,10 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tests.program.memory_processes import MemoryReactor
-from twisted_exec.auth import oidc
 from twisted_exec.auth.expressions import Evaluator
 from twisted_exec.auth.interfaces import User
-from twisted_exec.auth.oidc import Issuer
+from twisted_exec.auth.oidc import claims
+from twisted_exec.auth.oidc.claims import Issuer
 
 
 def at_once(work: Coroutine[Any, Any, Any]) -> Any:
@@ -26,11 +26,11 @@ def at_once(work: Coroutine[Any, Any, Any]) -> Any:
     return done[0]
 
 
-def user_of(claims: Mapping[str, Any], configured: Issuer) -> User:
+def user_of(values: Mapping[str, Any], configured: Issuer) -> User:
     """
-    As :func:`twisted_exec.auth.oidc.user_of`, with expressions that cost little.
+    As :func:`twisted_exec.auth.oidc.claims.user_of`, with expressions that cost little.
     """
     evaluator = Evaluator(MemoryReactor(), lambda: ["evaluator"])
-    user = at_once(oidc.user_of(claims, configured, evaluator))
+    user = at_once(claims.user_of(values, configured, evaluator))
     assert isinstance(user, User)
     return user

@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api import bodies
 from twisted_exec.api.status import APIError
-from twisted_exec.auth.oidc import (
+from twisted_exec.auth.oidc.claims import (
     CLAIMS,
     USER,
     Expression,
