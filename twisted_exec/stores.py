@@ -20,7 +20,7 @@ from twisted_exec.storage.history import (
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, Listing, Object
 from twisted_exec.storage.memory import HistoryStorage, MemoryStorage
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 __all__ = [
     "ADDED",

@@ -187,3 +187,30 @@ class OwnerTests(SynchronousTestCase):
     def test_spheric_as_written(self) -> None:
         """spheric's document and its programs label differently."""
         self.assertNotEqual(SPHERIC.uid_label, SPHERIC_MACHINES.uid_label)
+
+
+class IroncoreTests(SynchronousTestCase):
+    """The names of ironcore."""
+
+    def test_paths(self) -> None:
+        """A poollet's path has no version and is encoded."""
+        self.assertEqual(
+            IRONCORE.poollet_path("ns", "a/b"),
+            "/apis/compute.ironcore.dev/namespaces/ns/machines/a%2Fb/exec",
+        )
+
+    def test_identities(self) -> None:
+        """A pool's identity can be converted to a user name and back."""
+        user = IRONCORE.pool_identity("p")
+        self.assertEqual(user, "compute.ironcore.dev:system:machinepool:p")
+        self.assertEqual(IRONCORE.pool_of(user), "p")
+        self.assertIsNone(IRONCORE.pool_of("jane"))
+        self.assertIsNone(IRONCORE.pool_of(IRONCORE.pool_identity("")))
+
+    def test_labels(self) -> None:
+        """Labels and annotations that a poollet passes to its runtime."""
+        self.assertEqual(IRONCORE.uid_label, "machinepoollet.ironcore.dev/machine-uid")
+        self.assertEqual(
+            IRONCORE.runtime_generation_annotation,
+            "machinepoollet.ironcore.dev/irimachine-generation",
+        )

@@ -55,24 +55,29 @@ class NamesTests(SynchronousTestCase):
         """A label value may be empty."""
         self.check(names.label_value, ["", "A-b_c.1"], ["-", "a b", "a" * 64, "a\n"])
 
+    def test_separate_checks(self) -> None:
+        """A value that is only too long has no problem with its characters, and the reverse."""
+        for rule, limit in (
+            (names.dns_label, 63),
+            (names.dns_subdomain, 253),
+            (names.label_value, 63),
+        ):
+            too_long = [f"must be no more than {limit} characters"]
+            self.assertEqual(rule("a" * (limit + 1)), too_long)
+            self.assertEqual(rule("a" * 1_000_000), too_long)
+            (pattern,) = rule("-")
+            self.assertEqual(rule("-" * (limit + 1)), [*too_long, pattern])
+        self.assertEqual(
+            names.qualified_name("a" * 64), ["name part must be no more than 63 characters"]
+        )
+        self.assertEqual(
+            names.qualified_name("a" * 254 + "/a"),
+            ["prefix part must be no more than 253 characters"],
+        )
+
     def test_generated(self) -> None:
         """A generated name is the prefix and five random characters, and a valid label."""
         made = {names.generated("vm-") for _ in range(50)}
         self.assertEqual({len(name) for name in made}, {8})
         self.assertGreater(len(made), 40)
         self.assertEqual(names.dns_label(names.generated("a" * 100)), [])
-
-    def test_display_name(self) -> None:
-        """The name of a user, as shown, is printable and at most 64 characters long."""
-        self.assertEqual(names.display_name("a\x1b[2Jb\n"), "a?[2Jb?")
-        self.assertEqual(len(names.display_name("x" * 1000)), 64)
-        self.assertEqual(names.display_name("x" * 64), "x" * 64)
-        self.assertEqual(names.display_name("j\u00f6rg"), "j\u00f6rg")
-        self.assertEqual(names.display_name(""), "somebody")
-
-    def test_listed(self) -> None:
-        """The number of the others takes the place of two names or more."""
-        self.assertEqual(names.listed("abcd", 3), "a, b, c, d")
-        self.assertEqual(names.listed("abcde", 3), "a, b, c and 2 more")
-        self.assertEqual(names.listed("abcd", 2, "; "), "a; b and 2 more")
-        self.assertEqual(names.listed([], 3), "")

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.api.protobuf`."""
+"""Tests for :mod:`twisted_exec.api.protobuf_wire`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.protobuf import read_fields, varint
+from twisted_exec.api.protobuf_wire import read_fields, varint
 
 
 class WireTests(SynchronousTestCase):

@@ -25,7 +25,7 @@ from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.serving.filters import APIRequest, RequestLimits
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
-from twisted_exec.auth.rbac import bootstrap_objects
+from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.program.metrics import new_registry
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.network import MemoryClient, MemoryServer, Response

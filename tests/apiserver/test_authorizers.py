@@ -20,7 +20,8 @@ from tests.contracts.authorizer import (
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.apiserver.aggregated.control_plane import HostAuthorizer
-from twisted_exec.apiserver.machine_pods import PodNames, PodsAuthorizer
+from twisted_exec.apiserver.machine_pods.authorization import PodsAuthorizer
+from twisted_exec.apiserver.machine_pods.names import PodNames
 from twisted_exec.apiserver.restriction.exposed import ExposedAuthorizer
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.auth.interfaces import Decision, IAuthorizer, IRulesAuthorizer

@@ -13,7 +13,7 @@ from twisted.internet import reactor as _reactor
 from tests.apiserver.chain import ChainTestCase
 from tests.chain import PATIENCE_SECONDS
 from twisted_exec.apiserver.service import APIServer
-from twisted_exec.auth.gate import GatedEndpoint
+from twisted_exec.auth.dispatcher import GatedEndpoint
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.transport import HTTPTransport, Request

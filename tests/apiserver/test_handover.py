@@ -24,7 +24,7 @@ from twisted_exec.apiserver.service import APIServer
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     REVOKED,

@@ -23,8 +23,9 @@ from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import Settings
-from twisted_exec.auth.issuers import Issuers
-from twisted_exec.auth.oidc import LEEWAY_SECONDS, Issuer, MappedClaim
+from twisted_exec.auth.oidc.authenticator import LEEWAY_SECONDS
+from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
+from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load

@@ -9,8 +9,8 @@ import os
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.apiserver.options import OIDCOptions, issuers, web_client
-from twisted_exec.auth.issuers import Issuers
-from twisted_exec.auth.oidc import Issuer, MappedClaim
+from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
+from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.web.oidc import WebClient
 
 URL = "https://issuer.example"

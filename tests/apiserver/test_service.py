@@ -28,7 +28,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.program.audit_file import AuditUnavailable, JSONLinesAudit
 from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.tls.errors import TLSConfigError
 

@@ -10,10 +10,10 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.apiserver.controllers.signer import CAPair
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.apiserver.signers import CLIENT
+from twisted_exec.apiserver.signing.authority import CAPair
+from twisted_exec.apiserver.signing.interfaces import CLIENT
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.tls.pki import create_pki

@@ -34,7 +34,7 @@ from twisted_exec.apiserver.successor_storage import HandedOverStorage, StoreSit
 from twisted_exec.program.audit import Trail
 from twisted_exec.storage.interfaces import Event, IStorage
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 from twisted_exec.streaming.sessions.registry import Sessions
 
 KINDS = kept_kinds(kinds.served([DEFAULT]))

@@ -9,10 +9,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from tests.apiserver.aggregated.support import PROXY, Host, configmap
+from tests.auth.oidc.test_authenticator import OIDCCase
 from tests.auth.support import CredentialsCase
 from tests.auth.test_credentials import KEY, KeyAuthenticator
 from tests.auth.test_delegated import Reviewer
-from tests.auth.test_oidc_authenticator import OIDCCase
 from tests.auth.test_tokens import FILE
 from tests.contracts.authenticator import AuthenticatorContract, Sent
 from tests.tls.support import authority, client_identity
@@ -20,8 +20,9 @@ from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, 
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
-from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
+from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator
 
 TWO_TOKENS: Sent = ({"Authorization": ["Bearer token-1", "Bearer token-2"]}, None)

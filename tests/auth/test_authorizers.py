@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.auth.test_rbac_authorizer import Source, binding, role, user
+from tests.auth.test_rbac import Source, binding, role, user
 from tests.contracts.authorizer import GET, AuthorizerContract
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import NotFound, ServiceUnavailable

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.tokens`.
+Tests for :mod:`twisted_exec.auth.bootstrap_tokens`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from twisted_exec.api.kinds import SECRETS, Object
+from twisted_exec.auth.bootstrap_tokens import BootstrapTokenAuthenticator
 from twisted_exec.auth.interfaces import User
-from twisted_exec.auth.tokens import BootstrapTokenAuthenticator, ITokenAuthenticator
+from twisted_exec.auth.tokens import ITokenAuthenticator
 from twisted_exec.storage.memory import MemoryStorage
 
 NOW = 1_800_000_000.0

@@ -30,9 +30,10 @@ from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.gate import Evidence, Gate, GatePolicy, ImpersonationPolicy
 from twisted_exec.auth.interfaces import Decision, IAuthenticator
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
-from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
+from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import REVOKED, Ending

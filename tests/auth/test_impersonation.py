@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.gate`.
+Tests for :mod:`twisted_exec.auth.impersonation`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.auth.gate import Impersonation, impersonation
+from twisted_exec.auth.impersonation import Impersonation, impersonation
 from twisted_exec.auth.interfaces import PresentedCredentials, User
 from twisted_exec.auth.rules import Attributes
 

@@ -13,15 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.auth import forge
 from twisted_exec.auth import jwt
-from twisted_exec.auth.jwt import (
-    ALGORITHMS,
-    Claimed,
-    InvalidToken,
-    UnknownKey,
-    jwks_keys,
-    pem_keys,
-    signing_key,
-)
+from twisted_exec.auth.jwt import Claimed, InvalidToken, UnknownKey
+from twisted_exec.auth.jwt_keys import ALGORITHMS, jwks_keys, pem_keys, signing_key
 
 ISSUER = "https://issuer.example"
 NOW = 1_800_000_000

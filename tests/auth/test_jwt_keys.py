@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.jwt`.
+Tests for :mod:`twisted_exec.auth.jwt_keys`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.auth import forge
 from tests.tls.support import authority
 from tests.tls.test_pem import replaced
-from twisted_exec.auth.jwt import jwks_keys, pem_keys, signing_key
+from twisted_exec.auth.jwt_keys import jwks_keys, pem_keys, signing_key
 from twisted_exec.tls.errors import TLSConfigError
 
 
 class PemKeysTests(SynchronousTestCase):
-    """Tests for :func:`twisted_exec.auth.jwt.pem_keys`."""
+    """Tests for :func:`twisted_exec.auth.jwt_keys.pem_keys`."""
 
     def test_all_kinds(self) -> None:
         """Public keys, private keys and certificates may share one file."""
@@ -83,7 +83,7 @@ class PemKeysTests(SynchronousTestCase):
 
 
 class SigningKeyTests(SynchronousTestCase):
-    """Tests for :func:`twisted_exec.auth.jwt.signing_key`."""
+    """Tests for :func:`twisted_exec.auth.jwt_keys.signing_key`."""
 
     def test_algorithm(self) -> None:
         """The kind of the key is its algorithm."""
@@ -118,7 +118,7 @@ class SigningKeyTests(SynchronousTestCase):
 
 
 class JwksKeysTests(SynchronousTestCase):
-    """Tests for :func:`twisted_exec.auth.jwt.jwks_keys`."""
+    """Tests for :func:`twisted_exec.auth.jwt_keys.jwks_keys`."""
 
     def left_out(self, **changes: Any) -> None:
         """Check that a key with these changes is skipped and a good key beside it is kept."""

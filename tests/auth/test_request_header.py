@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.x509`.
+Tests for :mod:`twisted_exec.auth.request_header`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.retained import instances
 from tests.tls.support import authority, client_identity
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import IProxyAuthenticator, User
-from twisted_exec.auth.x509 import HeaderNames, RequestHeaderAuthenticator
+from twisted_exec.auth.request_header import HeaderNames, RequestHeaderAuthenticator
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki import Issued
 from twisted_exec.tls.server import PeerCertificate

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.tokens`.
+Tests for :mod:`twisted_exec.auth.service_accounts`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from tests.tls.support import write
 from twisted_exec.api.kinds import SECRETS, SERVICEACCOUNTS, Object
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import User
-from twisted_exec.auth.tokens import (
+from twisted_exec.auth.service_accounts import (
     LEEWAY_SECONDS,
     AccountKeys,
-    IAudienceAuthenticator,
-    Known,
     ServiceAccountAuthenticator,
     TokenIssuer,
 )
+from twisted_exec.auth.tokens import IAudienceAuthenticator, Known
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.tls.errors import TLSConfigError
 

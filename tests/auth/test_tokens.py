@@ -19,6 +19,7 @@ from tests.tls.support import client_identity
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.auth.credentials import NO_HEADERS, UnionAuthenticator
 from twisted_exec.auth.interfaces import LONGEST_TOKEN_BYTES, IAuthenticator, User
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.tokens import (
     BearerAuthenticator,
     IAudienceAuthenticator,
@@ -26,7 +27,7 @@ from twisted_exec.auth.tokens import (
     Known,
     TokenFileAuthenticator,
 )
-from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
+from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire.upgrade import BEARER_SUBPROTOCOL
 

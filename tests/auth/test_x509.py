@@ -20,7 +20,8 @@ from tests.retained import instances
 from tests.tls.support import authority, client_identity, server_identity, with_unknown_curve
 from twisted_exec.auth import x509 as x509_module
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
+from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki import Authority, Issued

@@ -17,10 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests import procfs
-from twisted_exec.api import kinds, managedfields, strategy
+from twisted_exec.api import kinds, strategy
 from twisted_exec.api.encoded import json_text
+from twisted_exec.api.managedfields import updates
+from twisted_exec.api.managedfields.entries import (
+    WriteOrigin,
+)
 from twisted_exec.api.times import timestamp
-from twisted_exec.storage.database import open_database
+from twisted_exec.storage.sqlite.database import open_database
 
 from . import api
 
@@ -79,8 +83,8 @@ def _machine(number: int, now: float) -> kinds.Object:
         },
     }
     new = strategy.for_create(kind, body, namespace=namespace, now=now)
-    creation = managedfields.WriteOrigin("kubectl-create", "", now)
-    new["metadata"]["managedFields"] = managedfields.updated(kind, None, new, None, creation)
+    creation = WriteOrigin("kubectl-create", "", now)
+    new["metadata"]["managedFields"] = updates.updated(kind, None, new, None, creation)
     condition = {
         "type": "Ready",
         "status": "False",
@@ -90,8 +94,8 @@ def _machine(number: int, now: float) -> kinds.Object:
     }
     decided = copy.deepcopy(new)
     decided["status"]["conditions"] = [condition]
-    decision = managedfields.WriteOrigin("scheduler", "status", now + 10)
-    entries = managedfields.updated(kind, new, decided, None, decision)
+    decision = WriteOrigin("scheduler", "status", now + 10)
+    entries = updates.updated(kind, new, decided, None, decision)
     decided["metadata"]["managedFields"] = entries
     return decided
 
@@ -114,8 +118,8 @@ def _event(machine: kinds.Object, now: float) -> kinds.Object:
         "count": 1,
     }
     event = strategy.for_create(kind, body, namespace=metadata["namespace"], now=now)
-    creation = managedfields.WriteOrigin("exec-apiserver", "", now)
-    event["metadata"]["managedFields"] = managedfields.updated(kind, None, event, None, creation)
+    creation = WriteOrigin("exec-apiserver", "", now)
+    event["metadata"]["managedFields"] = updates.updated(kind, None, event, None, creation)
     return event
 
 

@@ -11,8 +11,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.api.names import display_name
-from twisted_exec.auth.rbac import smallest_role
+from twisted_exec.api.display import display_name
+from twisted_exec.auth.default_roles import smallest_role
 from twisted_exec.console.floor import ANNOUNCE_SECONDS, Floor
 from twisted_exec.console.notices import (
     ELSEWHERE,

@@ -1,5 +1,5 @@
 """
-Contract of every :class:`~twisted_exec.apiserver.signers.ISigner`.
+Contract of every :class:`~twisted_exec.apiserver.signing.interfaces.ISigner`.
 
 Inherit :class:`SignerContract` beside ``SynchronousTestCase``, set ``signed`` and implement
 ``make_signer``.
@@ -20,7 +20,8 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from twisted_exec.api.users import MASTERS
-from twisted_exec.apiserver.signers import ISigner, subject_of
+from twisted_exec.apiserver.signing.interfaces import ISigner
+from twisted_exec.apiserver.signing.requests import subject_of
 from twisted_exec.auth.interfaces import Decision, IAuthorizer
 from twisted_exec.auth.rules import Attributes
 

@@ -25,7 +25,7 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.kinds import crds, spaces
 from twisted_exec.api.spaces import DEFAULT_PROVIDER, namespace_of
 from twisted_exec.apiserver.aggregated import control_plane
-from twisted_exec.auth.rbac import (
+from twisted_exec.auth.default_roles import (
     CONSOLE_APPROVER,
     CONSOLE_LOG_READER,
     CONSOLE_OBSERVER,

@@ -17,7 +17,7 @@ from twisted.trial.unittest import TestCase
 from tests.contracts.storage import MACHINES, machine
 from tests.tiers import PROGRAMS
 from twisted_exec.cli.main import main
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 from . import pages
 

@@ -17,12 +17,12 @@ from tests.shipping.doubles import MemorySink
 from tests.spacemanager.support import Hub
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api.dialects import DEFAULT
-from twisted_exec.api.kinds.consolealerts import AlertPattern
+from twisted_exec.api.kinds.alert_patterns import AlertPattern
 from twisted_exec.api.patterns import Pattern
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.apiserver.auditing import DEFAULT_POLICY, load
-from twisted_exec.auth.delegated import PermissionWatch
+from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.journal.store import JournalMetrics, JournalStore
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
 from twisted_exec.poollet.alerts.controller import AlertMetrics

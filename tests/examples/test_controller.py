@@ -29,7 +29,7 @@ from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.kinds.validation import CONDITIONS
+from twisted_exec.api.kinds.schemas import CONDITIONS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import struct
 from twisted_exec.api.status import ServiceUnavailable

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.api.test_kinds import KindTestCase
+from tests.api.kinds.support import KindTestCase
 from tests.apiserver.support import APITestCase
 from tests.examples.test_examples import EXAMPLES
 from twisted_exec.api import kinds

@@ -18,13 +18,17 @@ from functools import partial
 from itertools import product
 
 from tests.linear import assert_even
-from twisted_exec.api import bodies, kinds, managedfields, patch, protobuf, strategy
+from twisted_exec.api import bodies, kinds, patch, protobuf, strategy
+from twisted_exec.api.managedfields import updates
+from twisted_exec.api.managedfields.entries import (
+    WriteOrigin,
+)
 from twisted_exec.api.status import APIError
 from twisted_exec.api.yaml_reader import FILE, parse_yaml
 from twisted_exec.apiserver import auditing
 from twisted_exec.apiserver.aggregated.admission_review import InvalidAnswer, read_answer
-from twisted_exec.auth.issuers import read_configuration
-from twisted_exec.auth.jwt import jwks_keys
+from twisted_exec.auth.jwt_keys import jwks_keys
+from twisted_exec.auth.oidc.configuration import read_configuration
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.program.config_file import ConfigError
@@ -42,7 +46,7 @@ _OLD = {
     "metadata": {"name": "m", "annotations": {"a": "b"}, "finalizers": ["a/b"]},
     "data": {"a": "QQ=="},
 }
-_WRITER = managedfields.WriteOrigin("m", "", 0.0)
+_WRITER = WriteOrigin("m", "", 0.0)
 _PLACED = replace(FILE, placed=True)
 
 
@@ -58,7 +62,7 @@ def _create(data: bytes) -> None:
 
 
 def _apply(data: bytes) -> None:
-    managedfields.applied(kinds.SECRETS, _OLD, patch.configuration(data, []), _WRITER, force=True)
+    updates.applied(kinds.SECRETS, _OLD, patch.configuration(data, []), _WRITER, force=True)
 
 
 def _file(parse: Callable[[object], object]) -> Decode:

@@ -22,7 +22,7 @@ from twisted.web.http import parse_qs
 from zope.interface import implementer
 
 from tests.auth import forge
-from tests.auth.oidc_support import user_of
+from tests.auth.oidc.support import user_of
 from tests.retained import weight
 from twisted_exec.api import logs, patch, protobuf, quantity, selectors, times
 from twisted_exec.api.status import APIError
@@ -30,9 +30,9 @@ from twisted_exec.apiserver.aggregated import admission_review
 from twisted_exec.apiserver.consoles.poollets import forwarded_headers
 from twisted_exec.apiserver.serving import query as options
 from twisted_exec.auth import jwt
-from twisted_exec.auth.issuers import read_configuration
-from twisted_exec.auth.jwt import jwks_keys, signing_key
-from twisted_exec.auth.oidc import Issuer, MappedClaim
+from twisted_exec.auth.jwt_keys import jwks_keys, signing_key
+from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
+from twisted_exec.auth.oidc.configuration import read_configuration
 from twisted_exec.shipping.otlp import read_receipt, status_message
 from twisted_exec.streaming.http import upgrade_client
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS

@@ -20,7 +20,7 @@ from twisted.trial.unittest import TestCase
 from tests import needs
 from tests.interop.hosts import HostCluster, kubectl
 from tests.interop.leaf_clusters import NODE_SERVER, LeafClusters
-from twisted_exec.api.kinds.machine_pods import PODS as POD_KIND
+from twisted_exec.api.kinds.pods.machine_pods import PODS as POD_KIND
 from twisted_exec.api.status import NotFound
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load

@@ -23,7 +23,7 @@ from tests.interop.kube_apiserver import TOKEN, KubeAPIServer
 from tests.interop.programs import Programs
 from twisted_exec.api import kinds, spaces
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.kinds.cel_rules import condition as condition_at
+from twisted_exec.api.kinds.jsonpath import condition as condition_at
 
 CRDS = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes" / "spaces" / "crds"
 KNOWN = (kinds.SPACES, kinds.SPACEPROVIDERDESCS, kinds.CLUSTERPROFILES)

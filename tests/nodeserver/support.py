@@ -22,8 +22,8 @@ from tests.kube.credentialed import CredentialedClient
 from twisted_exec.api.kinds.core import LEASES, NAMESPACES
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.kind import Kind
-from twisted_exec.api.kinds.machine_pods import PODS as MACHINE_PODS
 from twisted_exec.api.kinds.nodes import NODES
+from twisted_exec.api.kinds.pods.machine_pods import PODS as MACHINE_PODS
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.nodeserver.live import graceful_cluster, running
 from tests.nodeserver.support import PODS, SimpleLeaf, SimpleLeaves, put_pod
-from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import LeafNode

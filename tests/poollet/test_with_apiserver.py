@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from tests.apiserver.test_signers_poollets import request
+from tests.apiserver.signing.test_poollets import request
 from tests.chain import (
     PATIENCE_SECONDS,
     POOL,

@@ -8,10 +8,10 @@ import sqlite3
 
 from twisted.internet import reactor
 
-from twisted_exec.storage import sqlite
-from twisted_exec.storage.database import open_database
 from twisted_exec.storage.quota import NO_LIMITS
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite import store
+from twisted_exec.storage.sqlite.database import open_database
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 RESERVED_BYTES = 1 << 18
 """Of stores in tests: each of hundreds would keep the 16 MiB of a server on the disk."""
@@ -33,7 +33,7 @@ class SQLiteStores:
             self.database = open_database(path)
             return self.database
 
-        self.patch(sqlite, "open_database", opened)  # type: ignore[attr-defined]
+        self.patch(store, "open_database", opened)  # type: ignore[attr-defined]
         storage = SQLiteStorage(
             path or self.path,
             reactor,  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.option import storage_option
 from twisted_exec.storage.quota import QuotaLimits, size_option
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 
 class OptionTests(SynchronousTestCase):

@@ -11,7 +11,8 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 
 from tests.apiserver.support import APITestCase
-from twisted_exec.auth.oidc import PAUSE_SECONDS, Issuer, MappedClaim, Unpublished
+from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
+from twisted_exec.auth.oidc.keys import PAUSE_SECONDS, Unpublished
 from twisted_exec.testing.network import MemoryClient, Response
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.web.oidc import HostedPage, IssuerLogin, WebClient

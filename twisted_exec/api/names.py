@@ -1,5 +1,5 @@
 """
-Syntax of names, labels and annotations.
+Syntax of names, labels and annotations, and names for ``generateName``.
 
 Each check returns a list of problems, mostly worded as in Kubernetes
 (``k8s.io/apimachinery/pkg/util/validation``).
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -42,11 +41,8 @@ _VALUE_WORDS = (
     f"or '12345', regex used for validation is '{_VALUE}')"
 )
 
-_MOST_SHOWN = 64
-
-BANNER = "console.twisted-exec.dev/banner"
-"""Annotation of a machine: what its users should read before its console."""
-_BANNER_LINES, _BANNER_COLUMNS = 4, 80
+_MOST_MATCHED = 4096
+"""Characters of a value that is compared with a pattern."""
 
 # Kubernetes' safe alphabet, without vowels, so that no word appears by chance.
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -58,21 +54,21 @@ def _longer_than(limit: int, value: str) -> list[str]:
     return []
 
 
+def _unlike(pattern: re.Pattern[str], words: str, value: str) -> list[str]:
+    # The pattern takes linear time, which is wasted on megabytes: those are too long anyway.
+    if len(value) <= _MOST_MATCHED and not pattern.fullmatch(value):
+        return [words]
+    return []
+
+
 def dns_label(value: str) -> list[str]:
     """Check a DNS label of up to 63 characters: names of machines and namespaces."""
-    wrong = _longer_than(63, value)
-    if not _LABEL_RE.fullmatch(value):
-        wrong.append(_LABEL_WORDS)
-    return wrong
+    return _longer_than(63, value) + _unlike(_LABEL_RE, _LABEL_WORDS, value)
 
 
 def dns_subdomain(value: str) -> list[str]:
     """Check a DNS subdomain of up to 253 characters: names of most objects."""
-    wrong = _longer_than(253, value)
-    # Length first: the pattern takes linear time, which is wasted on megabytes.
-    if wrong or not _SUBDOMAIN_RE.fullmatch(value):
-        wrong.append(_SUBDOMAIN_WORDS)
-    return wrong
+    return _longer_than(253, value) + _unlike(_SUBDOMAIN_RE, _SUBDOMAIN_WORDS, value)
 
 
 def path_segment(value: str) -> list[str]:
@@ -98,45 +94,14 @@ def qualified_name(value: str) -> list[str]:
         wrong.append("name part must be non-empty")
     elif len(name) > 63:
         wrong.append("name part must be no more than 63 characters")
-    if not _QUALIFIED_RE.fullmatch(name):
-        wrong.append(_QUALIFIED_WORDS)
-    return wrong
+    return wrong + _unlike(_QUALIFIED_RE, _QUALIFIED_WORDS, name)
 
 
 def label_value(value: str) -> list[str]:
     """Check a label value."""
-    wrong = _longer_than(63, value)
-    if wrong or not _VALUE_RE.fullmatch(value):
-        wrong.append(_VALUE_WORDS)
-    return wrong
+    return _longer_than(63, value) + _unlike(_VALUE_RE, _VALUE_WORDS, value)
 
 
 def generated(prefix: str) -> str:
     """Return a name for ``generateName``: the prefix, cut if too long, and random characters."""
     return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
-
-
-def banner_lines(text: str) -> list[str]:
-    """Return the lines of a banner: at most four, of at most 80 printable characters each."""
-    # The rest of the annotation may be long.
-    lines = text[: 16 * _BANNER_LINES * _BANNER_COLUMNS].splitlines()
-    plain = ["".join(char for char in line if char.isprintable()).strip() for line in lines]
-    return [line[:_BANNER_COLUMNS] for line in plain if line][:_BANNER_LINES]
-
-
-def listed(names: Iterable[str], most: int, separator: str = ", ") -> str:
-    """Return the first names, and the number of the others: ``a, b and 2 more``."""
-    every = list(names)
-    if len(every) <= most + 1:
-        return separator.join(every)
-    return f"{separator.join(every[:most])} and {len(every) - most} more"
-
-
-def display_name(user: str) -> str:
-    """Make the name of a user safe for a terminal: printable, at most 64 characters."""
-    if not user:
-        return "somebody"
-    plain = "".join(char if char.isprintable() else "?" for char in user[: _MOST_SHOWN + 1])
-    return (
-        plain if len(plain) <= _MOST_SHOWN else plain[: _MOST_SHOWN - 1] + "\N{HORIZONTAL ELLIPSIS}"
-    )

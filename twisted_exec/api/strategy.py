@@ -15,7 +15,7 @@ from twisted_exec.api import fields, names, schema, times
 from twisted_exec.api.encoded import json_text
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.kinds.validation import API_VERSION, KIND, METADATA
+from twisted_exec.api.kinds.schemas import API_VERSION, KIND, METADATA
 from twisted_exec.api.schema import Schema
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, one_line
 
@@ -31,7 +31,7 @@ _SERVER_OWNED = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-# Field management sets this (see :mod:`twisted_exec.api.managedfields`).
+# Field management sets this (see :mod:`twisted_exec.api.managedfields.updates`).
 _NEVER_STORED = ("selfLink", "managedFields")
 # Ignored in objects to be created.
 _NEVER_BROUGHT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")

@@ -41,27 +41,22 @@ from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.consoles.power import PowerChanges
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings
-from twisted_exec.apiserver.consoles.sessions import SessionObjects, SessionVerbs
-from twisted_exec.apiserver.controllers.console_objects import (
-    DEFAULT_DAYS,
-    ConsoleRecordingsController,
-    ConsoleRequests,
-    DeletedConsoles,
-)
+from twisted_exec.apiserver.consoles.sessions.objects import SessionObjects
+from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
+from twisted_exec.apiserver.controllers.console_recordings import ConsoleRecordingsController
+from twisted_exec.apiserver.controllers.console_requests import ConsoleRequests
+from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS, DeletedConsoles
 from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
 from twisted_exec.apiserver.controllers.scheduler import Scheduler
 from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission, Strictness
-from twisted_exec.apiserver.machine_pods import PodNames, PodStorage, is_pod, machine_attributes
-from twisted_exec.apiserver.node_pods import (
-    Bindings,
-    Kubelets,
-    NodePodLocator,
-    NodePodVerbs,
-    NodeProxyLocator,
-    add_node_pods,
-    add_node_proxy,
-)
+from twisted_exec.apiserver.machine_pods.authorization import is_pod, machine_attributes
+from twisted_exec.apiserver.machine_pods.names import PodNames
+from twisted_exec.apiserver.machine_pods.storage import PodStorage
+from twisted_exec.apiserver.node_pods.kubelets import Kubelets
+from twisted_exec.apiserver.node_pods.proxy import NodeProxyLocator, add_node_proxy
+from twisted_exec.apiserver.node_pods.streams import NodePodLocator, add_node_pods
+from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
@@ -78,7 +73,8 @@ from twisted_exec.auth.console_rights import (
     SCREEN,
     ConsoleVerbs,
 )
-from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, GatePolicy, users_of
+from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
+from twisted_exec.auth.gate import Gate, GatePolicy, users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.control.metrics import WorkQueueMetrics

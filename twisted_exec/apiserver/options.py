@@ -17,10 +17,10 @@ from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.aggregated.authentication import RequestHeaderOverrides, is_header_name
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
-from twisted_exec.apiserver.node_pods import KubeletAccess
-from twisted_exec.auth.issuers import Issuers
-from twisted_exec.auth.jwt import ALGORITHMS
-from twisted_exec.auth.oidc import Issuer, MappedClaim, checked_url
+from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
+from twisted_exec.auth.jwt_keys import ALGORITHMS
+from twisted_exec.auth.oidc.claims import Issuer, MappedClaim, checked_url
+from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.options.declaration import ProgramOption, settings_of

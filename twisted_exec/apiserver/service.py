@@ -26,22 +26,18 @@ from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.apiserver.assembly import ControlPlane, ServerContext, ServingSettings, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
-from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, CAPair
+from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.interfaces import IAPIServer
-from twisted_exec.apiserver.node_pods import KubeletAccess
+from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
 from twisted_exec.apiserver.serving.fairness import WorkerThread
 from twisted_exec.apiserver.serving.filters import APIRequest
-from twisted_exec.apiserver.signers import (
-    CLIENT,
-    NODE_CLIENT,
-    NODE_SERVING,
-    SERVING,
-    server_names,
-)
+from twisted_exec.apiserver.signing.authority import CAPair
+from twisted_exec.apiserver.signing.interfaces import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
+from twisted_exec.apiserver.signing.requests import server_names
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.apiserver.successor_storage import HandedOverStorage, StoreSite, kept_kinds
-from twisted_exec.auth.oidc import HTTPSFetcher
+from twisted_exec.auth.oidc.keys import HTTPSFetcher
 from twisted_exec.control.polling import until
 from twisted_exec.program.draining import let_sessions_end, pause
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState

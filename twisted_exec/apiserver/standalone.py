@@ -16,10 +16,11 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.events import event_from_core, event_to_core
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
-from twisted_exec.apiserver.controllers.bootstrap import RoleAggregation, SystemObjects, bootstrap
+from twisted_exec.apiserver.controllers.bootstrap import SystemObjects, bootstrap
 from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry
 from twisted_exec.apiserver.controllers.namespaces import NamespaceGuard, NamespaceLifecycle
-from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
+from twisted_exec.apiserver.controllers.role_aggregation import RoleAggregation
+from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, Signer
 from twisted_exec.apiserver.identity.credentials import ServerAuthenticators
 from twisted_exec.apiserver.identity.rbac import Escalation, StoredRules
 from twisted_exec.apiserver.identity.reviews import ConsoleRules, Reviews
@@ -29,16 +30,20 @@ from twisted_exec.apiserver.identity.service_accounts import (
     TokenRequests,
 )
 from twisted_exec.apiserver.interfaces import IAdmission, Strictness
-from twisted_exec.apiserver.machine_pods import PodNames, PodsAuthorizer
+from twisted_exec.apiserver.machine_pods.authorization import PodsAuthorizer
+from twisted_exec.apiserver.machine_pods.names import PodNames
 from twisted_exec.apiserver.restriction.exposed import ExposedAuthorizer
 from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.renamed_storage import RenamedStorage
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.apiserver.signers import CLIENT
-from twisted_exec.auth.gate import Gate, GatedRoutes
+from twisted_exec.apiserver.signing.interfaces import CLIENT
+from twisted_exec.apiserver.signing.rights import SigningRights
+from twisted_exec.auth.default_roles import bootstrap_objects
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IRulesAuthorizer, User
-from twisted_exec.auth.rbac import RBACAuthorizer, bootstrap_objects
+from twisted_exec.auth.rbac import RBACAuthorizer
 from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.program.health import Health
 from twisted_exec.storage.interfaces import MEMORY, IStorage

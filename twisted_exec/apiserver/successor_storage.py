@@ -35,7 +35,8 @@ from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
 from twisted_exec.apiserver.serving.watch import Watches
 from twisted_exec.auth.credentials import NO_HEADERS
-from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes
+from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import (
     Decision,
     IAuthenticator,

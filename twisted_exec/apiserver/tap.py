@@ -12,7 +12,7 @@ from twisted.application.service import IService
 from twisted.python.usage import UsageError
 
 from twisted_exec.api.dialects import one_per_group
-from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, CAPair
+from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS
 from twisted_exec.apiserver.options import (
     AggregatedOptions,
     KubeletOptions,
@@ -24,6 +24,7 @@ from twisted_exec.apiserver.options import (
 from twisted_exec.apiserver.options import check_aggregated as check_aggregated
 from twisted_exec.apiserver.options import check_kubelets as check_kubelets
 from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.metrics import ExpiryMetrics, new_registry

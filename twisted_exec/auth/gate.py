@@ -1,48 +1,35 @@
 """
-The gate of a program: authentication, impersonation, authorization, and the dispatch of requests.
-
-An unknown client gets 401 for paths that are not open, whether they exist or not.
+The gate of a program: authentication, impersonation and authorization.
 
 A request with ``Impersonate-User`` (``kubectl --as``) may be handled as that user, if the sender
-may ``impersonate`` each part of the identity. An unknown impersonation header is an error: an
-ignored header would let the request through with the *sender's* permissions. Source:
-``k8s.io/apiserver/pkg/endpoints/filters/impersonation.go``.
+may ``impersonate`` each part of the identity.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Any
-from urllib.parse import unquote
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.web.http_headers import Headers
 from zope.interface import implementer
 
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.status import (
     APIError,
-    BadRequest,
     Forbidden,
     NotFound,
     Unauthorized,
     one_line,
 )
-from twisted_exec.api.users import (
-    ANONYMOUS,
-    SERVICE_ACCOUNT_PREFIX,
-    UNAUTHENTICATED,
-    with_authenticated,
-)
-from twisted_exec.auth import rbac
+from twisted_exec.auth import default_roles
 from twisted_exec.auth.console_rights import ConsoleAccess, SessionAccess, highest_right
 from twisted_exec.auth.credentials import CredentialHeaders, files_of
+from twisted_exec.auth.impersonation import impersonation
 from twisted_exec.auth.interfaces import (
     NO_CREDENTIALS,
     Decision,
@@ -55,11 +42,8 @@ from twisted_exec.auth.interfaces import (
 )
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.x509 import is_certified_by
-from twisted_exec.streaming.context import RequestContext, on_record
+from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.evidence import SessionEvidence
-from twisted_exec.streaming.http.pages import adopt_page
-from twisted_exec.streaming.http.responses import Dispatcher
-from twisted_exec.streaming.http.routes import RouteMatch, RouteTable, WrongMethod, with_head
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer
@@ -505,10 +489,10 @@ def hidden(attributes: Attributes, reason: str) -> NotFound:
 
 
 _READING_ROLES = (
-    rbac.CONSOLE_OBSERVER,
-    rbac.CONSOLE_LOG_READER,
-    rbac.CONSOLE_SESSION_READER,
-    rbac.CONSOLE_RECORDING_READER,
+    default_roles.CONSOLE_OBSERVER,
+    default_roles.CONSOLE_LOG_READER,
+    default_roles.CONSOLE_SESSION_READER,
+    default_roles.CONSOLE_RECORDING_READER,
 )
 
 
@@ -517,7 +501,7 @@ def _role_to_read(attributes: Attributes) -> str:
     Return the remedy for a refusal to read what consoles show: logs, screens and recordings; empty
     for other refusals.
     """
-    role = rbac.smallest_role(
+    role = default_roles.smallest_role(
         attributes.verb, attributes.group, attributes.resource, attributes.subresource
     )
     where = (
@@ -543,202 +527,3 @@ def forbidden(attributes: Attributes, reason: str) -> Forbidden:
         f'{named} is forbidden: {user} resource "{resource}" in API group "{group}" {scope}{suffix}',
         details={"name": name, "group": group, "kind": attributes.resource},
     )
-
-
-Handler = Callable[[RequestContext], Awaitable[None]]
-"""Answers a request whose user is known, but not what they may do."""
-
-
-@dataclass(frozen=True)
-class GatedEndpoint:
-    """
-    The handler of a route.
-
-    :param target: makes the context's target of the matched path.
-    :param session: the facts of the target for a session's subject.
-    :param is_open: the handler authenticates by itself, if at all.
-    """
-
-    handler: Handler
-    target: Callable[[RouteMatch[Any]], Any] | None = None
-    session: Callable[[Any], Mapping[str, str]] | None = None
-    is_open: bool = False
-
-
-class GatedRoutes(RouteTable[GatedEndpoint]):
-    def add(
-        self,
-        methods: Iterable[str],
-        pattern: str,
-        handler: Handler,
-        *,
-        target: Callable[[RouteMatch[Any]], Any] | None = None,
-        is_open: bool = False,
-    ) -> None:
-        """Add a route that opens no session."""
-        endpoint = GatedEndpoint(handler, target, is_open=is_open)
-        self.add_endpoint(with_head(methods), pattern, endpoint)
-
-    def add_session(
-        self,
-        methods: Iterable[str],
-        pattern: str,
-        handler: Handler,
-        *,
-        target: Callable[[RouteMatch[Any]], Any],
-        session: Callable[[Any], Mapping[str, str]],
-    ) -> None:
-        """Add a route that opens sessions. ``HEAD`` is not served: it must not open a session."""
-        self.add_endpoint(methods, pattern, GatedEndpoint(handler, target, session))
-
-
-class GatedDispatcher(Dispatcher):
-    """
-    Match, authenticate, answer.
-
-    :cvar names_unknown: a refusal to authenticate names the requested object.
-    """
-
-    names_unknown = True
-
-    def __init__(self, gate: Gate, routes: GatedRoutes, sessions: Sessions) -> None:
-        super().__init__()
-        self._gate, self._routes, self._sessions = gate, routes, sessions
-
-    async def dispatch(self, request: Request) -> None:
-        adopt_page(request, self._gate.policy.allowed_origins or ())
-        try:
-            match = self._routes.match(request.method, self.path_of(request))
-        except APIError as problem:
-            await self._gate.identify(RequestContext(request))
-            if isinstance(problem, WrongMethod):
-                request.setHeader(b"Allow", problem.allowed)
-            raise
-        await self.answer(match, request)
-
-    def path_of(self, request: Request) -> bytes:
-        """The path to match."""
-        return request.path
-
-    async def answer(self, match: RouteMatch[GatedEndpoint], request: Request) -> None:
-        endpoint = match.endpoint
-        target = None if endpoint.target is None else endpoint.target(match)
-        context = RequestContext(
-            request, target=target, values=match.values, segments=match.segments
-        )
-        if endpoint.session is not None:
-            context.learn(**endpoint.session(target))
-            with on_record(self._sessions, context, names_unknown=self.names_unknown):
-                await self._gate.identify(context)
-                await endpoint.handler(context)
-            return
-        await self.respond(context, endpoint)
-
-    async def respond(self, context: RequestContext, endpoint: GatedEndpoint) -> None:
-        if not endpoint.is_open:
-            await self._gate.identify(context)
-        await endpoint.handler(context)
-
-
-VERB = "impersonate"
-
-_PREFIX = b"impersonate-"
-_USER, _GROUP, _UID = b"Impersonate-User", b"Impersonate-Group", b"Impersonate-Uid"
-_EXTRA_PREFIX = b"impersonate-extra-"
-_KNOWN = frozenset({_USER.lower(), _GROUP.lower(), _UID.lower()})
-
-_AUTHENTICATION = "authentication.k8s.io"
-
-
-@dataclass(frozen=True)
-class Impersonation:
-    """
-    The impersonated user.
-
-    :param needs: permissions that the sender needs, all of them.
-    """
-
-    user: User
-    needs: tuple[Attributes, ...]
-
-
-def impersonation(headers: Headers, sender: User) -> Impersonation | None:
-    """
-    Parse the ``Impersonate-`` headers of a request; ``None`` without such headers.
-
-    :raises BadRequest: they are invalid.
-    """
-    name, uid = _single(headers, _USER), _single(headers, _UID)
-    groups = tuple(group for line in headers.getRawHeaders(_GROUP, []) if (group := _text(line)))
-    extra = _extra(headers)
-    if not name:
-        if groups or uid or extra:
-            raise BadRequest(
-                "Impersonate-Group, -Uid or -Extra needs Impersonate-User: name the user, too"
-            )
-        return None
-    user = User(name, _groups(name, groups), uid, extra, impersonated_by=sender)
-    return Impersonation(user, tuple(_needs(sender, user, groups)))
-
-
-def _needs(sender: User, user: User, groups: tuple[str, ...]) -> Iterator[Attributes]:
-    account = _service_account(user.name)
-    if account is None:
-        yield Attributes(sender, VERB, resource="users", name=user.name)
-    else:
-        namespace, name = account
-        yield Attributes(sender, VERB, resource="serviceaccounts", namespace=namespace, name=name)
-    for group in groups:
-        yield Attributes(sender, VERB, resource="groups", name=group)
-    for key, values in user.extra.items():
-        for value in values:
-            yield Attributes(
-                sender, VERB, _AUTHENTICATION, "v1", "userextras", subresource=key, name=value
-            )
-    if user.uid:
-        yield Attributes(sender, VERB, _AUTHENTICATION, "v1", "uids", name=user.uid)
-
-
-def _groups(name: str, requested: tuple[str, ...]) -> tuple[str, ...]:
-    account = _service_account(name)
-    if account is not None and not requested:
-        everyone = SERVICE_ACCOUNT_PREFIX.removesuffix(":") + "s"
-        requested = (everyone, f"{everyone}:{account[0]}")
-    if name == ANONYMOUS:
-        return tuple(dict.fromkeys((*requested, UNAUTHENTICATED)))
-    return with_authenticated(name, requested)
-
-
-def _service_account(name: str) -> tuple[str, str] | None:
-    namespace, colon, account = name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
-    if not name.startswith(SERVICE_ACCOUNT_PREFIX) or not colon or ":" in account:
-        return None
-    return (namespace, account) if namespace and account else None
-
-
-def _single(headers: Headers, name: bytes) -> str:
-    lines = {_text(line) for line in headers.getRawHeaders(name, [])}
-    if len(lines) > 1:
-        raise BadRequest(f"more than one {name.decode('ascii')} header")
-    return lines.pop() if lines else ""
-
-
-def _extra(headers: Headers) -> dict[str, tuple[str, ...]]:
-    extra: dict[str, tuple[str, ...]] = {}
-    for name, lines in headers.getAllRawHeaders():
-        lowered = name.lower()
-        if lowered in _KNOWN or not lowered.startswith(_PREFIX):
-            continue
-        key = unquote(lowered.removeprefix(_EXTRA_PREFIX).decode("latin-1"))
-        if not lowered.startswith(_EXTRA_PREFIX) or not key:
-            # Do not ignore it: it was meant to limit the impersonated user.
-            raise BadRequest(f"unknown header {name.decode('latin-1')}")
-        extra[key] = extra.get(key, ()) + tuple(_text(line) for line in lines)
-    return extra
-
-
-def _text(line: bytes) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        raise BadRequest("an Impersonate- header is not UTF-8") from None

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from twisted.web.http_headers import Headers
@@ -15,7 +14,7 @@ from zope.interface import Attribute, Interface
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.api.users import User
-from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.rules import Attributes, Rule
 from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.upgrade import HeaderSet
 
@@ -29,10 +28,6 @@ __all__ = [
     "IVisibility",
     "User",
 ]
-
-if TYPE_CHECKING:
-    from twisted_exec.auth.rules import Rule
-    from twisted_exec.tls.server import PeerCertificate
 
 
 class IVisibility(Interface):

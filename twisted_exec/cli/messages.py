@@ -266,7 +266,7 @@ def ask_for_role(
     :param kind: the resource, such as ``machines``.
     :param namespace: empty for all.
     """
-    from twisted_exec.auth.rbac import CONSOLE_OBSERVER
+    from twisted_exec.auth.default_roles import CONSOLE_OBSERVER
 
     role, command = grant(user, verb, group, kind, subresource, namespace)
     if not role:
@@ -286,7 +286,7 @@ def grant(
     """
     import shlex  # few messages need it
 
-    from twisted_exec.auth.rbac import smallest_role
+    from twisted_exec.auth.default_roles import smallest_role
 
     role = smallest_role(verb, group, kind, subresource)
     name = re.sub(r"[^a-z0-9]+", "-", f"{user}-{role}".lower()).strip("-")

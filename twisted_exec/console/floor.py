@@ -21,7 +21,7 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_exec.api.names import display_name
+from twisted_exec.api.display import display_name
 from twisted_exec.console.notices import ASK, ELSEWHERE, HINT, IS_WRITER, NOBODY, WAIT
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent

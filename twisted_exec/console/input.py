@@ -7,8 +7,8 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from twisted_exec.api.display import display_name
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
-from twisted_exec.api.names import display_name
 from twisted_exec.console import acts
 from twisted_exec.console.echo import EchoUser
 from twisted_exec.console.floor import Floor, Participant

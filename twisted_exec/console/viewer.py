@@ -19,7 +19,7 @@ from typing import Protocol
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from zope.interface import implementer
 
-from twisted_exec.api.names import display_name
+from twisted_exec.api.display import display_name
 from twisted_exec.api.status import APIError, BadRequest, TooManyRequests
 from twisted_exec.console import acts
 from twisted_exec.console.acts import ActReports

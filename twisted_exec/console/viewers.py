@@ -7,7 +7,7 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_exec.api.names import display_name
+from twisted_exec.api.display import display_name
 from twisted_exec.console import acts
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.output import HarmlessOutput

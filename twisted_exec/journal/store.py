@@ -23,7 +23,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal import front

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from twisted_exec.api.names import display_name
+from twisted_exec.api.display import display_name
 
 if TYPE_CHECKING:
     from twisted_exec.wire.resume import OpenRecording

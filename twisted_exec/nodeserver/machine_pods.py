@@ -17,7 +17,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
-from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL, PODS
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL, PODS
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.status import NotFound
 from twisted_exec.kube.interfaces import Object
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS, EVENTS, LEASES, SECRETS
 from twisted_exec.api.kinds.core import NAMESPACES
-from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
+from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.auth.rules import Rule

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IDelayedCall
 from zope.interface import implementer
 
-from twisted_exec.api.kinds.machine_pods import PODS
+from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
 from twisted_exec.control.listeners import Listeners
 from twisted_exec.control.runs import StoppingParts

@@ -15,9 +15,10 @@ from zope.interface import implementer
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.auth.credentials import UnionAuthenticator
-from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
+from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.gate import users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
+from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.nodeserver.certificate import NodeCertificate

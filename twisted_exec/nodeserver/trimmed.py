@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sys import intern
 
-from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
+from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.objects import SharedParts, mapping, named, slim, texts
 

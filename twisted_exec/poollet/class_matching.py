@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted_exec.api import quantity
 from twisted_exec.api.dialects import missing_class
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.iri.protos import machine_pb2 as pb
 
 ReadOnlyObject = Mapping[str, Any]

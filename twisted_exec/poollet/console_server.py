@@ -12,13 +12,16 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
 from twisted_exec.api.kinds.consolerecordings import CONTENT, content_path
-from twisted_exec.api.kinds.sessions import log_path
+from twisted_exec.api.kinds.deletedconsoles import log_path
 from twisted_exec.auth.console_rights import LOG, SCREEN, ConsoleVerbs
-from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
-from twisted_exec.auth.gate import Gate, GatedDispatcher, GatedRoutes, users_of
+from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
+from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
+from twisted_exec.auth.gate import Gate, users_of
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, PresentedCredentials
+from twisted_exec.auth.permission_watch import PermissionWatch
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.auth.x509 import RequestHeaderAuthenticator, X509Authenticator
+from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import Reflector

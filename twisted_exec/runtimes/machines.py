@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from twisted_exec.api.dialects import Owner, owner_of
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.api.status import BadRequest, NotFound, TooManyRequests
 from twisted_exec.iri.protos import event_pb2, meta_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 import twisted_exec
-from twisted_exec.api.names import BANNER, banner_lines
+from twisted_exec.api.display import BANNER, banner_lines
 from twisted_exec.api.status import (
     BadRequest,
     Conflict,

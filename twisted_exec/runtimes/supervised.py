@@ -21,7 +21,7 @@ from twisted_exec.api.conditions import (
     ConditionValue,
     console_in_use,
 )
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
 from twisted_exec.console.limits import ConsoleLimits

@@ -24,7 +24,7 @@ from twisted.internet.threads import deferToThread
 from zope.interface import implementer
 
 from twisted_exec import __version__
-from twisted_exec.api.protobuf import read_fields, varint
+from twisted_exec.api.protobuf_wire import read_fields, varint
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
 from twisted_exec.kube.kubeconfig.environment import proxy_for

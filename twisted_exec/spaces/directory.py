@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.api.spaces import DEFAULT_PROVIDER, SPACES, namespace_of
 from twisted_exec.api.status import Conflict, NotFound
 from twisted_exec.spaces.interfaces import SpaceName

@@ -20,7 +20,7 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CLUSTERROLEBINDINGS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
-from twisted_exec.auth.rbac import PERMISSION_WATCHER
+from twisted_exec.auth.default_roles import PERMISSION_WATCHER
 from twisted_exec.control.polling import until
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from twisted_exec.apiserver.auditing import DEFAULT_POLICY
-from twisted_exec.apiserver.controllers.signer import CAPair
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.poollet.settings import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import Settings as RuntimeSettings

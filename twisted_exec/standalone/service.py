@@ -63,7 +63,7 @@ from twisted_exec.standalone.settings import Settings
 from twisted_exec.standalone.standard_output import TerminalSummary
 from twisted_exec.standalone.state import CERTIFICATES, CREATED, OBJECTS, StateDirectory
 from twisted_exec.storage.replaceable import can_hand_over
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.tls import pem

@@ -12,7 +12,7 @@ from typing import Any
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 FORMS = "sqlite:PATH, etcd:https://HOST:PORT[,...]?prefix=...&ca=...&cert=...&key=..., or memory"
 """The forms of the option's value."""

@@ -32,11 +32,11 @@ from twisted_exec.api.status import (
     TooManyRequests,
     UnsupportedMediaType,
 )
-from twisted_exec.auth.gate import GatedRoutes
-from twisted_exec.auth.oidc import (
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.oidc.claims import Issuer
+from twisted_exec.auth.oidc.keys import (
     PAUSE_SECONDS,
     SHORTEST_SECONDS,
-    Issuer,
     Unpublished,
     discovered,
     discovered_url,
@@ -66,7 +66,7 @@ _FIELDS = ("issuer", "code", "verifier", "redirectUri")
 
 
 class IFetcher(Protocol):
-    """Sends requests to issuers, as :class:`~twisted_exec.auth.oidc.HTTPSFetcher` does."""
+    """Sends requests to issuers, as :class:`~twisted_exec.auth.oidc.keys.HTTPSFetcher` does."""
 
     def fetch(self, url: str, ca_pem: bytes) -> Deferred[tuple[bytes, float]]:
         """Fetch a document; fires with it and its cache lifetime in seconds."""

@@ -24,7 +24,7 @@ from typing import Any
 from twisted.web import http
 from twisted.web.http_headers import Headers
 
-from twisted_exec.auth.gate import GatedRoutes
+from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.paced import accepts_gzip
 from twisted_exec.streaming.http.responses import respond, respond_json, respond_text

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any
 from unittest import skipUnless
 
-from tests.api.test_kinds import KindTestCase
+from tests.api.kinds.support import KindTestCase
 from twisted_exec.api import patterns
 from twisted_exec.api.kinds import CONSOLEALERTS
-from twisted_exec.api.kinds.consolealerts import PRESETS, patterns_of
+from twisted_exec.api.kinds.alert_patterns import PRESETS, patterns_of
 from twisted_exec.api.patterns import Pattern, PatternSet
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import skipUnless
 
-from tests.api.test_kinds import KindTestCase
+from tests.api.kinds.support import KindTestCase
 from twisted_exec.api import patterns
 from twisted_exec.api.kinds import CONSOLEPOLICIES
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.api.test_kinds import KindTestCase
+from tests.api.kinds.support import KindTestCase
 from twisted_exec.api import strategy
 from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
 from twisted_exec.api.kinds.consolerequests import state_of

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 
-from tests.api.test_kinds import KindTestCase
+from tests.api.kinds.support import KindTestCase
 from twisted_exec.api import strategy
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.kinds.secrets import value_of

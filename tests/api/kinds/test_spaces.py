@@ -11,7 +11,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.api.space_cases import CHANGING, HOME, IMPORTED, MAKING, MANAGED, Case
 from twisted_exec.api import spaces, strategy, table
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.kinds.cel_rules import column, condition
 from twisted_exec.api.kinds.spaces import SPACEPROVIDERDESCS, SPACES
 from twisted_exec.api.schema import Schema
 from twisted_exec.api.status import Invalid
@@ -182,32 +181,6 @@ class ColumnTests(SynchronousTestCase):
         told = shown(SPACEPROVIDERDESCS, done)
         self.assertEqual([told["Type"], told["Phase"]], ["kubeflex", "Initializing"])
         self.assertEqual([told["Spaces"], told["Discovers"]], ["0", "ks-"])
-
-
-class PathTests(SynchronousTestCase):
-    """Tests for :mod:`twisted_exec.api.kinds.cel_rules`."""
-
-    def read(self, path: str, obj: Object) -> str | None:
-        return column("X", path).read(obj)
-
-    def test_members(self) -> None:
-        """A path of members is followed; a missing or empty value is ``<none>``."""
-        self.assertEqual(self.read(".a.b", {"a": {"b": 0}}), "0")
-        for there in ({}, {"a": None}, {"a": {"b": ""}}, {"a": [1]}):
-            self.assertEqual(self.read(".a.b", there), "<none>")
-
-    def test_choice(self) -> None:
-        """A filter selects a list item by a member."""
-        there = {"status": {"conditions": [{"type": "A", "status": "False"}, {}]}}
-        self.assertEqual(self.read(condition("A"), there), "False")
-        self.assertEqual(self.read(condition("B"), there), "<none>")
-        self.assertEqual(self.read(".status.conditions[*].type", there), "A")
-
-    def test_not_understood(self) -> None:
-        """A path with unsupported syntax is refused."""
-        for path in ("a", ".a[0]", '.a[?(@.b>"c")]'):
-            with self.assertRaises(ValueError):
-                column("X", path)
 
 
 class BoundTests(SynchronousTestCase):

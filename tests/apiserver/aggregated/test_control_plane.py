@@ -21,7 +21,7 @@ from tests.chain import PATIENCE_SECONDS, endpoint, issued, pki, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.api.users import EXPOSED
 from twisted_exec.apiserver.aggregated.admission_objects import (

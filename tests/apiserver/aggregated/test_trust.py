@@ -21,7 +21,7 @@ from twisted_exec.apiserver.aggregated.authentication import (
     TrustError,
     trust_of,
 )
-from twisted_exec.auth.x509 import HeaderNames
+from twisted_exec.auth.request_header import HeaderNames
 from twisted_exec.tls import pem
 
 USERS, PROXIES = (authority(name).certificate_pem for name in ("users", "forwarding"))

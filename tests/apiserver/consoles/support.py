@@ -21,15 +21,14 @@ from tests.streaming.session_streams import StreamDouble
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.consoles.sessions import (
+from twisted_exec.apiserver.consoles.sessions.foreign import LEASE_RENEWALS, RENEW_SECONDS
+from twisted_exec.apiserver.consoles.sessions.objects import (
     CREATE_SECONDS,
-    LEASE_RENEWALS,
     LOOK_SECONDS,
-    RENEW_SECONDS,
     SessionObjects,
-    SessionRecord,
-    SessionVerbs,
 )
+from twisted_exec.apiserver.consoles.sessions.record import SessionRecord
+from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import WriteOptions

@@ -18,9 +18,9 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.controllers.bootstrap import SystemObjects, bootstrap
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.auth.rbac import bootstrap_objects
+from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 SYSTEM_KINDS = (kinds.NAMESPACES, kinds.CLUSTERROLES, kinds.CLUSTERROLEBINDINGS)
 

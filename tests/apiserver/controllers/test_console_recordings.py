@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.controllers.console_objects`.
+Tests for :mod:`twisted_exec.apiserver.controllers.console_recordings`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tests.apiserver.support import MACHINES
 from twisted_exec.api.kinds import CONSOLERECORDINGS, CONSOLESESSIONS, Object
 from twisted_exec.api.kinds.consolerecordings import state_of
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.controllers.console_objects import NOT_ENDED
+from twisted_exec.apiserver.controllers.console_recordings import NOT_ENDED
 from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, LOOK_SECONDS
 
 DAY = 86_400

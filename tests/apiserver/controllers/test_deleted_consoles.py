@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.controllers.console_objects`.
+Tests for :mod:`twisted_exec.apiserver.controllers.deleted_consoles`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from twisted_exec.api.kinds import DELETEDCONSOLES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import seconds
-from twisted_exec.apiserver.controllers.console_objects import NOT_KEPT, DeletedConsoles
+from twisted_exec.apiserver.controllers.deleted_consoles import NOT_KEPT, DeletedConsoles
 from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, LOOK_SECONDS
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.controllers.scheduler`: where a machine is placed.
+Tests for :mod:`twisted_exec.apiserver.controllers.placement`: where a machine is placed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.linear import assert_linear
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
-from twisted_exec.apiserver.controllers.scheduler import FAILED, OUT_OF_CAPACITY, Placement, plan
+from twisted_exec.apiserver.controllers.placement import FAILED, OUT_OF_CAPACITY, Placement, plan
 
 TAINT = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
 READY = {"type": "Ready", "status": "True"}

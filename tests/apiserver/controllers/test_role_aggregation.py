@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.controllers.bootstrap`, within an API server.
+Tests for :mod:`twisted_exec.apiserver.controllers.role_aggregation`, within an API server.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import CLUSTERROLES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.controllers import bootstrap as bootstrapping
-from twisted_exec.apiserver.controllers.bootstrap import (
-    NOT_AGGREGATED,
-    RoleAggregation,
-    bootstrap,
-)
+from twisted_exec.apiserver.controllers import role_aggregation
+from twisted_exec.apiserver.controllers.bootstrap import bootstrap
+from twisted_exec.apiserver.controllers.role_aggregation import NOT_AGGREGATED, RoleAggregation
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.auth.rbac import bootstrap_objects
+from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.storage.interfaces import Listing
 from twisted_exec.storage.memory import MemoryStorage
 
@@ -122,14 +119,14 @@ class RoleAggregationTests(APITestCase):
 
     def test_one_fails(self) -> None:
         """A role whose rules cannot be made has an Event, and holds up no other."""
-        plan_rules = bootstrapping.plan_rules
+        plan_rules = role_aggregation.plan_rules
 
         def failing(role: Object, *more: Any) -> Object | None:
             if role["metadata"]["name"] == "broken":
                 raise ZeroDivisionError
             return plan_rules(role, *more)
 
-        self.patch(bootstrapping, "plan_rules", failing)
+        self.patch(role_aggregation, "plan_rules", failing)
         self.gathering("broken", "part-of-all")
         self.gathering("other", "part-of-all")
         self.make("one", rules=rules_on("a"), labels={"part-of-all": "true"})

@@ -20,13 +20,13 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import EVENTS, NAMESPACES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden
-from twisted_exec.apiserver.controllers import scheduler
+from twisted_exec.apiserver.controllers import placement, scheduler
+from twisted_exec.apiserver.controllers.placement import Placement
 from twisted_exec.apiserver.controllers.scheduler import (
     AT_ONCE,
     MISSING_SECONDS,
     SOON_SECONDS,
     TELL_SECONDS,
-    Placement,
     Scheduler,
 )
 from twisted_exec.apiserver.serving.verbs import Verbs
@@ -300,9 +300,9 @@ class SchedulerTests(APITestCase):
         """Of machines that are alike one that has no place is enough to know of the others."""
         asked = []
 
-        plan = scheduler.plan
+        plan = placement.plan
 
-        def counting(dialect: Any, machine: Object, *rest: Any) -> scheduler.Placement:
+        def counting(dialect: Any, machine: Object, *rest: Any) -> Placement:
             asked.append(machine["metadata"]["name"])
             return plan(dialect, machine, *rest)
 
@@ -322,10 +322,10 @@ class SchedulerTests(APITestCase):
         """Many machines that wait, each with its own requirements, are looked at in short turns."""
         looked_at: list[str] = []
 
-        def slow(_: Any, machine: Object, *rest: Any) -> scheduler.Placement:
+        def slow(_: Any, machine: Object, *rest: Any) -> Placement:
             self.clock.rightNow += 0.0015
             looked_at.append(machine["metadata"]["name"])
-            return scheduler.Placement("", "FailedScheduling", "nowhere")
+            return Placement("", "FailedScheduling", "nowhere")
 
         self.patch(scheduler, "plan", slow)
         names = [f"vm-{number:02}" for number in range(20)]
@@ -350,7 +350,7 @@ class SchedulerTests(APITestCase):
         self.soon()
         looked_at = []
 
-        with_decision = scheduler.with_decision
+        with_decision = placement.with_decision
 
         def counting(dialect: Any, machine: Object, *rest: Any) -> Any:
             looked_at.append(machine["metadata"]["name"])
@@ -522,9 +522,9 @@ class FullNamespacesTests(SynchronousTestCase):
 
     def test_broken_plan(self) -> None:
         """A machine whose plan raises has an Event, is tried again, and holds up no other."""
-        plan, broken = scheduler.plan, [True]
+        plan, broken = placement.plan, [True]
 
-        def breaking(dialect: Any, machine: Object, *rest: Any) -> scheduler.Placement:
+        def breaking(dialect: Any, machine: Object, *rest: Any) -> Placement:
             if broken and machine["metadata"]["name"] == "vm-1":
                 raise ZeroDivisionError
             return plan(dialect, machine, *rest)

@@ -15,15 +15,15 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from tests.apiserver.signing.test_poollets import ADDRESS, request
 from tests.apiserver.support import EPOCH, MERGE, POOL_GROUP, RBAC, APITestCase
-from tests.apiserver.test_signers_poollets import ADDRESS, request
 from twisted_exec.api import times
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.certificates import request_of
 from twisted_exec.apiserver.controllers import signer
-from twisted_exec.apiserver.controllers.signer import CAPair
 from twisted_exec.apiserver.restriction.agents import LIMIT_REQUESTS
-from twisted_exec.apiserver.signers import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
+from twisted_exec.apiserver.signing.authority import CAPair
+from twisted_exec.apiserver.signing.interfaces import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
 from twisted_exec.control.queue import LONGEST_RETRY_SECONDS
 from twisted_exec.tls.pki import Authority
 

@@ -15,7 +15,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.identity.rbac import StoredRules
-from twisted_exec.auth.rbac import bootstrap_objects
+from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.storage.interfaces import Listing
 from twisted_exec.storage.memory import MemoryStorage
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.apiserver.node_pods.test_verbs import pod
 from tests.apiserver.support import (
     ALL_MACHINES,
     EVENTS,
@@ -22,10 +23,9 @@ from tests.apiserver.support import (
     APITestCase,
     event,
 )
-from tests.apiserver.test_node_pods_verbs import pod
 from twisted_exec.api.kinds import MACHINES as MACHINE
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.node_pods import Kubelets
+from twisted_exec.apiserver.node_pods.kubelets import Kubelets
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 ALL_SECRETS = "/api/v1/secrets"

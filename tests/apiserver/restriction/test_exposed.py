@@ -8,7 +8,7 @@ from tests.apiserver.chain import EXEC, POD, WEBSOCKET, ChainTestCase
 from tests.apiserver.support import ALL_MACHINES, MACHINES, MERGE, PODS, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.users import EXPOSED
 from twisted_exec.streaming.interfaces import REVOKED
 

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from tests.apiserver.support import MERGE, RBAC, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.signers import SERVING
+from twisted_exec.apiserver.signing.interfaces import SERVING
 
 COMPUTE = "/apis/compute.ironcore.dev/v1alpha1"
 STORAGE = "/apis/storage.ironcore.dev/v1alpha1"

@@ -13,7 +13,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, machine
 from twisted_exec.cli.main import main
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 
 class StoreCommandTests(TestCase):

@@ -22,7 +22,7 @@ from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS, IRONCORE, ONMETAL
 from twisted_exec.apiserver.aggregated import control_plane as aggregated
-from twisted_exec.auth.rbac import bootstrap_objects
+from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.auth.rules import Rule
 from twisted_exec.journal import store as journals
 from twisted_exec.kube.kubeconfig import loader

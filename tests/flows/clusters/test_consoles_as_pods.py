@@ -24,7 +24,7 @@ from tests.runtimes.support import pause
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import NODE_PODS
-from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.users import EXPOSED
 from twisted_exec.nodeserver.machine_pods import MachinePods
 

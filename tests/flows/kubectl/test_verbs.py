@@ -23,7 +23,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from twisted.trial.unittest import TestCase
 
 from tests import needs
-from tests.apiserver.test_signers_poollets import request
+from tests.apiserver.signing.test_poollets import request
 from tests.flows import kubectls
 from tests.flows.deployment import Deployment
 from tests.flows.programs import Program, start

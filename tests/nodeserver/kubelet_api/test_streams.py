@@ -20,7 +20,7 @@ from tests.nodeserver.stream_chain import ROOT, SPDY_HEAD, ChainTestCase
 from tests.nodeserver.support import put_leaf_pod, put_pod
 from tests.streaming.frames import KEY
 from tests.streaming.raw import Raw
-from twisted_exec.api.kinds.machine_pods import PODS
+from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafPod
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes

@@ -16,7 +16,7 @@ from zope.interface import implementer
 from tests.runtimes.alerts.searching import JobsAtOnce
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import CONSOLEALERTS, EVENTS
-from twisted_exec.api.kinds.consolealerts import AlertPattern
+from twisted_exec.api.kinds.alert_patterns import AlertPattern
 from twisted_exec.api.patterns import Pattern
 from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.api.status import NotImplementedByBackend, ServiceUnavailable

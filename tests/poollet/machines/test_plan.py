@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.doubles import CONFIG, NOW, machine
 from twisted_exec.api.dialects import IRONCORE, ONMETAL
-from twisted_exec.api.names import BANNER
+from twisted_exec.api.display import BANNER
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.actions import (
     Create,

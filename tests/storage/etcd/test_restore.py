@@ -18,12 +18,12 @@ from tests.storage.etcds import EtcdCase, Etcds, Gate, any_prefix, shared
 from tests.tiers import PROGRAMS
 from tests.tls.support import authority
 from twisted_exec.api.status import Conflict, Expired, ServiceUnavailable
-from twisted_exec.storage.backup import SKIPPED_VERSIONS, Summary, back_up
 from twisted_exec.storage.etcd.client import EtcdClient
 from twisted_exec.storage.etcd.restore import restore_into, restore_to_etcd
 from twisted_exec.storage.etcd.target import EtcdTarget
 from twisted_exec.storage.interfaces import Event, Object, StorageError
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.sqlite.backup import SKIPPED_VERSIONS, Summary, back_up
+from twisted_exec.storage.sqlite.store import SQLiteStorage
 
 COUNT = 250
 

@@ -5,29 +5,23 @@ The kinds that the API server serves, one definition each.
 from collections.abc import Iterator, Sequence
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.api.kinds import networks, routing, storage
-from twisted_exec.api.kinds import networks as ipam
+from twisted_exec.api.kinds import ipam, networks, routing, storage
 from twisted_exec.api.kinds.certificates import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
 from twisted_exec.api.kinds.consolealerts import CONSOLEALERTS
 from twisted_exec.api.kinds.consolepolicies import CONSOLEPOLICIES
 from twisted_exec.api.kinds.consolerecordings import CONSOLERECORDINGS
 from twisted_exec.api.kinds.consolerequests import CONSOLEREQUESTS
-from twisted_exec.api.kinds.core import (
-    LEASES,
-    NAMESPACE_FINALIZER,
-    NAMESPACES,
-    SERVICEACCOUNTS,
-    SERVICES,
-    TOKENREQUESTS,
-)
+from twisted_exec.api.kinds.consolesessions import CONSOLESESSIONS
+from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
+from twisted_exec.api.kinds.deletedconsoles import DELETEDCONSOLES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object, cell
-from twisted_exec.api.kinds.machine_pods import CONSOLE, PODS
 from twisted_exec.api.kinds.machines import image_of
 from twisted_exec.api.kinds.machines import kind as machine_kind
-from twisted_exec.api.kinds.node_pods import BINDINGS, NODE_PODS
 from twisted_exec.api.kinds.nodes import NODES
+from twisted_exec.api.kinds.pods.machine_pods import CONSOLE, PODS
+from twisted_exec.api.kinds.pods.node_pods import BINDINGS, NODE_PODS
 from twisted_exec.api.kinds.pools import ADDRESS_TYPES, class_kind
 from twisted_exec.api.kinds.pools import kind as pool_kind
 from twisted_exec.api.kinds.rbac import (
@@ -46,7 +40,7 @@ from twisted_exec.api.kinds.reviews import (
     TOKENREVIEWS,
 )
 from twisted_exec.api.kinds.secrets import SECRETS
-from twisted_exec.api.kinds.sessions import CONSOLESESSIONS, DELETEDCONSOLES
+from twisted_exec.api.kinds.serviceaccounts import SERVICEACCOUNTS, TOKENREQUESTS
 from twisted_exec.api.kinds.spaces import SPACEPROVIDERDESCS, SPACES
 
 _CORE: tuple[Kind, ...] = (NAMESPACES, NODES, EVENTS, SERVICES, SECRETS, SERVICEACCOUNTS)

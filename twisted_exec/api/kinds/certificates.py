@@ -23,7 +23,7 @@ from twisted_exec.api import fields, names, times
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.validation import strings
+from twisted_exec.api.kinds.schemas import strings
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import array, integer, mapping, moment, string, struct
 

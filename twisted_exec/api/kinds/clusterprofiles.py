@@ -8,9 +8,10 @@ Sources: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2, ``apis/v1alpha1``; cl
 from __future__ import annotations
 
 from twisted_exec.api.kinds import cel_rules
-from twisted_exec.api.kinds.cel_rules import TROUBLE, Fixed, column, condition
+from twisted_exec.api.kinds.cel_rules import Fixed
+from twisted_exec.api.kinds.jsonpath import TROUBLE, column, condition
 from twisted_exec.api.kinds.kind import Kind
-from twisted_exec.api.kinds.validation import METAV1_CONDITIONS
+from twisted_exec.api.kinds.schemas import METAV1_CONDITIONS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import (
     Schema,

@@ -15,7 +15,7 @@ from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object, cell
-from twisted_exec.api.kinds.validation import CONDITIONS, TAINTS
+from twisted_exec.api.kinds.schemas import CONDITIONS, TAINTS
 from twisted_exec.api.schema import (
     Schema,
     array,

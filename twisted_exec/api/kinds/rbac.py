@@ -9,7 +9,7 @@ from __future__ import annotations
 from twisted_exec.api import fields, names
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.validation import strings
+from twisted_exec.api.kinds.schemas import strings
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import Schema, array, mapping, string, struct
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Kind, Object
-from twisted_exec.api.kinds.validation import strings
+from twisted_exec.api.kinds.schemas import strings
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import Schema, anything, array, boolean, mapping, string, struct
 

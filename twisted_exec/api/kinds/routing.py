@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from twisted_exec.api.fields import Cause
-from twisted_exec.api.kinds import networks, validation
+from twisted_exec.api.kinds import ipam, validation
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.validation import LABEL_SELECTOR, TEMPLATE_METADATA, claim, strings
+from twisted_exec.api.kinds.schemas import LABEL_SELECTOR, TEMPLATE_METADATA, claim, strings
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import (
     Schema,
@@ -36,7 +36,7 @@ _NETWORK = reference(description="networkRef is the Network of the object. It is
 _EPHEMERAL = struct(
     {
         "prefixTemplate": struct(
-            {"metadata": TEMPLATE_METADATA, "spec": networks.PREFIX_SPEC},
+            {"metadata": TEMPLATE_METADATA, "spec": ipam.PREFIX_SPEC},
             description="prefixTemplate is the template of the Prefix to create.",
         )
     },

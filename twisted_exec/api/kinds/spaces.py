@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from twisted_exec.api import fields, names, spaces
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import cel_rules, validation
-from twisted_exec.api.kinds.cel_rules import TROUBLE, CELRule, Fixed, Spec, column, condition
+from twisted_exec.api.kinds.cel_rules import CELRule, Fixed, Spec
+from twisted_exec.api.kinds.jsonpath import TROUBLE, column, condition
 from twisted_exec.api.kinds.kind import Kind, Object
-from twisted_exec.api.kinds.validation import METAV1_CONDITIONS
+from twisted_exec.api.kinds.schemas import METAV1_CONDITIONS
 from twisted_exec.api.schema import (
     Schema,
     array,

@@ -14,7 +14,7 @@ from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import validation
 from twisted_exec.api.kinds.kind import Column, Kind, Object, cell
-from twisted_exec.api.kinds.validation import CONDITIONS, TAINTS, TOLERATIONS, claim, extend_schema
+from twisted_exec.api.kinds.schemas import CONDITIONS, TAINTS, TOLERATIONS, claim, extend_schema
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import (
     array,

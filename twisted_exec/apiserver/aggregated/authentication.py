@@ -34,7 +34,8 @@ from twisted_exec.auth.interfaces import (
     PresentedCredentials,
     User,
 )
-from twisted_exec.auth.x509 import HeaderNames, RequestHeaderAuthenticator, X509Authenticator
+from twisted_exec.auth.request_header import HeaderNames, RequestHeaderAuthenticator
+from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS, Backoff
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.queue import Again

@@ -45,9 +45,11 @@ from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.credentials import files_of
-from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer, PermissionWatch
-from twisted_exec.auth.gate import Gate, GatedRoutes
+from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import Decision, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.auth.rules import Attributes, Rule
 from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.kube.interfaces import IKubeClient

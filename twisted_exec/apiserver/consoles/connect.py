@@ -60,8 +60,9 @@ from twisted_exec.auth.console_rights import (
     SubresourceOptions,
     TakeoverRefused,
 )
-from twisted_exec.auth.gate import Gate, GatedRoutes
-from twisted_exec.auth.rbac import smallest_role
+from twisted_exec.auth.default_roles import smallest_role
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.kube.recorder import Recorder

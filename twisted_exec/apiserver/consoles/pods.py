@@ -22,13 +22,14 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.apiserver.consoles.connect import console_facts
-from twisted_exec.apiserver.machine_pods import READ_ONLY, PodNames
+from twisted_exec.apiserver.machine_pods.names import PodNames
+from twisted_exec.apiserver.machine_pods.storage import READ_ONLY
 from twisted_exec.apiserver.serving.filters import query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.console_rights import EXEC, LOG
-from twisted_exec.auth.gate import GatedRoutes
+from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.location import IStreamLocator, Location

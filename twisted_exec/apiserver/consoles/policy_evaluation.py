@@ -12,7 +12,8 @@ from functools import reduce
 from typing import Any
 
 from twisted_exec.api import fields, selectors
-from twisted_exec.api.kinds import Object, consolepolicies
+from twisted_exec.api.display import listed
+from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.consolepolicies import NONE, ONCE, REQUIRED, STRICT
 from twisted_exec.api.kinds.consolerequests import (
     APPROVED,
@@ -26,7 +27,7 @@ from twisted_exec.api.kinds.consolerequests import (
     state_of,
     used_at,
 )
-from twisted_exec.api.names import listed
+from twisted_exec.api.kinds.hours import Hours, parse_hours
 from twisted_exec.api.patterns import Pattern, PatternError, Search
 from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.api.status import Forbidden
@@ -59,7 +60,7 @@ class ParsedPolicy:
     name: str
     spec: Mapping[str, Any]
     selector: LabelSelector
-    hours: consolepolicies.Hours | None = None
+    hours: Hours | None = None
     search: Search | None = None
     problem: str = ""
 
@@ -102,7 +103,7 @@ def parsed(obj: Object) -> ParsedPolicy:
     try:
         policy = replace(policy, selector=selectors.of_object(spec.get("selector")))
         if spec.get("hours"):
-            week = consolepolicies.parse_hours(spec["hours"], spec.get("timeZone", "UTC"))
+            week = parse_hours(spec["hours"], spec.get("timeZone", "UTC"))
             policy = replace(policy, hours=week)
         if spec.get("reasonPattern"):
             search = Search(Pattern(spec["reasonPattern"], is_regex=True))

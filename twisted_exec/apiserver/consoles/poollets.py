@@ -20,8 +20,8 @@ from cryptography.x509.oid import NameOID
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import ADDRESS_TYPES, Object
-from twisted_exec.api.names import listed
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     Forbidden,

@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.consolerecordings import FAILED, PENDING, content_path, state_of
-from twisted_exec.api.kinds.sessions import log_path
+from twisted_exec.api.kinds.deletedconsoles import log_path
 from twisted_exec.api.status import Conflict, NotImplementedByBackend
 from twisted_exec.apiserver.consoles.connect import MachineLocator
 from twisted_exec.apiserver.consoles.poollets import forwarded_headers

@@ -12,8 +12,9 @@ from twisted.logger import Logger
 
 from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import EVENT_SECONDS, EVENTS, SECRETS
+from twisted_exec.api.kinds.bootstrap_tokens import NAMESPACE, SECRET_TYPE, is_expired
 from twisted_exec.api.kinds.events import written
-from twisted_exec.api.kinds.secrets import NAMESPACE, SECRET_TYPE, is_expired, values_of
+from twisted_exec.api.kinds.secrets import values_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.control.loop import PokedLoop
@@ -24,6 +25,7 @@ from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 
+DAY_SECONDS = 86_400
 LOOK_SECONDS = 60.0
 SOON_SECONDS = 1.0
 """From a cause for an early look to this look."""

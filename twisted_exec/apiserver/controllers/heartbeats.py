@@ -17,7 +17,8 @@ from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import LEASES, Kind, Object, machine_kind, pool_kind
 from twisted_exec.api.kinds.events import WARNING
-from twisted_exec.api.managedfields import WriteOrigin, updated
+from twisted_exec.api.managedfields.entries import WriteOrigin
+from twisted_exec.api.managedfields.updates import updated
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.serving.query import MANAGER

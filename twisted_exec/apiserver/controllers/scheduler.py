@@ -1,10 +1,6 @@
 """
 The scheduler: assign Machines without a pool to a pool.
 
-A pool fits when it is ready, the machine tolerates its taints and selects its labels, and it has
-room for the machine's class. A poollet's report lags behind, so the machines that are bound to a
-pool limit its room, too.
-
 The update that binds a machine carries the resourceVersion on which the decision was based, so no
 machine is bound twice. Two servers over one store can still give the last place of a pool to two
 machines; the pool's runtime then refuses the second.
@@ -15,11 +11,9 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush, nsmallest
-from itertools import product
 from math import inf
 from typing import Any
 
@@ -28,14 +22,21 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api import quantity
-from twisted_exec.api.conditions import with_conditions
-from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Object, machine_kind
 from twisted_exec.api.kinds.events import NORMAL, WARNING
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.controllers.placement import (
+    FAILED,
+    Placement,
+    facts_of,
+    plan,
+    shows,
+    turn_of,
+    with_decision,
+)
 from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
@@ -103,8 +104,8 @@ class Scheduler(StoreFollower):
         )
         self._waiting: dict[Key, Object] = {}
         # Machines whose spec names a missing pool; no poollet would report that.
-        self._stray: dict[Key, Object] = {}
-        self._stray_since: dict[Key, float] = {}
+        self._pool_missing: dict[Key, Object] = {}
+        self._pool_missing_since: dict[Key, float] = {}
         self._places: dict[str, tuple[str, str]] = {}
         self._bound: Counter[tuple[str, str]] = Counter()
         self._pools: dict[str, Object] = {}
@@ -168,7 +169,7 @@ class Scheduler(StoreFollower):
         uid = machine["metadata"]["uid"]
         before, place = self._places.pop(uid, None), None
         self._waiting.pop(key, None)
-        self._stray.pop(key, None)
+        self._pool_missing.pop(key, None)
         if event.type != DELETED:
             pool, ending = (
                 self._dialect.pool_name(machine),
@@ -179,15 +180,15 @@ class Scheduler(StoreFollower):
             if not pool and not ending:
                 self._waiting[key] = machine
             elif pool not in self._pools and not ending:
-                self._stray[key] = machine
-        is_pending = key in self._waiting or key in self._stray
+                self._pool_missing[key] = machine
+        is_pending = key in self._waiting or key in self._pool_missing
         if is_pending:
             self._changed[key] = None
         else:
             self._reported.pop(key, None)
             self._refusals.succeeded(key)
-        if key not in self._stray:
-            self._stray_since.pop(key, None)
+        if key not in self._pool_missing:
+            self._pool_missing_since.pop(key, None)
         if is_pending:
             self._poke()
         if before == place:
@@ -208,7 +209,7 @@ class Scheduler(StoreFollower):
         heappush(self._later, (self._clock.seconds() + seconds, key))
 
     def _poke(self) -> None:
-        if self._waiting or self._stray:
+        if self._waiting or self._pool_missing:
             self._loop.poke()
 
     async def _run(self) -> float | None:
@@ -237,7 +238,7 @@ class Scheduler(StoreFollower):
             due[heappop(self._later)[1]] = None
         due |= dict.fromkeys(self._probes())
         waiting = sorted((self._waiting[key] for key in due if key in self._waiting), key=turn_of)
-        return [*map(key_of, waiting), *(key for key in due if key in self._stray)]
+        return [*map(key_of, waiting), *(key for key in due if key in self._pool_missing)]
 
     def _probes(self) -> Iterator[Key]:
         """Take one machine of each namespace whose back-off is over: it shows whether others can be written."""
@@ -247,7 +248,7 @@ class Scheduler(StoreFollower):
             held = self._held[hold]
             while held:
                 key, _ = held.popitem()
-                if key in self._waiting or key in self._stray:
+                if key in self._waiting or key in self._pool_missing:
                     yield key
                     break
             if not held:
@@ -295,7 +296,7 @@ class Scheduler(StoreFollower):
         """Report a machine for which this program fails, and try again later: it holds up no other."""
         is_new = self._refusals.failed(key, repr(failure.value))
         self._look_at_later(key, self._refusals.wait_seconds(key))
-        machine = self._waiting.get(key) or self._stray.get(key)
+        machine = self._waiting.get(key) or self._pool_missing.get(key)
         if is_new and machine is not None:
             self._log.failure("scheduling {name} failed", failure, name="/".join(key))
             await self._tell(machine, WARNING, FAILED, _BUG)
@@ -307,13 +308,15 @@ class Scheduler(StoreFollower):
         assumed: Counter[tuple[str, str]],
         nowhere: dict[str, Placement],
     ) -> tuple[Object, Placement] | None:
-        if key in self._stray:
+        if key in self._pool_missing:
             if self._pool_of(key) not in self._pools:
                 missing = self._missing(key)
                 # One placement for all machines of that pool: it is kept with each.
-                return self._stray[key], nowhere.setdefault(missing, Placement("", FAILED, missing))
-            del self._stray[key]
-            self._stray_since.pop(key, None)
+                return self._pool_missing[key], nowhere.setdefault(
+                    missing, Placement("", FAILED, missing)
+                )
+            del self._pool_missing[key]
+            self._pool_missing_since.pop(key, None)
         machine = self._waiting.get(key)
         if machine is None:
             return None
@@ -329,7 +332,7 @@ class Scheduler(StoreFollower):
         return machine, placement
 
     def _pool_of(self, key: Key) -> str:
-        return self._dialect.pool_name(self._stray[key])
+        return self._dialect.pool_name(self._pool_missing[key])
 
     def _missing(self, key: Key) -> str:
         return f'{self._dialect.pool_noun} "{self._pool_of(key)}" does not exist'
@@ -394,9 +397,9 @@ class Scheduler(StoreFollower):
 
     async def _show_missing_pool(self, machine: Object, placement: Placement) -> None:
         key, now = key_of(machine), self._clock.seconds()
-        if key not in self._stray:
+        if key not in self._pool_missing:
             return
-        shown_at = self._stray_since.setdefault(key, now) + MISSING_SECONDS
+        shown_at = self._pool_missing_since.setdefault(key, now) + MISSING_SECONDS
         if now < shown_at:
             self._look_at_later(key, shown_at - now)
         else:
@@ -463,220 +466,4 @@ def _named(machine: Object) -> str:
     return "/".join(key_of(machine))
 
 
-ReadOnlyObject = Mapping[str, Any]
-Bound = Counter[tuple[str, str]]
-"""Number of bound machines by pool and class."""
-
-OUT_OF_CAPACITY = "OutOfCapacity"
-FAILED = "FailedScheduling"
-_READY = "Ready"
 _BUG = "the scheduler failed; the log of the API server says more"
-
-_UNTOLD = 1_000_000
-"""Room of a pool that reports class names without amounts."""
-
-_HARD = ("NoSchedule", "NoExecute")
-_SOFT = "PreferNoSchedule"
-
-
-@dataclass(frozen=True)
-class Placement:
-    """
-    Decision for one machine.
-
-    :param pool: the chosen pool; empty when none fits.
-    """
-
-    pool: str
-    reason: str = ""
-    message: str = ""
-
-
-def plan(
-    dialect: Dialect,
-    machine: ReadOnlyObject,
-    pools: Sequence[ReadOnlyObject],
-    bound: Bound,
-    classes: Collection[str] | None = None,
-) -> Placement:
-    """
-    Choose a pool for a machine that has none.
-
-    :param classes: names of all classes; ``None`` if they are not known.
-    """
-    name, is_offered = dialect.class_name(machine), False
-    refused: Counter[str] = Counter()
-    places = 0  # of full pools
-    fitting: list[tuple[int, int, str]] = []
-    tolerations = _tolerations(machine)
-    for pool in pools:
-        room = room_for(dialect, pool, name, bound)
-        is_offered = is_offered or room is not None
-        untolerated = _untolerated(tolerations, pool)
-        problem = _problem(dialect, machine, pool, room, untolerated)
-        if problem:
-            refused[problem] += 1
-            places += _capacity(dialect, pool, name) or 0 if problem == _FULL else 0
-        else:
-            unwelcome = untolerated.count(_SOFT)
-            fitting.append((unwelcome, -(room or 0), pool["metadata"]["name"]))
-    if fitting:
-        return Placement(min(fitting)[2])
-    if not is_offered and classes is not None and name not in classes:
-        return Placement("", FAILED, missing_class(name, classes))
-    labels = pool_labels(dialect, machine)
-    lacks = {_WITHOUT: f'offers class "{name}"', _UNLABELLED: f"has the labels {labels}"}
-    if len(refused) == 1 and (lack := lacks.get(*refused)):
-        count = f"there {'is' if len(pools) == 1 else 'are'} {len(pools)}"
-        return Placement("", FAILED, f"no {dialect.pool_noun} {lack} ({count})")
-    free = {_FULL: f" (0 of {places} places free)"} if places else {}
-    # The reason first: lists of machines cut the end off.
-    among = f"of {len(pools)} {dialect.pool.plural}"
-    reasons = [
-        f"{why.format(name=name, labels=labels)}: {n} {among}{free.get(why, '')}"
-        for why, n in sorted(refused.items())
-    ]
-    message = "; ".join(reasons) or f"there are no {dialect.pool.plural}"
-    return Placement("", OUT_OF_CAPACITY if _FULL in refused else FAILED, message)
-
-
-def with_decision(
-    dialect: Dialect, machine: ReadOnlyObject, placement: Placement, now: str
-) -> dict[str, Any] | None:
-    """
-    Return the machine with its condition Ready after the decision, or ``None`` if nothing is to be
-    written.
-    """
-    status: ReadOnlyObject = machine.get("status", {})
-    conditions = list(status.get("conditions", []))
-    ready: ReadOnlyObject = next((each for each in conditions if each.get("type") == _READY), {})
-    is_ours = not ready or ready.get("reason") in (OUT_OF_CAPACITY, FAILED)
-    if not dialect.conditions or not is_ours:
-        return None
-    if placement.pool:
-        changed = [each for each in conditions if each is not ready]
-    else:
-        value = ("False", placement.reason, placement.message)
-        changed = with_conditions(conditions, {_READY: value}, now)
-    if changed == conditions:
-        return None
-    return {**machine, "status": {**status, "conditions": changed}}
-
-
-def shows(machine: ReadOnlyObject, placement: Placement) -> bool:
-    """Return whether the machine's condition Ready says already why it waits."""
-    conditions = machine.get("status", {}).get("conditions", [])
-    ready: ReadOnlyObject = next((each for each in conditions if each.get("type") == _READY), {})
-    return (ready.get("reason"), ready.get("message")) == (placement.reason, placement.message)
-
-
-_Toleration = tuple[str, str, str | None]
-"""Key and effect, empty for all, and value, ``None`` for any."""
-
-_FULL, _WITHOUT = "no room for class {name}", "without class {name}"
-_UNLABELLED = "without the labels {labels}"
-
-
-def _problem(
-    dialect: Dialect,
-    machine: ReadOnlyObject,
-    pool: ReadOnlyObject,
-    room: int | None,
-    untolerated: Sequence[str],
-) -> str:
-    spec, labels = machine.get("spec", {}), pool["metadata"].get("labels", {})
-    if not is_ready(pool):
-        return "not ready"
-    selector = spec.get(dialect.pool_selector, {})
-    if any(labels.get(key) != value for key, value in selector.items()):
-        return _UNLABELLED
-    if any(effect in _HARD for effect in untolerated):
-        return "with a taint that the machine does not tolerate"
-    if room is None:
-        return _WITHOUT
-    return _FULL if room <= 0 else ""
-
-
-def is_ready(pool: ReadOnlyObject) -> bool:
-    """Return whether a pool is reported as ready, and is not being deleted."""
-    status = pool.get("status", {})
-    if "deletionTimestamp" in pool["metadata"]:
-        return False
-    for each in status.get("conditions", []):
-        if each.get("type") == _READY:
-            return bool(each.get("status") == "True")
-    # Older poollets (onmetal-api v0.1) report a state and no conditions.
-    return bool(status.get("state") == "Ready")
-
-
-def room_for(dialect: Dialect, pool: ReadOnlyObject, name: str, bound: Bound) -> int | None:
-    """Number of further machines of a class that fit; ``None`` without that class."""
-    status, key = pool.get("status", {}), f"{dialect.capacity_prefix}{name}"
-    if not status.get("allocatable") and not status.get("capacity"):
-        offered = status.get(dialect.classes_field, []) if dialect.classes_field else []
-        has_class = any(each.get("name") == name for each in offered)
-        return _UNTOLD - bound[pool["metadata"]["name"], name] if has_class else None
-    allocatable = _amount(status.get("allocatable", {}).get(key))
-    capacity = _capacity(dialect, pool, name)
-    if capacity is not None:
-        left = capacity - bound[pool["metadata"]["name"], name]
-        return left if allocatable is None else min(allocatable, left)
-    return allocatable
-
-
-def _capacity(dialect: Dialect, pool: ReadOnlyObject, name: str) -> int | None:
-    key = f"{dialect.capacity_prefix}{name}"
-    return _amount(pool.get("status", {}).get("capacity", {}).get(key))
-
-
-def _amount(text: Any) -> int | None:
-    try:
-        return None if text is None else quantity.value(text)
-    except ValueError:
-        return 0  # an unreadable amount counts as no room
-
-
-def _tolerations(machine: ReadOnlyObject) -> frozenset[_Toleration]:
-    return frozenset(
-        (
-            each.get("key") or "",
-            each.get("effect") or "",
-            None if each.get("operator") == "Exists" else each.get("value") or "",
-        )
-        for each in machine.get("spec", {}).get("tolerations", [])
-    )
-
-
-def _untolerated(tolerations: frozenset[_Toleration], pool: ReadOnlyObject) -> list[str]:
-    """Return the effects of the pool's taints that no toleration matches."""
-    return [
-        taint.get("effect", "")
-        for taint in pool.get("spec", {}).get("taints", [])
-        # A few look-ups and no search: a user may give a machine thousands of tolerations.
-        if tolerations.isdisjoint(
-            product(
-                ("", taint.get("key", "")),
-                ("", taint.get("effect", "")),
-                (None, taint.get("value") or ""),
-            )
-        )
-    ]
-
-
-def turn_of(machine: ReadOnlyObject) -> tuple[str, str, str]:
-    """Sort key: oldest first, then by name."""
-    metadata = machine["metadata"]
-    return metadata.get("creationTimestamp", ""), metadata.get("namespace", ""), metadata["name"]
-
-
-def facts_of(dialect: Dialect, pool: ReadOnlyObject) -> object:
-    """The pool's properties that affect placement, for comparison."""
-    status, metadata = pool.get("status", {}), pool["metadata"]
-    return (
-        is_ready(pool),
-        metadata.get("labels"),
-        pool.get("spec", {}).get("taints"),
-        status.get("capacity"),
-        status.get("allocatable"),
-        status.get(dialect.classes_field),
-    )

@@ -7,17 +7,15 @@ Signed, denied and failed requests are deleted after an hour, others after a day
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from twisted_exec.api import times
 from twisted_exec.api.conditions import condition_of
@@ -27,34 +25,32 @@ from twisted_exec.api.kinds.certificates import (
     APPROVED,
     DENIED,
     FAILED,
-    GROUP,
     certificate_of,
     request_of,
 )
 from twisted_exec.api.kinds.events import NORMAL, WARNING
-from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound, ServiceUnavailable
-from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
+from twisted_exec.api.status import APIError, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
-from twisted_exec.apiserver.signers import (
+from twisted_exec.apiserver.signing.clients import Clients
+from twisted_exec.apiserver.signing.interfaces import (
     CLIENT,
     FOR_SERVERS,
-    NOBODY,
     NODE_CLIENT,
     NODE_SERVING,
     SERVING,
-    Clients,
     ISigner,
-    NodeClient,
-    NodeServing,
-    PoolletServing,
+)
+from twisted_exec.apiserver.signing.nodes import NodeClient, NodeServing
+from twisted_exec.apiserver.signing.poollets import PoolletServing
+from twisted_exec.apiserver.signing.requests import (
+    NOBODY,
     RequestedSubject,
     addresses_of,
     subject_of,
 )
-from twisted_exec.auth.interfaces import IAuthorizer, User
-from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.interfaces import IAuthorizer
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added
@@ -62,56 +58,6 @@ from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.pki import Authority
-
-
-@implementer(IAdmission)
-class SigningRights:
-    """
-    Records the requester and missing times of conditions, and restricts approval and signing.
-
-    As the admission plugins ``CertificateApproval`` and ``CertificateSigning`` of Kubernetes.
-    """
-
-    def __init__(self, authorizer: IAuthorizer, now: Callable[[], float] = time.time) -> None:
-        self._authorizer, self._now = authorizer, now
-
-    def admit(self, change: Change) -> Deferred[None]:
-        if change.kind is not CERTIFICATESIGNINGREQUESTS or change.new is None:
-            return succeed(None)
-        if change.operation == CREATE:
-            change.new["spec"].pop("extra", None)  # else a user without extra could claim another's
-            change.new["spec"] |= _requester(change.user)
-            return succeed(None)
-        verb = {"approval": "approve", "status": "sign"}.get(change.subresource)
-        if change.operation != UPDATE or verb is None:
-            return succeed(None)
-        status, now = change.new["status"], times.timestamp(self._now())
-        missing = {"lastUpdateTime": now, "lastTransitionTime": now}
-        if "conditions" in status:
-            status["conditions"] = [{**missing, **each} for each in status["conditions"]]
-        return Deferred.fromCoroutine(self._confirm(change, verb))
-
-    async def _confirm(self, change: Change, verb: str) -> None:
-        signer = change.obj["spec"]["signerName"]
-        domain = signer.partition("/")[0]
-        for name in (signer, f"{domain}/*"):
-            attributes = Attributes(
-                change.user, verb, group=GROUP, version="v1", resource="signers", name=name
-            )
-            if (await self._authorizer.authorize(attributes)).allows_everything:
-                return
-        raise Forbidden(
-            f'certificatesigningrequests "{change.obj["metadata"]["name"]}" is forbidden: user '
-            f'"{change.user.name}" is not permitted to {verb} requests with signerName "{signer}"'
-        )
-
-
-def _requester(user: User) -> Object:
-    requester: Object = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
-    if user.extra:
-        requester["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return requester
-
 
 LOOK_SECONDS = 60.0
 DECIDED_SECONDS = 3600.0
@@ -122,27 +68,6 @@ _OPTIONS = WriteOptions(manager=MANAGER)
 _FAILED = "the signer failed; the log of the API server says more"
 
 ReadOnlyObject = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class CAPair:
-    """Paths of a CA's certificate and key (PEM)."""
-
-    certificate: str
-    key: str
-
-    def reloading(self, clock: IReactorTime) -> Reloading[Authority]:
-        """Return the authority."""
-
-        def parsed(certificate: bytes, key: bytes) -> Authority:
-            return Authority.load(
-                certificate,
-                key,
-                certificate_what=f"signing certificate {self.certificate!r}",
-                key_what=f"signing key {self.key!r}",
-            )
-
-        return Reloading([self.certificate, self.key], parsed, clock)
 
 
 class Step(Enum):

@@ -7,18 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from twisted_exec.auth.bootstrap_tokens import BootstrapTokenAuthenticator
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator
-from twisted_exec.auth.issuers import Issuers
-from twisted_exec.auth.oidc import OIDCAuthenticator
+from twisted_exec.auth.oidc.authenticator import OIDCAuthenticator
+from twisted_exec.auth.oidc.configuration import Issuers
+from twisted_exec.auth.service_accounts import AccountKeys, ServiceAccountAuthenticator, TokenIssuer
 from twisted_exec.auth.tokens import (
-    AccountKeys,
     BearerAuthenticator,
-    BootstrapTokenAuthenticator,
     ITokenAuthenticator,
-    ServiceAccountAuthenticator,
     TokenFileAuthenticator,
-    TokenIssuer,
 )
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.storage.interfaces import IStorage

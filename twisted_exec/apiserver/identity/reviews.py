@@ -18,7 +18,8 @@ from twisted_exec.apiserver.serving.query import write_options
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.console_rights import CONSOLE, OPENS_PODS, VERBS
-from twisted_exec.auth.gate import Gate, GatedRoutes
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IRulesAuthorizer, User
 from twisted_exec.auth.rules import Attributes, Rule
 from twisted_exec.auth.tokens import IAudienceAuthenticator

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import SERVICEACCOUNTS, TOKENREQUESTS, Object
-from twisted_exec.api.kinds.secrets import SECRET_TYPE
+from twisted_exec.api.kinds.bootstrap_tokens import SECRET_TYPE
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, MethodNotAllowed
 from twisted_exec.apiserver.serving.bodies import read_body, work_of
 from twisted_exec.apiserver.serving.fairness import FairQueue
@@ -23,10 +23,11 @@ from twisted_exec.apiserver.serving.filters import attributes_of, query_of
 from twisted_exec.apiserver.serving.query import write_options
 from twisted_exec.apiserver.serving.rest import root_of, warning_headers
 from twisted_exec.apiserver.serving.verbs import RequestTarget
-from twisted_exec.auth.gate import Gate, GatedRoutes
-from twisted_exec.auth.jwt import ALGORITHMS, SigningKey
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
+from twisted_exec.auth.jwt_keys import ALGORITHMS, SigningKey
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.auth.tokens import BOUND, TokenIssuer
+from twisted_exec.auth.service_accounts import BOUND, TokenIssuer
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage
 from twisted_exec.streaming.context import RequestContext

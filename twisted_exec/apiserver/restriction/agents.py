@@ -24,15 +24,9 @@ from twisted_exec.api.users import NODE_SERVERS
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change
 from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
 from twisted_exec.apiserver.restriction.visibility import FixedVisibility
-from twisted_exec.apiserver.signers import (
-    CLIENT,
-    NODE_CLIENT,
-    NODE_PREFIX,
-    NODE_SERVING,
-    SERVING,
-    node_of,
-    subject_of,
-)
+from twisted_exec.apiserver.signing.interfaces import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
+from twisted_exec.apiserver.signing.nodes import NODE_PREFIX, node_of
+from twisted_exec.apiserver.signing.requests import subject_of
 from twisted_exec.auth.interfaces import Decision, IVisibility, User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.storage.history import key_of

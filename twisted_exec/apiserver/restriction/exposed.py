@@ -2,7 +2,7 @@
 Machines that are exposed to another cluster, and the users who may see them.
 
 Members of the group :data:`~twisted_exec.api.users.EXPOSED` may read the machines with the label
-:data:`~twisted_exec.api.kinds.machine_pods.EXPOSED_LABEL`, use their consoles and read their logs,
+:data:`~twisted_exec.api.kinds.pods.machine_pods.EXPOSED_LABEL`, use their consoles and read their logs,
 without any role. They may do nothing else with any machine, whatever their roles allow.
 """
 
@@ -15,7 +15,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import PODS, Object
-from twisted_exec.api.kinds.machine_pods import EXPOSED_LABEL
+from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound
 from twisted_exec.api.users import EXPOSED

@@ -18,8 +18,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import CONSOLEALERTS, SECRETS, Object, routing, storage
-from twisted_exec.api.kinds import networks as ipam
+from twisted_exec.api.kinds import CONSOLEALERTS, SECRETS, Object, ipam, routing, storage
 from twisted_exec.api.kinds import networks as networking
 from twisted_exec.api.resource import Resource
 from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_added

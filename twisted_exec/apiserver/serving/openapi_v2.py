@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.protobuf import varint
+from twisted_exec.api.protobuf_wire import varint
 
 JSON = "application/json"
 _METHODS = ("get", "put", "post", "delete", "patch")

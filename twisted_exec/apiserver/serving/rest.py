@@ -47,7 +47,8 @@ from twisted_exec.apiserver.serving.query import (
 )
 from twisted_exec.apiserver.serving.verbs import ObjectPage, RequestTarget, Verbs
 from twisted_exec.apiserver.serving.watch import Watches
-from twisted_exec.auth.gate import Gate, GatedRoutes
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.paced import respond_pieces

@@ -20,7 +20,8 @@ from twisted_exec.apiserver.serving.filters import APIRequest, request_of, respo
 from twisted_exec.apiserver.serving.openapi import OpenAPI, hash_of, path_of
 from twisted_exec.apiserver.serving.query import JSON_TYPES, YAML, media_ranges
 from twisted_exec.apiserver.serving.registry import KindRegistry
-from twisted_exec.auth.gate import Gate, GatedRoutes
+from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.health import Health, Results, listing
 from twisted_exec.program.metrics import CONTENT_TYPE, MetricsRegistry

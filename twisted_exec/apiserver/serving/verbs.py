@@ -10,10 +10,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from twisted_exec.api import bodies, fields, managedfields, strategy, times
-from twisted_exec.api import managedfields as managers
+from twisted_exec.api import bodies, fields, strategy, times
 from twisted_exec.api.encoded import encoded, json_bytes
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
+from twisted_exec.api.managedfields import updates
+from twisted_exec.api.managedfields.entries import (
+    Managed,
+    WriteOrigin,
+    encode_entries,
+    only_times_differ,
+)
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
@@ -316,7 +322,7 @@ class Verbs:
 
         def applied(old: Object | None) -> Draft:
             writer = self._writer(target, options)
-            result = managedfields.applied(target.kind, old, config, writer, force=force)
+            result = updates.applied(target.kind, old, config, writer, force=force)
             if old is not None:
                 strategy.check_identity(target.kind, result.body, old)
             check_applied(options)
@@ -445,19 +451,19 @@ class Verbs:
     ) -> None:
         kind, metadata = target.kind, new["metadata"]
         if draft.managed is not None:
-            entries = managers.encode_entries(draft.managed, kind.resource.api_version)
+            entries = encode_entries(draft.managed, kind.resource.api_version)
         else:
             submitted = (draft.written or draft.body).get("metadata", {}).get("managedFields")
             writer = self._writer(target, options)
-            entries = managedfields.updated(kind, old, draft.written or new, submitted, writer)
+            entries = updates.updated(kind, old, draft.written or new, submitted, writer)
         metadata.pop("managedFields", None)
         if entries:
             metadata["managedFields"] = entries
-        if draft.managed is not None and old is not None and managers.only_times_differ(new, old):
+        if draft.managed is not None and old is not None and only_times_differ(new, old):
             metadata["managedFields"] = old["metadata"]["managedFields"]
 
-    def _writer(self, target: RequestTarget, options: WriteOptions) -> managers.WriteOrigin:
-        return managers.WriteOrigin(options.manager, target.subresource, self._now())
+    def _writer(self, target: RequestTarget, options: WriteOptions) -> WriteOrigin:
+        return WriteOrigin(options.manager, target.subresource, self._now())
 
     async def _store(self, kind: Kind, new: Object, old: Object) -> Object:
         if "deletionTimestamp" in old["metadata"] and not kind.held_by(new):
@@ -557,7 +563,7 @@ class Draft:
     """
 
     body: Object
-    managed: managers.Managed | None = None
+    managed: Managed | None = None
     written: Object | None = None
 
 

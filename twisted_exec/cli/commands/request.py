@@ -164,7 +164,7 @@ async def _decide(client: CommandClient, options: argparse.Namespace, status: Ob
 
 def _own(name: str, namespace: str) -> str:
     """Return the refusal for the user of a request, who could not decide with any role."""
-    from twisted_exec.auth.rbac import CONSOLE_APPROVER
+    from twisted_exec.auth.default_roles import CONSOLE_APPROVER
 
     return (
         f'request "{name}" is your own: another user approves or denies it, who has the role '

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from twisted_exec.cli.runner import failed, run_in_reactor
 
 if TYPE_CHECKING:
-    from twisted_exec.storage.backup import Summary
+    from twisted_exec.storage.sqlite.backup import Summary
 
 _DATABASE = "file of --storage=sqlite:..., or objects.db in --state-dir"
 
@@ -48,7 +48,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _backup(options: argparse.Namespace) -> int:
-    from twisted_exec.storage.backup import back_up
+    from twisted_exec.storage.sqlite.backup import back_up
 
     return _report(
         "backup",
@@ -62,7 +62,7 @@ def _restore(options: argparse.Namespace) -> int:
         return failed("restore", "give either DATABASE or --storage")
     if options.storage:
         return _restore_into(options)
-    from twisted_exec.storage.backup import restore
+    from twisted_exec.storage.sqlite.backup import restore
 
     return _report(
         "restore",

@@ -78,7 +78,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 async def _create(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import SECRETS
-    from twisted_exec.api.kinds.secrets import NAMESPACE, PREFIX
+    from twisted_exec.api.kinds.bootstrap_tokens import NAMESPACE, PREFIX
     from twisted_exec.tls.errors import TLSConfigError
 
     path = options.bootstrap_kubeconfig
@@ -104,21 +104,23 @@ def _random(length: int) -> str:
 
 
 def _secret(token_id: str, token_secret: str, options: argparse.Namespace) -> dict[str, Any]:
-    from twisted_exec.api.kinds import secrets as keys
-    from twisted_exec.auth.rbac import bootstrappers
+    from twisted_exec.api.kinds import bootstrap_tokens
+    from twisted_exec.auth.default_roles import bootstrappers
 
     groups = options.group or [bootstrappers(by_name(options.dialect))]
     values = {
-        keys.ID: token_id,
-        keys.SECRET: token_secret,
-        keys.AUTHENTICATION: "true",
-        keys.EXTRA_GROUPS: ",".join(groups),
-        keys.DESCRIPTION: options.description,
-        keys.EXPIRATION: times.timestamp(time.time() + options.ttl) if options.ttl else "",
+        bootstrap_tokens.ID: token_id,
+        bootstrap_tokens.SECRET: token_secret,
+        bootstrap_tokens.AUTHENTICATION: "true",
+        bootstrap_tokens.EXTRA_GROUPS: ",".join(groups),
+        bootstrap_tokens.DESCRIPTION: options.description,
+        bootstrap_tokens.EXPIRATION: times.timestamp(time.time() + options.ttl)
+        if options.ttl
+        else "",
     }
     return {
-        "metadata": {"name": f"{keys.PREFIX}{token_id}"},
-        "type": keys.SECRET_TYPE,
+        "metadata": {"name": f"{bootstrap_tokens.PREFIX}{token_id}"},
+        "type": bootstrap_tokens.SECRET_TYPE,
         "stringData": {key: value for key, value in values.items() if value},
     }
 
@@ -151,27 +153,28 @@ def _write_kubeconfig(path: str, client: CommandClient, token: str) -> None:
 
 
 async def _list(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.api.kinds import SECRETS
-    from twisted_exec.api.kinds import secrets as keys
+    from twisted_exec.api.kinds import SECRETS, bootstrap_tokens
     from twisted_exec.api.kinds.secrets import values_of
     from twisted_exec.cli.output import table
 
-    selector = f"type={keys.SECRET_TYPE}"
-    secrets = await client.list(SECRETS.resource, keys.NAMESPACE, field_selector=selector)
+    selector = f"type={bootstrap_tokens.SECRET_TYPE}"
+    secrets = await client.list(
+        SECRETS.resource, bootstrap_tokens.NAMESPACE, field_selector=selector
+    )
     rows = []
     for secret in secrets["items"]:
         values = {
             key: one_line(value.decode("utf-8", "replace"))
             for key, value in values_of(secret).items()
-            if key != keys.SECRET
+            if key != bootstrap_tokens.SECRET
         }
         rows.append(
             (
-                values.get(keys.ID, ""),
-                _left(values.get(keys.EXPIRATION, "")),
-                "yes" if values.get(keys.AUTHENTICATION) == "true" else "no",
-                values.get(keys.EXTRA_GROUPS) or "<none>",
-                values.get(keys.DESCRIPTION) or "<none>",
+                values.get(bootstrap_tokens.ID, ""),
+                _left(values.get(bootstrap_tokens.EXPIRATION, "")),
+                "yes" if values.get(bootstrap_tokens.AUTHENTICATION) == "true" else "no",
+                values.get(bootstrap_tokens.EXTRA_GROUPS) or "<none>",
+                values.get(bootstrap_tokens.DESCRIPTION) or "<none>",
             )
         )
     if not rows:
@@ -191,7 +194,7 @@ def _left(expiration: str) -> str:
 
 async def _delete(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import SECRETS
-    from twisted_exec.api.kinds.secrets import NAMESPACE, PREFIX
+    from twisted_exec.api.kinds.bootstrap_tokens import NAMESPACE, PREFIX
 
     for text in options.id:
         token_id = text.partition(".")[0]

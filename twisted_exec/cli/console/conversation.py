@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.api.names import display_name
+from twisted_exec.api.display import display_name
 from twisted_exec.cli.console.dialog import Dialog
 from twisted_exec.cli.console.display import Display, UserTerminal
 from twisted_exec.cli.messages import explain, one_line

@@ -17,7 +17,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from twisted_exec.api.names import display_name
+from twisted_exec.api.display import display_name
 from twisted_exec.api.status import APIError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ async def people_at(access: MachineAccess, session: str) -> Sequence[Person]:
     :raises APIError: the user may not list sessions, or the server has none.
     """
     # Imported here, because most sessions list nobody.
-    from twisted_exec.api.kinds.sessions import CONSOLESESSIONS
+    from twisted_exec.api.kinds.consolesessions import CONSOLESESSIONS
 
     resource = access.dialect.workload
     machine_resource = f"{resource.plural}.{resource.group}"

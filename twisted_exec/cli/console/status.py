@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from twisted_exec.api.names import display_name
+from twisted_exec.api.display import display_name
 from twisted_exec.cli.messages import duration
 from twisted_exec.console.notices import RoleNotices
 from twisted_exec.kube.recording_news import recorded_for

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.cli.fleet.follower import FollowerState
 from twisted_exec.cli.fleet.targets import FleetTarget
 from twisted_exec.cli.messages import one_line

@@ -18,7 +18,7 @@ from twisted.internet.defer import (
     DeferredSemaphore,
 )
 
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.cli.console.options import scripted_outcome
 from twisted_exec.cli.console.script import ScriptSink, ShellRun
 from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, gatherResults
 
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.cli.console.connecting import ProgressLine
 from twisted_exec.cli.fleet.targets import FleetTarget, Selection
 from twisted_exec.cli.messages import say

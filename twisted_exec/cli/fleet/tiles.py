@@ -16,7 +16,7 @@ from enum import Enum
 from math import ceil
 from typing import Any
 
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.cli.console.views import Key, fitted
 

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.console.notices import RoleNotices

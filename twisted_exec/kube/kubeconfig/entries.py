@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError, Material, read_file
 
 _T = TypeVar("_T")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
+from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafPod

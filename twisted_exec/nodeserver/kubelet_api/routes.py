@@ -21,7 +21,7 @@ from urllib.parse import quote
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
-from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
+from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
 from twisted_exec.api.reasons import REASON_HEADER
 from twisted_exec.api.status import (
     APIError,
@@ -32,7 +32,7 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth.gate import GatedDispatcher, GatedEndpoint, GatedRoutes, Handler
+from twisted_exec.auth.dispatcher import GatedDispatcher, GatedEndpoint, GatedRoutes, Handler
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.upstream import CONNECT_SECONDS, Upstream

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IDelayedCall
 from zope.interface import implementer
 
-from twisted_exec.api.kinds.machine_pods import PODS
+from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.status import (
     APIError,
     BadGateway,

@@ -25,8 +25,8 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.conditions import ConditionValue
-from twisted_exec.api.kinds.machine_pods import PODS
 from twisted_exec.api.kinds.nodes import NODES
+from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.status import APIError, NotFound, from_status, one_line
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.kube.informers import Reflector

@@ -22,7 +22,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from twisted_exec.api import quantity
-from twisted_exec.api.names import listed
+from twisted_exec.api.display import listed
 from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.kube.interfaces import Object

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
+from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.resource import Resource
 from twisted_exec.kube.interfaces import Object

@@ -15,7 +15,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
-from twisted_exec.api.kinds.machine_pods import PODS
+from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.status import NotFound
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
-from twisted_exec.api.kinds.machine_pods import PODS
-from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
+from twisted_exec.api.kinds.pods.machine_pods import PODS
+from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.control.metrics import QueueMetrics

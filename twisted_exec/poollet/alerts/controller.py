@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEALERTS, EVENTS
-from twisted_exec.api.kinds.consolealerts import AlertPattern
+from twisted_exec.api.kinds.alert_patterns import AlertPattern
 from twisted_exec.api.status import AlreadyExists, APIError, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.control.loop import PokedLoop

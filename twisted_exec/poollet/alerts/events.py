@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEALERTS
-from twisted_exec.api.kinds.consolealerts import INFO, AlertPattern
+from twisted_exec.api.kinds.alert_patterns import INFO, AlertPattern
 from twisted_exec.api.kinds.events import cut_message, new_event
 from twisted_exec.api.status import one_line
 from twisted_exec.iri.protos import console_pb2 as pb

@@ -11,7 +11,7 @@ from operator import itemgetter
 from twisted.logger import Logger
 
 from twisted_exec.api import selectors, times
-from twisted_exec.api.kinds.consolealerts import AlertPattern, patterns_of
+from twisted_exec.api.kinds.alert_patterns import AlertPattern, patterns_of
 from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.control.runs import readable
 from twisted_exec.iri.protos import console_pb2 as pb

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from twisted_exec.api.names import BANNER, banner_lines
+from twisted_exec.api.display import BANNER, banner_lines
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.poollet.machines import downward

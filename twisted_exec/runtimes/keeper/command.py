@@ -13,8 +13,9 @@ import resource
 import termios
 import tty
 
+from twisted_exec.runtimes.keeper.system import signals
+
 from .protocol import BadMessage, Message
-from .system import signals
 
 _EXEC_FAILED = 127
 

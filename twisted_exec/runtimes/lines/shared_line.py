@@ -28,7 +28,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
-from twisted_exec.api.names import dns_label, dns_subdomain, listed
+from twisted_exec.api.display import listed
+from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.line import ReadRateLimit

@@ -23,8 +23,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from twisted_exec.api.display import listed
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
-from twisted_exec.api.names import listed
 from twisted_exec.api.status import BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.control.runs import SingleRun

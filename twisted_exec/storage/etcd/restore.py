@@ -15,8 +15,6 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError
 
-from twisted_exec.storage.backup import SKIPPED_VERSIONS, Summary, open_backup
-from twisted_exec.storage.database import last_version, read_objects
 from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient, EtcdError, hint, refused
 from twisted_exec.storage.etcd.keys import (
     Keys,
@@ -32,6 +30,8 @@ from twisted_exec.storage.etcd.reflector import check_free, list_all
 from twisted_exec.storage.etcd.target import EtcdTarget, parse_target
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import StorageError
+from twisted_exec.storage.sqlite.backup import SKIPPED_VERSIONS, Summary, open_backup
+from twisted_exec.storage.sqlite.database import last_version, read_objects
 
 _MOST_OPERATIONS = 100
 """Below etcd's ``--max-txn-ops``, 128 by default."""

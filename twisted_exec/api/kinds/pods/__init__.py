@@ -1,0 +1,3 @@
+"""
+The two kinds of Pods: machines that clients see as Pods, and Pods on Nodes.
+"""

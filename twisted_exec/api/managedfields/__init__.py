@@ -1,0 +1,3 @@
+"""
+Field management and server-side apply: ``metadata.managedFields``.
+"""

@@ -1,0 +1,3 @@
+"""
+ConsoleSession objects, which show the sessions at the consoles of this control plane.
+"""

@@ -1,0 +1,3 @@
+"""
+Machines shown as Pods, so that kubectl's Pod commands work on them.
+"""

@@ -1,0 +1,3 @@
+"""
+Pods of the server's own Nodes.
+"""

@@ -1,0 +1,3 @@
+"""
+Signing of certificates: what each signer allows, and who may approve.
+"""

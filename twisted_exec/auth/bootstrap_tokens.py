@@ -1,0 +1,87 @@
+"""
+Authentication by bootstrap token.
+
+The id in a token is public; the other part is compared in constant time.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import SECRETS
+from twisted_exec.api.kinds.bootstrap_tokens import (
+    AUTHENTICATION,
+    GROUP,
+    ID,
+    NAMESPACE,
+    PREFIX,
+    SECRET,
+    SECRET_TYPE,
+    USER_PREFIX,
+    expires,
+    extra_groups,
+    is_expired,
+    parts_of,
+)
+from twisted_exec.api.kinds.secrets import values_of
+from twisted_exec.api.status import NotFound
+from twisted_exec.api.users import with_authenticated
+from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.service_accounts import Look
+from twisted_exec.auth.tokens import ITokenAuthenticator
+from twisted_exec.program.tasks import as_deferred
+
+
+@implementer(ITokenAuthenticator)
+class BootstrapTokenAuthenticator:
+    """
+    Authenticates users by bootstrap token.
+
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(self, look: Look, now: Callable[[], float]) -> None:
+        self._look, self._now = look, now
+
+    @as_deferred
+    async def authenticate_token(self, token: bytes) -> User | None:
+        parts = parts_of(token)
+        if parts is None:
+            return None
+        try:
+            # Any client can cause this read, so a stale one has to do; an early client retries.
+            secret = await self._look(
+                SECRETS.resource, NAMESPACE, f"{PREFIX}{parts[0]}", stale=True
+            )
+        except NotFound:
+            return None
+        return user_of(secret, *parts, self._now())
+
+
+def user_of(
+    secret: Mapping[str, Any], token_id: str, token_secret: bytes, now: float
+) -> User | None:
+    """
+    Return the user of a bootstrap token, or ``None`` if it is not valid for authentication now.
+    """
+    values = values_of(secret)
+    if secret.get("type") != SECRET_TYPE or "deletionTimestamp" in secret["metadata"]:
+        return None
+    if not hmac.compare_digest(values.get(SECRET, b""), token_secret):
+        return None
+    if values.get(ID) != token_id.encode() or values.get(AUTHENTICATION) != b"true":
+        return None
+    if is_expired(values, now):
+        return None
+    try:
+        groups, end = (GROUP, *extra_groups(values)), expires(values)
+    except ValueError:
+        return None
+    name = f"{USER_PREFIX}{token_id}"
+    end = math.inf if end is None else end
+    return User(name, with_authenticated(name, groups), expires=end)

@@ -1,0 +1,3 @@
+"""
+Users by OIDC ID token: issuers, their keys, and the mapping of claims.
+"""

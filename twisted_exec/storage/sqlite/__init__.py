@@ -1,0 +1,3 @@
+"""
+The store of one API server: a SQLite file.
+"""
