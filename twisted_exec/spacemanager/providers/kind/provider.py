@@ -107,7 +107,7 @@ class _Cluster:
     name: str
     record: ClusterRecord | None
     listed: bool
-    state_of: ClusterState
+    state: ClusterState
 
 
 @implementer(ISpaceProvider, IHostLocal)
@@ -157,14 +157,14 @@ class KindProvider(CoroutineProvider):
         for name in sorted(listed | names):
             attempt, record = before.get(name) or self._read(name)
             cluster = self._judged(name, attempt, record, name in listed)
-            if cluster.state_of.which != ABSENT:
+            if cluster.state.which != ABSENT:
                 infos.append(self._info(cluster))
         return infos
 
     async def _get(self, physical: Physical) -> SpaceInfo:
         check_name(physical)
         cluster = await self._find(physical.name)
-        if cluster.state_of.which == ABSENT:
+        if cluster.state.which == ABSENT:
             raise NotFound("clusters", physical.name)
         return self._info(await self._probed(cluster))
 
@@ -184,13 +184,13 @@ class KindProvider(CoroutineProvider):
     def _judged(
         self, name: str, attempt: ClusterCreation, record: ClusterRecord | None, listed: bool
     ) -> _Cluster:
-        stands = state_of(record, attempt, listed, self._now())
-        if stands.forget:
+        state = state_of(record, attempt, listed, self._now())
+        if state.forget:
             self._forget(name, record)
-            return _Cluster(name, None, listed, stands)
-        if stands.late and record is not None and record.group:
+            return _Cluster(name, None, listed, state)
+        if state.late and record is not None and record.group:
             kill_group(record.group)
-        return _Cluster(name, record, listed, stands)
+        return _Cluster(name, record, listed, state)
 
     def _forget(self, name: str, record: ClusterRecord | None) -> None:
         if name not in self._records.names():
@@ -214,7 +214,7 @@ class KindProvider(CoroutineProvider):
 
     async def _probed(self, cluster: _Cluster) -> _Cluster:
         """Check the API server of a cluster; its owner label takes precedence over the record."""
-        if not cluster.listed or cluster.state_of.which not in (COMPLETE, OTHERS, FAILED):
+        if not cluster.listed or cluster.state.which not in (COMPLETE, OTHERS, FAILED):
             return cluster
         name = cluster.name
         check = self._checks.get(name)
@@ -229,7 +229,7 @@ class KindProvider(CoroutineProvider):
         if who.owner != record.owner:
             self._forget(name, record)
             return _Cluster(name, None, True, ClusterState(OTHERS))
-        if cluster.state_of.which == COMPLETE and record.uid != who.uid:
+        if cluster.state.which == COMPLETE and record.uid != who.uid:
             cluster = replace(cluster, record=self._complete(name, record, who.uid))
         return cluster
 
@@ -283,18 +283,18 @@ class KindProvider(CoroutineProvider):
         return replace(check, identity=who, problem="")
 
     def _info(self, cluster: _Cluster) -> SpaceInfo:
-        physical, record, stands = Physical(cluster.name), cluster.record, cluster.state_of
+        physical, record, current = Physical(cluster.name), cluster.record, cluster.state
         check = self._checks.get(cluster.name)
         who = check.identity if check is not None else None
         uid = who.uid if who is not None else record.uid if record is not None else ""
         owner = record.owner if record is not None else who.owner if who is not None else None
-        if stands.which in _STATES:
-            state = _STATES[stands.which]
-            version = f"{stands.reason or state}"
-            return SpaceInfo(physical, state, stands.reason, stands.message, owner, uid, version)
+        if current.which in _STATES:
+            state = _STATES[current.which]
+            version = f"{current.reason or state}"
+            return SpaceInfo(physical, state, current.reason, current.message, owner, uid, version)
         if check is None:
             # A completed creation of ours is usable as far as kind knows; for other clusters that is unknown.
-            state = USABLE if stands.which == COMPLETE else BUILDING
+            state = USABLE if current.which == COMPLETE else BUILDING
             return SpaceInfo(physical, state, owner=owner, uid=uid)
         if check.problem:
             reason, version = "NotReady", f"{check.stamp}-not"
@@ -314,17 +314,17 @@ class KindProvider(CoroutineProvider):
         name = physical.name
         image = image_of(self._settings, name, request.parameters)
         cluster = await self._probed(await self._find(name))
-        if cluster.state_of.which == OTHERS:
+        if cluster.state.which == OTHERS:
             self._adopt(cluster, request.owner)
             return
         record = cluster.record
         if record is not None and record.owner != request.owner:
             raise AlreadyExists("clusters", name)
-        if cluster.state_of.which == LEAVING:
+        if cluster.state.which == LEAVING:
             raise ServiceUnavailable(
                 f'cluster "{name}" is being deleted; it can be made when it is gone'
             )
-        if cluster.state_of.which in (ABSENT, FAILED):
+        if cluster.state.which in (ABSENT, FAILED):
             self._check_room(name)
             await self._begin(cluster, request.owner, image)
 
@@ -361,7 +361,7 @@ class KindProvider(CoroutineProvider):
                 raise ServiceUnavailable(
                     f'cluster "{name}" was changed meanwhile; it is tried again'
                 )
-            if cluster.state_of.which == FAILED:
+            if cluster.state.which == FAILED:
                 await self._removed(name)
             self._started(name, owner, image, lock)
         finally:
@@ -393,7 +393,7 @@ class KindProvider(CoroutineProvider):
         check_name(physical)
         name = physical.name
         cluster = await self._probed(await self._find(name))
-        if cluster.state_of.which == ABSENT:
+        if cluster.state.which == ABSENT:
             return
         whose = self._owner(cluster)
         if whose is None:
