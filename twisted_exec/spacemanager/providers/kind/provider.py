@@ -283,18 +283,18 @@ class KindProvider(CoroutineProvider):
         return replace(check, identity=who, problem="")
 
     def _info(self, cluster: _Cluster) -> SpaceInfo:
-        physical, record, state = Physical(cluster.name), cluster.record, cluster.state
+        physical, record, current = Physical(cluster.name), cluster.record, cluster.state
         check = self._checks.get(cluster.name)
         who = check.identity if check is not None else None
         uid = who.uid if who is not None else record.uid if record is not None else ""
         owner = record.owner if record is not None else who.owner if who is not None else None
-        if state.which in _STATES:
-            state = _STATES[state.which]
-            version = f"{stands.reason or state}"
-            return SpaceInfo(physical, state, state.reason, state.message, owner, uid, version)
+        if current.which in _STATES:
+            state = _STATES[current.which]
+            version = f"{current.reason or state}"
+            return SpaceInfo(physical, state, current.reason, current.message, owner, uid, version)
         if check is None:
             # A completed creation of ours is usable as far as kind knows; for other clusters that is unknown.
-            state = USABLE if state.which == COMPLETE else BUILDING
+            state = USABLE if current.which == COMPLETE else BUILDING
             return SpaceInfo(physical, state, owner=owner, uid=uid)
         if check.problem:
             reason, version = "NotReady", f"{check.stamp}-not"
