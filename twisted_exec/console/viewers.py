@@ -12,6 +12,7 @@ from twisted_exec.console import acts
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.console.viewer import ViewedConsole, Viewer, ViewerState
+from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role, TerminalSize
 from twisted_exec.wire.control_messages import MESSAGE_CHARACTERS
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, OpenRecording
@@ -25,6 +26,8 @@ class CompanyConsole(ViewedConsole, Protocol):
     size: TerminalSize | None
     is_new_boot: bool
 
+    @property
+    def journal(self) -> IJournal: ...
     @property
     def accepts_input(self) -> bool: ...
     @property

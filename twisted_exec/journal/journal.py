@@ -694,7 +694,7 @@ class Journal:
 
     @property
     def shown_end(self) -> int:
-        """See :class:`.IJournal`."""
+        """See :class:`.IReadableJournal`."""
         end = self.end
         return end if self._held_from is None else min(self._held_from, end)
 

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.journal.files import JournalFiles
-from twisted_exec.journal.interfaces import Boot, Event, EventKind, IJournal, of_kind
+from twisted_exec.journal.interfaces import Boot, Event, EventKind, IReadableJournal, of_kind
 from twisted_exec.journal.records import Block, Damaged
 from twisted_exec.journal.segments import Segment, is_passing
 from twisted_exec.journal.tail import after_newline
@@ -227,7 +227,7 @@ class Reading:
 
     @_uses_files
     def events(self, first: int, last: int, kind: EventKind | None = None) -> Sequence[Event]:
-        """See :meth:`.IJournal.events`; includes gaps that earlier reads discovered."""
+        """See :meth:`.IReadableJournal.events`; includes gaps that earlier reads discovered."""
         files = self._files
         events: list[Event] = []
         for begin in files.firsts[files.number(first) :]:
@@ -276,7 +276,7 @@ class Reading:
 
 
 async def when_answered(
-    journal: IJournal, clock: IReactorTime, read: Callable[[], Awaitable[_Answer]]
+    journal: IReadableJournal, clock: IReactorTime, read: Callable[[], Awaitable[_Answer]]
 ) -> _Answer:
     """
     Read a journal; if the disk does not answer, wait, and read again.
@@ -300,7 +300,7 @@ async def when_answered(
         await _changed(journal, clock, left)
 
 
-async def _changed(journal: IJournal, clock: IReactorTime, seconds: float) -> None:
+async def _changed(journal: IReadableJournal, clock: IReactorTime, seconds: float) -> None:
     changed: Deferred[None] = Deferred()
 
     def wake() -> None:

@@ -25,6 +25,7 @@ from twisted_exec.iri.interfaces import (
 from twisted_exec.iri.request_cache import RequestCache, StreamLinks
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.target import MutualTLS
+from twisted_exec.journal.interfaces import IFollowedJournal
 from twisted_exec.journal.store import JournalMetrics
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
@@ -225,7 +226,7 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
             fields = {"message": act.message}
         self.streams.sessions.trail.record(act.kind, subject, fields)
 
-    def _ship(self, facts: Mapping[str, str], journal: Any) -> None:
+    def _ship(self, facts: Mapping[str, str], journal: IFollowedJournal) -> None:
         if self.shipping is not None:
             labels = Labels(
                 machine=facts.get("machine", ""),

@@ -26,7 +26,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
 from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IFollowedJournal, IReadableJournal, IWritableJournal
 from twisted_exec.journal.retention import (
     DEFAULT_LIMITS,
     DEFAULT_RETENTION,
@@ -117,7 +117,7 @@ class SupervisedMachines:
         mark: str,
         limits: ConsoleLimits,
         now_nanoseconds: Callable[[], int],
-        journal_opened: Callable[[Mapping[str, str], IJournal], None],
+        journal_opened: Callable[[Mapping[str, str], IFollowedJournal], None],
         acted: Callable[[Act], None],
         make_recordings: Callable[[str], ConsoleRecordings],
     ) -> None:
@@ -309,7 +309,9 @@ class SupervisedMachines:
         else:
             record.set_state(pb.MACHINE_STOPPED)
 
-    def _facts(self, record: MachineRecord, directory: str, journal: IJournal) -> MachineFacts:
+    def _facts(
+        self, record: MachineRecord, directory: str, journal: IWritableJournal
+    ) -> MachineFacts:
         supervisors = self.supervisors
         return MachineFacts(
             id=record.id,
@@ -482,7 +484,7 @@ _READ_BYTES = 4 << 10
 _NANOSECONDS = 10**9
 
 
-def last_line(journal: IJournal) -> str:
+def last_line(journal: IReadableJournal) -> str:
     """
     Return the last line that is not blank, without control characters, at most 120 characters;
     empty if the last 4 KiB have none.
@@ -531,7 +533,7 @@ class LastLines:
         self._seconds, self._now = seconds, now_nanoseconds
         self._lines: dict[str, _Line] = {}
 
-    def condition(self, machine_id: str, journal: IJournal) -> ConditionValue | None:
+    def condition(self, machine_id: str, journal: IReadableJournal) -> ConditionValue | None:
         """Return the condition of a machine; ``None`` without a line."""
         if not self._seconds:
             return None

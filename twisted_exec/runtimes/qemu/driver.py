@@ -27,6 +27,7 @@ from twisted_exec.api.status import NotImplementedByBackend, ServiceUnavailable
 from twisted_exec.console.line import LineEnded
 from twisted_exec.control.polling import until
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.program.config_file import Reader
 from twisted_exec.program.tasks import ShortTurns, as_deferred
 from twisted_exec.runtimes.interfaces import (
@@ -657,7 +658,7 @@ class SerialConnection:
         self._driver, self._facts, self._ask, self._reach = driver, facts, ask, reach
         self._log: SerialLog | None = None
         self._log_port: LogPort | None = None
-        if facts.keep and facts.journal is not None:
+        if facts.keep and IJournal.providedBy(facts.journal):
             self._log = SerialLog(facts.storage, facts.journal)
 
     def create_log(self) -> int | None:

@@ -26,7 +26,7 @@ from twisted.python.filepath import FilePath
 from zope.interface import implementer
 
 from twisted_exec.console.interfaces import ILineTransport
-from twisted_exec.journal.interfaces import EventKind
+from twisted_exec.journal.interfaces import EventKind, IJournal
 from twisted_exec.streaming.flow import unwritten
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class SerialLog:
 
     _log = Logger()
 
-    def __init__(self, directory: str, journal: Any) -> None:
+    def __init__(self, directory: str, journal: IJournal) -> None:
         self.path = os.path.join(directory, "serial.log")
         self.input_path = os.path.join(directory, "serial.in")
         self._base_path = os.path.join(directory, "serial.base")
@@ -302,7 +302,7 @@ class SerialLog:
         try:
             end = position // _BLOCK_BYTES * _BLOCK_BYTES
             # A journal whose disk fails has the newest output in memory only.
-            is_safe = not getattr(self._journal, "failure", "")
+            is_safe = not self._journal.failure
             if self._can_punch and is_safe and end > base["punched"]:
                 # The note first: after a kill in between, nothing is read from the hole.
                 self._write_base(self._journal.end, position, end)

@@ -34,7 +34,7 @@ from twisted_exec.iri.request_cache import (
     RequestCache,
     TokenReservation,
 )
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import LatencyMetrics
@@ -103,7 +103,7 @@ raises :class:`~twisted_exec.api.status.APIError`.
 """
 
 
-ReadLog = Callable[[Grant], "tuple[Subject, IJournal]"]
+ReadLog = Callable[[Grant], "tuple[Subject, IReadableJournal]"]
 """Returns the names of the machine of a grant and its journal, or raises."""
 
 
