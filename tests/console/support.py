@@ -10,7 +10,9 @@ from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.program.tasks import ShortTurns
 
 
-def log_reader(journal: IReadableJournal, options: LogOptions, machine: str = "vm") -> JournalLogReader:
+def log_reader(
+    journal: IReadableJournal, options: LogOptions, machine: str = "vm"
+) -> JournalLogReader:
     """
     Return a reader of a log, found in one turn.
 
