@@ -13,25 +13,28 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from twisted_exec.journal.interfaces import Event, EventKind, of_kind
-from twisted_exec.journal.records import (
-    FIRST_RECORD,
-    HEADER_BYTES,
+from twisted_exec.journal.blocks import (
     LEVEL,
-    MAX_RECORD_BYTES,
-    OPEN_MAGIC,
-    SEALED_MAGIC,
     TRAILER_BYTES,
     Block,
-    Checkpoint,
-    Damaged,
-    Header,
     Index,
-    RecordKind,
     SegmentEncoder,
     Times,
     decode_block,
     decode_block_index,
+    index_place,
+)
+from twisted_exec.journal.interfaces import Event, EventKind, of_kind
+from twisted_exec.journal.records import (
+    FIRST_RECORD,
+    HEADER_BYTES,
+    MAX_RECORD_BYTES,
+    OPEN_MAGIC,
+    SEALED_MAGIC,
+    Checkpoint,
+    Damaged,
+    Header,
+    RecordKind,
     decode_checkpoint,
     decode_event,
     decode_header,
@@ -40,7 +43,6 @@ from twisted_exec.journal.records import (
     encode_index,
     encode_output,
     event_before,
-    index_place,
     is_torn,
     open_header,
     records,

@@ -20,7 +20,7 @@ from twisted_exec.api.screens import ScreenOptions
 from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.api.times import stamp
 from twisted_exec.journal.interfaces import Event, EventKind, IReadableJournal, without_hidden
-from twisted_exec.journal.reading import when_answered
+from twisted_exec.journal.when_answered import when_answered
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.screens.interfaces import CannotRender, IRenderer, Job, Rendered, Resize
