@@ -1,7 +1,7 @@
 """
 The codec of sealed segments, sans I/O: compressed blocks, their index, and the trailer.
 
-Functions that decode raise :class:`Damaged`. ``docs/reference/journal-format.rst`` has the format.
+Functions that decode raise :class:`.Damaged`. ``docs/reference/journal-format.rst`` has the format.
 """
 
 from __future__ import annotations

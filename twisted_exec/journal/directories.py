@@ -1,6 +1,5 @@
 """
-The directories of journals, named by their keys, and the file ``run`` beside them, which tells
-whether the last run of the program may have lost output.
+The directories of journals, named by their keys.
 """
 
 from __future__ import annotations

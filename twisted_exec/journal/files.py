@@ -1,5 +1,5 @@
 """
-The directory of one journal: its epoch, its segments and its cursors.
+The directory of one journal: its epoch and its segments.
 
 Segments are named by the offset of their first byte. An offset of an epoch is never used twice.
 """

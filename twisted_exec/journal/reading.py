@@ -17,6 +17,7 @@ from twisted_exec.journal.segments import Segment, is_passing
 from twisted_exec.journal.tail import after_newline
 
 _NEWLINE = b"\n"
+_MAX_BOOTS = 1000
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -31,9 +32,6 @@ def _uses_files(method: _Method) -> _Method:
         return self._call(partial(method, self, *arguments))
 
     return cast("_Method", call)
-
-
-_MAX_BOOTS = 1000
 
 
 class Reading:

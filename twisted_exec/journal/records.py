@@ -1,8 +1,8 @@
 """
-The codecs of segments, sans I/O: records of open ones, compressed blocks of sealed ones.
+The codec of open segments, sans I/O: records, checkpoints, and the header that sealed ones have, too.
 
-Functions that decode raise :class:`Damaged`, or :class:`NewerFormat` for headers. ``docs/reference/journal-format.rst`` has both
-formats.
+Functions that decode raise :class:`Damaged`, or :class:`NewerFormat` for headers.
+``docs/reference/journal-format.rst`` has the format.
 """
 
 from __future__ import annotations

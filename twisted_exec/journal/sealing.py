@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal.blocks import FAST_LEVEL, LEVEL
-from twisted_exec.journal.files import JournalFiles as OutputFiles
+from twisted_exec.journal.files import JournalFiles
 from twisted_exec.journal.records import Damaged
 from twisted_exec.journal.segments import seal
 
@@ -31,11 +31,11 @@ class Sealer:
     def __init__(self, clock: Any, in_thread: Callable[[Callable[[], Any]], Deferred[Any]]) -> None:
         self._clock, self._in_thread = clock, in_thread
         self._sealing = SingleRun(self._seal, "sealing journals")
-        self._full: deque[tuple[float, OutputFiles]] = deque()
+        self._full: deque[tuple[float, JournalFiles]] = deque()
         self._timer: IDelayedCall | None = None
         self._sealed_at = 0.0
 
-    def add(self, files: OutputFiles) -> None:
+    def add(self, files: JournalFiles) -> None:
         """Seal the oldest full segment of a journal later."""
         # Later, because a line that prints without end loses the segment before it is worth the work.
         self._full.append((self._clock.seconds() + SEAL_SECONDS, files))
@@ -64,7 +64,7 @@ class Sealer:
         if self._full:
             self._wait(self._full[0][0] - self._clock.seconds())
 
-    async def _seal_oldest(self, files: OutputFiles) -> None:
+    async def _seal_oldest(self, files: JournalFiles) -> None:
         first = next(iter(files.pending))
         try:
             await self._in_thread(partial(_seal_one, files, first, self._level()))
@@ -86,7 +86,7 @@ class Sealer:
         return FAST_LEVEL if self._sealed_at - before < 1 else LEVEL
 
 
-def _seal_one(files: OutputFiles, first: int, level: int) -> None:
+def _seal_one(files: JournalFiles, first: int, level: int) -> None:
     seal(
         files.place.layer,
         files.path(first, "open"),

@@ -56,6 +56,8 @@ _MAX_EVENTS = 1000
 _EVENTS_BYTES = 4 << 10
 _NEWLINE = b"\n"
 _MAX_READ_BYTES = 256 << 20
+_PROBE = b"\xff" * 4096
+"""After a kill, this looks like the beginning of a long record, which is a torn write."""
 
 
 def check_segment(header: Header, first: int, epoch: bytes) -> None:
@@ -63,10 +65,6 @@ def check_segment(header: Header, first: int, epoch: bytes) -> None:
         raise Damaged("it is a segment of another journal")
     if header.first != first:
         raise Damaged("it begins at another offset than its name says")
-
-
-_PROBE = b"\xff" * 4096
-"""After a kill, this looks like the beginning of a long record, which is a torn write."""
 
 
 class OpenSegment:

@@ -1,5 +1,5 @@
 """
-Writing the output of a store's journals to their files, and sealing full segments.
+Writing the output of a store's journals to their files.
 """
 
 from __future__ import annotations
