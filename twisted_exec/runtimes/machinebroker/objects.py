@@ -32,7 +32,7 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
 )
 from twisted_exec.api.times import seconds
-from twisted_exec.iri.ironcore import IMAGE_DISK, image_disk
+from twisted_exec.iri.onmetal import IMAGE_DISK, image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.kube.interfaces import Object
