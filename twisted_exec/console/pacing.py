@@ -8,8 +8,8 @@ from typing import Protocol
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.console.interfaces import ILineTransport
-from twisted_exec.console.line import ReadRateLimit
 from twisted_exec.console.output import ViewerOutput
+from twisted_exec.console.rate_limit import ReadRateLimit
 from twisted_exec.journal.interfaces import IReadableJournal
 
 UNWATCHED_BYTES_PER_SECOND = 1 << 20

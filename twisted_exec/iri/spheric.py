@@ -17,7 +17,8 @@ from typing import Any
 from google.protobuf.message import Message
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.iri.onmetal import IMAGE_DISK, copy_connection, join_image, split_image
+from twisted_exec.iri.image_disk import IMAGE_DISK, join_image, split_image
+from twisted_exec.iri.onmetal import copy_connection
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import spheric_pb2 as there
 from twisted_exec.iri.revision import Lose, Translators, make_revision, renamed

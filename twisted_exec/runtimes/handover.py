@@ -32,13 +32,15 @@ from twisted_exec.program.handover.undo import UndoStack
 from twisted_exec.program.tasks import each_alone
 from twisted_exec.runtimes.machines import Inherited, MachineRecord
 from twisted_exec.runtimes.service import MachineRuntime
-from twisted_exec.runtimes.serving.kept_sessions import KeptSession, NotifyingAttachment
+from twisted_exec.runtimes.serving.kept_sessions import KeptSession
+from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
 from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
 from twisted_exec.shipping.shipper import Shipping
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.server import ConsoleServer
 from twisted_exec.streaming.remotecommand.serving import continue_stream
-from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, linger
+from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER
+from twisted_exec.streaming.sessions.lingering import linger
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.session_terms import parse_terms

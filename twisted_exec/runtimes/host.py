@@ -34,7 +34,7 @@ from twisted_exec.program.options import OPTION, ProgramOption, Required, whole_
 from twisted_exec.runtimes.config import ClassConfig, load
 from twisted_exec.runtimes.handover import RuntimeHandOver
 from twisted_exec.runtimes.processes import ProcessTable
-from twisted_exec.runtimes.recordings.service import RecordingMetrics
+from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
 from twisted_exec.runtimes.service import MARK, MachineRuntime
 from twisted_exec.runtimes.serving.options import (
     ALLOW_UID,

@@ -70,7 +70,7 @@ from twisted_exec.recording.stores.option import RECORDING_STORE, MakeStore
 from twisted_exec.runtimes.config import ClassConfig, parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
-from twisted_exec.runtimes.recordings.service import RecordingSettings
+from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.supervised import LAST_LINE_SECONDS
 from twisted_exec.standalone.machines import (

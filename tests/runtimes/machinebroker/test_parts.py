@@ -11,14 +11,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.contracts.machine_runtime import machine
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.status import NotImplementedByBackend
-from twisted_exec.iri.onmetal import image_disk
+from twisted_exec.iri.image_disk import image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.machinebroker.objects import (
-    BrokerPlace,
-    parts_annotation,
-    read,
-    to_object,
-)
+from twisted_exec.runtimes.machinebroker.objects import read, to_object
+from twisted_exec.runtimes.machinebroker.parts import parts_annotation
+from twisted_exec.runtimes.machinebroker.place import BrokerPlace
 
 from .support import CLASS, NAMESPACE, connected, interface
 

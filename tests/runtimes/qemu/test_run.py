@@ -358,7 +358,7 @@ class GuestTests(QemuCase):
 
 
 class AcceleratorTests(QemuCase):
-    """Tests for :class:`~twisted_exec.runtimes.qemu.command_line.Accelerator`, through machines."""
+    """Tests for :class:`~twisted_exec.runtimes.qemu.accelerator.Accelerator`, through machines."""
 
     starts = PROGRAMS
 

@@ -16,7 +16,7 @@ from twisted_exec.journal.interfaces import Event, EventKind, missing_bytes
 from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.interfaces import IJournalWriter
 from twisted_exec.runtimes.qemu.driver import QemuRun
-from twisted_exec.runtimes.qemu.serial import SerialLog
+from twisted_exec.runtimes.qemu.serial_log import SerialLog
 
 
 class LogCase(SynchronousTestCase):

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 
 from twisted_exec.journal.retention import ClockTrust, Retention
 from twisted_exec.journal.writer import WRITE_SECONDS
-from twisted_exec.runtimes.recordings.recording import RetainedSegments
+from twisted_exec.runtimes.recordings.retained import RetainedSegments
 
 from .support import KEY, OTHER, UID, Case
 

@@ -17,7 +17,7 @@ from twisted_exec.api import quantity
 from twisted_exec.api.conditions import MAX_MESSAGE
 from twisted_exec.api.kinds.secrets import OPAQUE, value_of
 from twisted_exec.api.resource import Resource
-from twisted_exec.iri.onmetal import image_disk
+from twisted_exec.iri.image_disk import image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.config import (
     IGNITION_NOT_READY,

@@ -28,15 +28,8 @@ from twisted_exec.program.disk_thread import AtOnce, Files
 from twisted_exec.program.tasks import ShortTurns
 from twisted_exec.runtimes.alerts.lines import LineReader, Piece
 from twisted_exec.runtimes.alerts.memory import UNKNOWN_BOOT, Memory, Unhealthy
-from twisted_exec.runtimes.alerts.search import (
-    AlertRule,
-    IJobs,
-    OutputSearch,
-    Rules,
-    check_rules,
-    read_rules,
-    search_processes,
-)
+from twisted_exec.runtimes.alerts.rules import AlertRule, Rules, check_rules, read_rules
+from twisted_exec.runtimes.alerts.search import IJobs, OutputSearch, search_processes
 
 SEARCH_DELAY_SECONDS = 0.2
 """Output is collected for this time before it is searched."""

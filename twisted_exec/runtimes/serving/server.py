@@ -37,9 +37,7 @@ from twisted_exec.program.listening import LISTENING, listen_unix, stop_unix_por
 from twisted_exec.program.metrics import CONTENT_TYPE, SessionMetrics, new_registry
 from twisted_exec.program.options import ALLOWED_ORIGIN, OPTION, ProgramOption
 from twisted_exec.program.service import AsyncService
-from twisted_exec.runtimes.serving.kept_sessions import (
-    NotifyingAttachment,
-)
+from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
 from twisted_exec.streaming.http.responses import CLIENT_LEFT, Dispatcher, respond, respond_text
 from twisted_exec.streaming.http.routes import Routes, respond_ready
 from twisted_exec.streaming.http.session_requests import FurtherRequest

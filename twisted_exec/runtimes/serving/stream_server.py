@@ -38,13 +38,11 @@ from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.program.descriptors import SessionLimits
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import LatencyMetrics
-from twisted_exec.runtimes.recordings.content import RecordingStream, StoredStream
+from twisted_exec.runtimes.recordings.content import RecordingStream
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
-from twisted_exec.runtimes.serving.kept_sessions import (
-    KeptSession,
-    KeptSessions,
-    NotifyingAttachment,
-)
+from twisted_exec.runtimes.recordings.stored_content import StoredStream
+from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
+from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
 from twisted_exec.runtimes.serving.rejoin_requests import Rejoining
 from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,
