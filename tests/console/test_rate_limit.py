@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.line`.
+Tests for :mod:`twisted_exec.console.rate_limit`.
 """
 
 from __future__ import annotations

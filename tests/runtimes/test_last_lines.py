@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.supervised`.
+Tests for :mod:`twisted_exec.runtimes.last_lines`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.flow`.
+Tests for :mod:`twisted_exec.streaming.tcp_info`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position
 from twisted_exec.wire.resume import Notice, NoticeKind
 from twisted_exec.wire.session_terms import FULL, Terms
 
+_UNKNOWN = frozenset({"", "system:anonymous"})
+"""Names of unknown users: of a hop that sends no names, and of users without credentials."""
+
 
 class CompanyConsole(ViewedConsole, Protocol):
     """What the viewers of a console need of it."""
@@ -299,10 +302,6 @@ def _receipt(text: str, readers: int, others: int) -> str:
     to = "1 viewer" if readers == 1 else f"{readers} viewers"
     unseen = f" ({others} more cannot show it)" if others else ""
     return f'your message to {to}{unseen}: "{text}"'
-
-
-_UNKNOWN = frozenset({"", "system:anonymous"})
-"""Names of unknown users: of a hop that sends no names, and of users without credentials."""
 
 
 def missing_people(viewers: Collection[Viewer]) -> str:

@@ -35,6 +35,18 @@ ONMETAL_STATES: Mapping[int, int] = {
 _MILLIS = 1000
 _MOST_CPUS = 1 << 32
 _MOST_BYTES = (1 << 63) - 1
+ID_ATTRIBUTE = "network-interface-id"
+"""The attribute of a network interface that holds the id of the object there."""
+UNCOUNTED = (1 << 31) - 1
+"""The quantity of classes for which the other side states none."""
+_METHODS = {
+    "CreateVolumeAttachment": "AttachVolume",
+    "DeleteVolumeAttachment": "DetachVolume",
+    "CreateNetworkInterfaceAttachment": "AttachNetworkInterface",
+    "DeleteNetworkInterfaceAttachment": "DetachNetworkInterface",
+    "ListMachineClasses": "Status",
+}
+_NOTHING = ("ListVolumes", "ListNetworkInterfaces")
 
 
 class Older:
@@ -247,22 +259,6 @@ ONMETAL = make_revision(
         (onmetal_pb2.StatusResponse, pb.StatusResponse): _status_in,
     },
 )
-
-
-ID_ATTRIBUTE = "network-interface-id"
-"""The attribute of a network interface that holds the id of the object there."""
-
-UNCOUNTED = (1 << 31) - 1
-"""The quantity of classes for which the other side states none."""
-
-_METHODS = {
-    "CreateVolumeAttachment": "AttachVolume",
-    "DeleteVolumeAttachment": "DetachVolume",
-    "CreateNetworkInterfaceAttachment": "AttachNetworkInterface",
-    "DeleteNetworkInterfaceAttachment": "DetachNetworkInterface",
-    "ListMachineClasses": "Status",
-}
-_NOTHING = ("ListVolumes", "ListNetworkInterfaces")
 
 
 class _Onmetal01(Older):

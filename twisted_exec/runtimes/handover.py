@@ -58,6 +58,8 @@ _OLDER_FORM = (
     "the sessions of stock clients ({number}) cannot move here from release 0.2.0: restart the"
     " program instead, or wait until they have ended"
 )
+_SETTLE_SECONDS = 5.0
+"""Longest wait of a new process until its machines are adopted."""
 
 
 class SomeMachines(Protocol):
@@ -439,10 +441,6 @@ def _decode(kind: Any, text: str) -> Any:
         return kind.FromString(base64.b64decode(text, validate=True))
     except DecodeError as problem:
         raise ValueError(f"this is no {kind.DESCRIPTOR.full_name}: {problem}") from None
-
-
-_SETTLE_SECONDS = 5.0
-"""Longest wait of a new process until its machines are adopted."""
 
 
 class RuntimeParts(Protocol):

@@ -38,6 +38,11 @@ from twisted_exec.tls.files import owner_only
 from twisted_exec.tls.pki import write_private
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
+_FILE = "machine"
+_MAX_FILE_BYTES = 32 << 20
+ID = re.compile(r"[0-9a-f]{32}")
+"""The form of :func:`identity` and of the ids of machines."""
+
 
 class RuntimeState:
     """
@@ -199,13 +204,6 @@ class RuntimeState:
 
     def remove_sockets(self, machine_id: str) -> None:
         shutil.rmtree(os.path.join(self.directory, machine_id), ignore_errors=True)
-
-
-_FILE = "machine"
-_MAX_FILE_BYTES = 32 << 20
-
-ID = re.compile(r"[0-9a-f]{32}")
-"""The form of :func:`identity` and of the ids of machines."""
 
 
 class FormerRelease(Exception):

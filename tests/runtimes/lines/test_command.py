@@ -1,6 +1,6 @@
 """
 Tests for :mod:`twisted_exec.runtimes.lines.command` and
-:mod:`twisted_exec.runtimes.lines.command`.
+:mod:`twisted_exec.runtimes.lines.programs`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.lines.command`.
+Tests for :mod:`twisted_exec.runtimes.lines.escapes`.
 """
 
 from __future__ import annotations

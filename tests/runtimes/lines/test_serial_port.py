@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.lines.serial`.
+Tests for :mod:`twisted_exec.runtimes.lines.serial_port`.
 
 The device is the end of a pseudo-terminal: it has settings, but no modem lines and no BREAK.
 """

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.lines.socket`.
+Tests for :mod:`twisted_exec.runtimes.lines.telnet`.
 """
 
 from __future__ import annotations

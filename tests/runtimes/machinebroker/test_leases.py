@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.tokens`, on a cluster in memory.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.leases`, on a cluster in memory.
 """
 
 from __future__ import annotations

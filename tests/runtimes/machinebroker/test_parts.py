@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.objects`.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.parts`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.host`: a broker whose target is a Space.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.space_target`: a broker whose target is a Space.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.command_line`.
+Tests for :mod:`twisted_exec.runtimes.qemu.accelerator`.
 """
 
 from __future__ import annotations

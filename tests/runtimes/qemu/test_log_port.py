@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.serial`.
+Tests for :mod:`twisted_exec.runtimes.qemu.log_port`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Output from while no runtime runs: :mod:`twisted_exec.runtimes.qemu.serial`.
+Output from while no runtime runs: :mod:`twisted_exec.runtimes.qemu.serial_log`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.recordings.recording`: retention of journals leaves what recordings need.
+Tests for :mod:`twisted_exec.runtimes.recordings.retained`: retention of journals leaves what recordings need.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Content that is read from a store: :mod:`twisted_exec.runtimes.recordings.content`.
+Content that is read from a store: :mod:`twisted_exec.runtimes.recordings.stored_content`.
 """
 
 from __future__ import annotations

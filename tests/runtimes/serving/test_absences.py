@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.runtimes.serving.kept_sessions`."""
+"""Tests for :mod:`twisted_exec.runtimes.serving.absences`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.sessions.guard`.
+Tests for :mod:`twisted_exec.streaming.sessions.lingering`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.text.stream`, by way of a relay."""
+"""Tests for :mod:`twisted_exec.streaming.text.connection`, by way of a relay."""
 
 from __future__ import annotations
 

@@ -53,6 +53,7 @@ The last line of output of a command that ends within this time counts as the re
 """
 
 _MAX_EARLY_BYTES = 64 << 10
+_MAX_BREAK_BYTES = 64
 
 
 @implementer(IStreamClientEndpoint)
@@ -232,9 +233,6 @@ class CommandLine(Protocol):
 
     def resumeProducing(self) -> None:
         self.transport.resumeProducing()
-
-
-_MAX_BREAK_BYTES = 64
 
 
 @dataclass(frozen=True)

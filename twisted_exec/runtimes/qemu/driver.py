@@ -75,6 +75,9 @@ PROGRAM = "qemu-system-x86_64"
 FIRMWARE = "/usr/lib/u-boot/qemu-x86/u-boot.rom"
 
 _MIB = 1 << 20
+_POLL_SECONDS = 0.02
+_QUIT_SECONDS = 2.0
+_LOST = (ConnectionDone, ConnectionLost, QMPError)
 
 
 @dataclass(frozen=True)
@@ -193,11 +196,6 @@ class QemuDriver:
 
     def adopt(self, facts: MachineFacts, leaders: Sequence[Leader]) -> IRun:
         return QemuRun(self, facts, leaders)
-
-
-_POLL_SECONDS = 0.02
-_QUIT_SECONDS = 2.0
-_LOST = (ConnectionDone, ConnectionLost, QMPError)
 
 
 @implementer(IRun, IBreakable, IHotPlug)

@@ -23,6 +23,9 @@ from twisted_exec.runtimes.recordings.retained import Needed
 from twisted_exec.tls.unix import private_directory
 
 RECORDING, CLOSED, FAILED = "Recording", "Closed", "Failed"
+_NAME = re.compile(r"([-0-9A-Za-z]{1,64})\.(facts|heads)")
+_MAX_FACTS_BYTES = 64 << 10
+_READ_BYTES = 64 << 10
 
 
 class Recording:
@@ -86,11 +89,6 @@ class Recording:
             owner=self.facts.owner,
             location=self.facts.location,
         )
-
-
-_NAME = re.compile(r"([-0-9A-Za-z]{1,64})\.(facts|heads)")
-_MAX_FACTS_BYTES = 64 << 10
-_READ_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)

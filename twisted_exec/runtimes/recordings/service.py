@@ -56,6 +56,7 @@ READ_SECONDS = 1.0
 """Least age of the newest head when a reader causes another head."""
 READ_WAIT_SECONDS = 2.0
 """Longest time that a reader waits for this head."""
+STATES = (RECORDING, CLOSED, FAILED)
 
 
 class ConsoleRecordings:
@@ -476,9 +477,6 @@ class ConsoleRecordings:
 
     def count(self, state: str) -> int:
         return sum(each.state == state for each in self._recordings.values())
-
-
-STATES = (RECORDING, CLOSED, FAILED)
 
 
 class DesiredRecordings:

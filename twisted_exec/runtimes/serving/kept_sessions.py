@@ -42,6 +42,7 @@ _MOST_REFUSALS = 10
 _REFUSAL_SECONDS = 60.0
 _MOST_REFUSED_USERS = 10_000
 _MOST_USED_KEYS = 1 << 16
+_SUPERSEDED = Ending(RESUMED, "this session goes on over another connection")
 
 
 class KeptSession:
@@ -319,9 +320,6 @@ class KeptSessions:
         if earlier:
             self._earlier_used.add(earlier)
         self._results.labels("restarted" if earlier else "resumed").inc()
-
-
-_SUPERSEDED = Ending(RESUMED, "this session goes on over another connection")
 
 
 class KeptStream:

@@ -103,6 +103,7 @@ raises :class:`~twisted_exec.api.status.APIError`.
 
 ReadLog = Callable[[Grant], "tuple[Subject, IReadableJournal]"]
 """Returns the names of the machine of a grant and its journal, or raises."""
+_PROTOCOLS = (V5, V4)
 
 
 class StreamRoutes(ServerRoutes):
@@ -402,9 +403,6 @@ def _facts_of(machine: Subject) -> dict[str, str]:
         "uid": machine.uid,
         "resource": machine.resource,
     }
-
-
-_PROTOCOLS = (V5, V4)
 
 
 def resumption_of(request: Request, protocol: str) -> RequestedResumption | None:

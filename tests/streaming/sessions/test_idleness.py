@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.sessions.guard`."""
+"""Tests for :mod:`twisted_exec.streaming.sessions.idleness`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.recordings.service`: a console whose sessions must be recorded.
+Tests for :mod:`twisted_exec.runtimes.recordings.machine_recorder`: a console whose sessions must be recorded.
 """
 
 from __future__ import annotations

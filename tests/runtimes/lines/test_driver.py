@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.lines.shared_line`.
+Tests for :mod:`twisted_exec.runtimes.lines.driver`.
 """
 
 from __future__ import annotations

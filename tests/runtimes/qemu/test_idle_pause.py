@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.qmp`.
+Tests for :mod:`twisted_exec.runtimes.qemu.idle_pause`.
 """
 
 from __future__ import annotations
