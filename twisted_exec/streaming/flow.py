@@ -1,5 +1,5 @@
 """
-Properties of Twisted's transports, and the kernel's figures about them.
+Properties of Twisted's transports, and the bytes in their buffers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The search for patterns of alerts, in processes of low priority, and the patterns of each owner.
+The search for patterns of alerts, in processes of low priority.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 r"""
-Commands of this host: the driver ``command``, endpoints in terminals, and short-lived programs.
-
-The driver ``command`` has consoles behind a command of this host, such as conserver's console(1).
+The driver ``command``: consoles behind a command of this host, such as conserver's console(1).
 
 ::
 

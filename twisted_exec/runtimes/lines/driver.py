@@ -1,5 +1,5 @@
 """
-The common part of drivers of existing lines: the names of lines, and which machine has which.
+The common part of the drivers of existing lines: which machine has which line, and its settings.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Lines to machines that exist without the runtime, and the common part of their drivers.
+A line to a machine that exists without the runtime.
 
 A lost line does not end the console. The line is reopened with exponential back-off; input in
 between is discarded.

@@ -1,9 +1,9 @@
 """
-Conversion between machines of the runtime interface and objects of the target cluster, sans I/O.
+Conversion between machines of the runtime interface and objects of the target, sans I/O.
 
 Labels and annotations have the names of ironcore's own machinebroker
 (``broker/machinebroker/api/v1alpha1`` and ``server/machine_create.go``), except
-:attr:`BrokerPlace.parts_annotation`.
+:attr:`.BrokerPlace.parts_annotation`.
 
 The name of the object is the machine's id. It is a hash of the UID of the source's Machine, if the
 request has one, so repeated requests create one object.

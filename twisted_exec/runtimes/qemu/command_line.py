@@ -1,5 +1,5 @@
 """
-QEMU's command line for one machine, and the choice between KVM and emulation.
+QEMU's command line for one machine.
 
 Users' values cannot inject options: for example, node names are hashes, paths are JSON values or
 have their commas doubled, unusual hostnames are left out, and ignition data is passed as a file.

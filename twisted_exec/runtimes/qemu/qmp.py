@@ -1,5 +1,5 @@
 """
-QMP, QEMU's control protocol: its messages, a machine's health, and pauses of silent machines.
+QMP, QEMU's control protocol.
 
 Source: QEMU, ``docs/interop/qmp-spec.rst``.
 """

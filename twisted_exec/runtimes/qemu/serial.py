@@ -1,8 +1,8 @@
 """
 The serial port of a virtual machine: one line, over a socket, or over a file and a FIFO.
 
-A QEMU that outlives the runtime usually has a file and a FIFO (:class:`SerialLog`,
-:class:`LogPort`): output to a socket would be lost while no runtime is connected.
+A QEMU that outlives the runtime usually has a file (:mod:`.serial_log`) and a FIFO
+(:mod:`.log_port`): output to a socket would be lost while no runtime is connected.
 """
 
 from __future__ import annotations

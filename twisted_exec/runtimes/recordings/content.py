@@ -1,5 +1,5 @@
 """
-HTTP responses with the content of a recording, from the journal or from a store.
+HTTP responses with the content of a recording that is in a journal.
 """
 
 from __future__ import annotations

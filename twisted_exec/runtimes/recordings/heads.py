@@ -1,5 +1,5 @@
 """
-The beginnings of a runtime's recordings, and their signed heads.
+The signed heads of a runtime's recordings.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The recordings of a runtime: their state on disk, and the segments that they still need.
+The recordings of a runtime, and their state on disk.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-How long sessions last: the session guard, idle timeouts, and the time after a hand-over.
+The session guard: it reviews open sessions, and ends those that may not go on.
 
 The guard passes sessions, with what allowed them (``context.evidence``), to the hop's
 :class:`ISessionReviewer`, periodically and soon after a hint, such as a replaced file of users. It

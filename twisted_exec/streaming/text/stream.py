@@ -1,5 +1,5 @@
 """
-Long-lived text responses, written at the reader's pace, over HTTP or WebSockets.
+Long-lived text responses, written at the reader's pace.
 
 An incomplete text does not end like a complete body, so that clients report it as broken.
 """
