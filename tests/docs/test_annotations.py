@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import twisted_exec
 from twisted_exec.api.dialects import DIALECTS, IRONCORE, Dialect
 from twisted_exec.poollet.machines.config import MachineConfig
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.objects import BrokerPlace
 
 from . import pages
 

@@ -17,8 +17,7 @@ from twisted_exec.api.dialects import IRONCORE, Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import StreamLinks
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.runtimes.machinebroker.identity import BrokerIdentity
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
 from twisted_exec.runtimes.machinebroker.tokens import MemoryLedger, Tokens, new_key
 from twisted_exec.testing.cluster import MemoryCluster

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.capacity`, through a broker on a target in
+Tests for :mod:`twisted_exec.runtimes.machinebroker.service`, through a broker on a target in
 memory.
 """
 

@@ -15,8 +15,7 @@ from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC, Dialect
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.runtimes.machinebroker import streams
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
-from twisted_exec.runtimes.machinebroker.identity import BrokerIdentity
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace
 from twisted_exec.streaming.interfaces import POWERED_OFF
 
 

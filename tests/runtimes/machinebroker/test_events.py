@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.events`, through a broker on a target in memory.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.service`, through a broker on a target in memory.
 """
 
 from __future__ import annotations

@@ -31,10 +31,8 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.runtimes.machinebroker import streams
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
-from twisted_exec.runtimes.machinebroker.identity import BrokerIdentity
-from twisted_exec.runtimes.machinebroker.leases import LEASES
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
-from twisted_exec.runtimes.machinebroker.tokens import new_key
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace
+from twisted_exec.runtimes.machinebroker.tokens import LEASES, new_key
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN
 from twisted_exec.tls.endpoints import unix_client_endpoint

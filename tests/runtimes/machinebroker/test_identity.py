@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.identity`.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.objects`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Forbidden
 from twisted_exec.kube.kubeconfig.client_config import ImpersonatedUser
-from twisted_exec.runtimes.machinebroker.identity import MAX_USER, BrokerIdentity, cluster_name
+from twisted_exec.runtimes.machinebroker.objects import MAX_USER, BrokerIdentity, cluster_name
 
 
 class IdentityTests(SynchronousTestCase):

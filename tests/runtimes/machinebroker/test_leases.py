@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.leases`, on a cluster in memory.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.tokens`, on a cluster in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import kinds
 from twisted_exec.api.status import Forbidden
-from twisted_exec.runtimes.machinebroker.leases import LEASES, RETENTION_SECONDS, LeaseLedger
+from twisted_exec.runtimes.machinebroker.tokens import LEASES, RETENTION_SECONDS, LeaseLedger
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 
 LABEL = "machinebroker.ironcore.dev/lease"

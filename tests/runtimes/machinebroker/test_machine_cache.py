@@ -16,8 +16,7 @@ from tests.runtimes.machinebroker.support import CLASS, MACHINES, NAMESPACE
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import GatewayTimeout, NotFound, ServiceUnavailable
 from twisted_exec.runtimes.machinebroker.machine_cache import CURRENT_SECONDS, MachineCache
-from twisted_exec.runtimes.machinebroker.objects import CachedMachine, to_object
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.objects import BrokerPlace, CachedMachine, to_object
 from twisted_exec.testing.cluster import MemoryCluster
 
 

@@ -35,8 +35,7 @@ from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.machinebroker import streams
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
-from twisted_exec.runtimes.machinebroker.identity import BrokerIdentity
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http import session_requests
 from twisted_exec.streaming.proxy import Proxy

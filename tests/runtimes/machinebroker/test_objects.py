@@ -15,8 +15,13 @@ from twisted_exec.api.status import BadRequest
 from twisted_exec.api.strategy import for_create
 from twisted_exec.iri.image_disk import image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.machinebroker.objects import new_id, power_of, read, to_object
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.objects import (
+    BrokerPlace,
+    new_id,
+    power_of,
+    read,
+    to_object,
+)
 
 from .support import CLASS, NAMESPACE
 

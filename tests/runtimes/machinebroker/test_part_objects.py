@@ -13,7 +13,7 @@ from twisted_exec.api.kinds import networks, storage
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Conflict, NotFound, NotImplementedByBackend
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.machinebroker.parts import network_name, part_name
+from twisted_exec.runtimes.machinebroker.objects import network_name, part_name
 
 from .support import CLASS, NAMESPACE, BrokerCase, connected, interface
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.parts`.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.objects`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.iri.image_disk import image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.machinebroker.objects import read, to_object
-from twisted_exec.runtimes.machinebroker.parts import parts_annotation
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.objects import (
+    BrokerPlace,
+    parts_annotation,
+    read,
+    to_object,
+)
 
 from .support import CLASS, NAMESPACE, connected, interface
 

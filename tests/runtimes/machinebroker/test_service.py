@@ -12,7 +12,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import BadGateway, Conflict, Forbidden, NotFound, Unauthorized
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.machinebroker.identity import BrokerIdentity
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity
 from twisted_exec.testing.cluster import unreachable
 
 from .support import CLASS, MACHINES, NAMESPACE, POOL, BrokerCase

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.space_target`: a broker whose target is a Space.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.host`: a broker whose target is a Space.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import StreamLinks
-from twisted_exec.runtimes.machinebroker.host import TargetWatching
-from twisted_exec.runtimes.machinebroker.identity import BrokerIdentity
-from twisted_exec.runtimes.machinebroker.objects import to_object
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.host import LOOKUP_SECONDS, SpaceTarget, TargetWatching
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, to_object
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
-from twisted_exec.runtimes.machinebroker.space_target import LOOKUP_SECONDS, SpaceTarget
 from twisted_exec.runtimes.machinebroker.tokens import MemoryLedger, Tokens, new_key
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceListener

@@ -13,8 +13,7 @@ from twisted.logger import Logger
 from twisted_exec.api.status import GatewayTimeout, NotFound, ServiceUnavailable
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.runtimes.machinebroker.objects import CachedMachine, read
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.objects import BrokerPlace, CachedMachine, read
 
 CURRENT_SECONDS = 5.0
 """Time limit for this broker's changes to arrive by the watch."""

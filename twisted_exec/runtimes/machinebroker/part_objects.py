@@ -21,8 +21,12 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.runtimes.machinebroker.parts import INTERFACES, network_name, part_name
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.objects import (
+    INTERFACES,
+    BrokerPlace,
+    network_name,
+    part_name,
+)
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 

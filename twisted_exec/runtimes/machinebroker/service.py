@@ -6,16 +6,20 @@ Creation is idempotent if a request has the owner's UID.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
 import twisted_exec
+from twisted_exec.api import quantity
 from twisted_exec.api.dialects import owner_of
+from twisted_exec.api.resource import Resource
+from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
@@ -23,35 +27,34 @@ from twisted_exec.api.status import (
     BadRequest,
     Conflict,
     NotFound,
+    ServiceUnavailable,
     Unauthorized,
 )
+from twisted_exec.api.times import seconds
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
-from twisted_exec.iri.protos import console_pb2
+from twisted_exec.iri.protos import console_pb2, event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, Grant, StreamLinks
+from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.runtimes.machinebroker.capacity import TargetCapacity
-from twisted_exec.runtimes.machinebroker.events import EVENTS, events_of, selector
-from twisted_exec.runtimes.machinebroker.identity import BrokerIdentity
 from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
 from twisted_exec.runtimes.machinebroker.objects import (
     IGNITION_KEY,
+    INTERFACES,
+    BrokerIdentity,
+    BrokerPlace,
     CachedMachine,
+    Part,
+    disk_of,
     encode_texts,
+    interface_of,
+    merge_parts,
     new_id,
     power_of,
     to_object,
-)
-from twisted_exec.runtimes.machinebroker.part_objects import PartObjects
-from twisted_exec.runtimes.machinebroker.parts import (
-    INTERFACES,
-    Part,
-    disk_of,
-    interface_of,
-    merge_parts,
     with_part,
 )
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.part_objects import PartObjects
 from twisted_exec.runtimes.machinebroker.streams import find
 from twisted_exec.runtimes.machinebroker.tokens import Tokens
 
@@ -385,3 +388,218 @@ def _matches(entry: CachedMachine, filter: pb.MachineFilter) -> bool:
         return False
     labels = entry.machine.metadata.labels
     return all(labels.get(key) == value for key, value in filter.label_selector.items())
+
+
+_LARGEST = 2**63 - 1
+_MAX_LISTED = 5
+
+
+class TargetCapacity:
+    """
+    Watches the target's pools and classes.
+
+    A poollet subtracts its machines from the quantities of its runtime, but the target's pools have
+    subtracted them already. So the broker reports the sum of what is left in the target and of its
+    own machines.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        place: BrokerPlace,
+        clock: Any,
+        trouble: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._place, self._trouble = place, trouble
+        self._logged_shortage = ""
+        dialect = place.dialect
+        fields = f"metadata.name={place.pool}" if place.pool else ""
+        self._selector = parse_labels("" if place.pool else selector_text(place.selector))
+        self._pools = Reflector(client, dialect.pool, clock, field_selector=fields)
+        self._classes = Reflector(client, dialect.workload_class, clock)
+
+    def start(self) -> None:
+        for reflector in (self._pools, self._classes):
+            reflector.start()
+
+    def stop(self) -> Deferred[list[tuple[bool, None]]]:
+        return DeferredList([each.stop() for each in (self._pools, self._classes)])
+
+    def forget(self) -> None:
+        for reflector in (self._pools, self._classes):
+            reflector.forget()
+
+    def check(self) -> None:
+        """
+        :raises ServiceUnavailable: pools or classes are not current; the message says why.
+        """
+        for reflector in (self._pools, self._classes):
+            why = self._trouble() or reflector.problem
+            if why or not reflector.synced:
+                why = why or f"its {reflector.resource.plural} are not listed yet"
+                raise ServiceUnavailable(f"the target cluster is not available: {why}")
+
+    def names(self) -> list[str]:
+        return sorted(self._offered())
+
+    def shortage(self) -> str:
+        """Return why no class is offered, or empty. Valid while :meth:`check` passes."""
+        if self._offered():
+            return ""
+        place, pool_kind = self._place, self._pools.resource.kind
+        if not list(self._chosen_pools()):
+            missing = f"the target has no {pool_kind}"
+            if place.pool:
+                return f'{missing} "{place.pool}" (--machine-pool-name)'
+            if place.selector:
+                return f"{missing} with labels {selector_text(place.selector)} (--machine-pool-selector)"
+            return missing
+        if left := self._left():
+            names = ", ".join(sorted(left)[:_MAX_LISTED])
+            return f"the target has no usable {self._classes.resource.kind} of those that its pools offer: {names}"
+        pool = f'{pool_kind} "{place.pool}"' if place.pool else f"no {pool_kind}"
+        offers = "offers no" if place.pool else "offers a"
+        return f"{pool} of the target {offers} machine class; its poollet reports them in the pool's status"
+
+    def status(self, machines: Iterable[CachedMachine]) -> list[pb.MachineClassStatus]:
+        self._log_shortage()
+        ours = Counter(str(getattr(each.machine.spec, "class")) for each in machines)
+        return [
+            pb.MachineClassStatus(
+                machine_class=pb.MachineClass(
+                    name=name, capabilities=pb.MachineClassCapabilities(resources=resources)
+                ),
+                quantity=min(left + ours[name], _LARGEST),
+            )
+            for name, (resources, left) in sorted(self._offered().items())
+        ]
+
+    def _log_shortage(self) -> None:
+        why = self.shortage()
+        if why and why != self._logged_shortage:
+            self._log.warn("no machine class is offered: {why}", why=why)
+        elif self._logged_shortage and not why:
+            self._log.info("machine classes are offered again")
+        self._logged_shortage = why
+
+    def _offered(self) -> dict[str, tuple[dict[str, int], int]]:
+        classes: dict[str, tuple[dict[str, int], int]] = {}
+        left = self._left()
+        for each in self._classes:
+            name = each["metadata"]["name"]
+            if name not in left:
+                continue
+            try:
+                classes[name] = dict(_resources(each)), left[name]
+            except (ValueError, AttributeError) as problem:
+                self._log.warn("class {name} is not offered: {why}", name=name, why=problem)
+        return classes
+
+    def _chosen_pools(self) -> Iterator[Object]:
+        for pool in self._pools:
+            if self._selector.matches(pool["metadata"].get("labels") or {}):
+                yield pool
+
+    def _left(self) -> dict[str, int]:
+        left: Counter[str] = Counter()
+        for pool in self._chosen_pools():
+            status, prefix = pool.get("status") or {}, self._place.dialect.capacity_prefix
+            quantities = {**(status.get("capacity") or {}), **(status.get("allocatable") or {})}
+            for key, text in quantities.items():
+                if key.startswith(prefix):
+                    left[key.removeprefix(prefix)] += _whole(text)
+        return left
+
+
+def selector_text(selector: object) -> str:
+    """Return labels in the form of a label selector."""
+    assert hasattr(selector, "items")
+    return ",".join(f"{key}={value}" for key, value in selector.items())
+
+
+def _resources(machine_class: Object) -> Iterator[tuple[str, int]]:
+    for name, text in (machine_class.get("capabilities") or {}).items():
+        amount = quantity.value(text)
+        if not 0 <= amount <= _LARGEST:
+            raise ValueError(f"{name} is {text}")
+        yield name, amount
+
+
+def _whole(text: object) -> int:
+    try:
+        return max(0, quantity.value(str(text)))
+    except ValueError:
+        return 0
+
+
+EVENTS = Resource("", "v1", "events", "Event")
+
+_NANOSECONDS = 10**9
+# Larger values are nanoseconds: seconds since the epoch have ten digits until the year 2286.
+_LARGEST_SECONDS = 10**12
+
+
+def selector(place: BrokerPlace) -> str:
+    """Return the field selector of Events about machines."""
+    return f"involvedObject.kind={place.machines.kind}"
+
+
+def events_of(
+    listed: Iterable[Object], machines: Mapping[str, CachedMachine], filter: pb.EventFilter
+) -> list[event_pb2.Event]:
+    """Convert the target's Events about this broker's machines, oldest first."""
+    events = [
+        event
+        for event in _read(listed, machines)
+        if _event_matches(event.spec.involved_object_meta.id, event, filter)
+    ]
+    return sorted(events, key=lambda event: event.spec.event_time)
+
+
+def _read(
+    listed: Iterable[Object], machines: Mapping[str, CachedMachine]
+) -> Iterator[event_pb2.Event]:
+    for each in listed:
+        about = each.get("involvedObject") or {}
+        machine = machines.get(str(about.get("uid", "")))
+        if machine is None:
+            continue
+        try:
+            spec = event_pb2.EventSpec(
+                involved_object_meta=machine.machine.metadata,
+                reason=each.get("reason") or "",
+                message=each.get("message") or "",
+                type=each.get("type") or "Normal",
+                event_time=_time(each),
+                action=each.get("action") or "",
+            )
+        except (TypeError, ValueError):
+            continue  # not a valid Event
+        yield event_pb2.Event(spec=spec)
+
+
+def _time(event: Object) -> int:
+    series = event.get("series") or {}
+    text = (
+        series.get("lastObservedTime")
+        or event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+    )
+    return int(seconds(text)) if text else 0
+
+
+def _event_matches(machine_id: str, event: event_pb2.Event, filter: pb.EventFilter) -> bool:
+    if filter.id and filter.id != machine_id:
+        return False
+    labels, at = event.spec.involved_object_meta.labels, event.spec.event_time
+    if any(labels.get(key) != value for key, value in filter.label_selector.items()):
+        return False
+    first, last = _in_seconds(filter.events_from_time), _in_seconds(filter.events_to_time)
+    return first <= at and (not last or at <= last)
+
+
+def _in_seconds(moment: int) -> int:
+    return moment // _NANOSECONDS if moment > _LARGEST_SECONDS else moment

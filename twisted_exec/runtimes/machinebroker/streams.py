@@ -26,10 +26,8 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigE
 from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.kube.upstream import Upstream as ServerWay
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.runtimes.machinebroker.identity import BrokerIdentity
 from twisted_exec.runtimes.machinebroker.machine_cache import MachineCache
-from twisted_exec.runtimes.machinebroker.objects import CachedMachine
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, CachedMachine
 from twisted_exec.runtimes.machinebroker.tokens import TokenClaim, Tokens
 from twisted_exec.runtimes.serving.server import ServerRoutes, header_text
 from twisted_exec.streaming.context import RequestContext, on_record

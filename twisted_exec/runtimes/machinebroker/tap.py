@@ -24,10 +24,8 @@ from twisted_exec.program.metrics import ExpiryMetrics
 from twisted_exec.program.options import ProgramOption, Required, settings_of
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
-from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
-from twisted_exec.runtimes.machinebroker.identity import BrokerIdentity, cluster_name
-from twisted_exec.runtimes.machinebroker.place import BrokerPlace
-from twisted_exec.runtimes.machinebroker.space_target import SpaceTarget
+from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings, SpaceTarget
+from twisted_exec.runtimes.machinebroker.objects import BrokerIdentity, BrokerPlace, cluster_name
 from twisted_exec.runtimes.serving.options import ServingOptions
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.tls.errors import TLSConfigError
