@@ -214,7 +214,7 @@ class KeyFrame:
     The state of a screen.
 
     :param offset: of the first byte that is not in the state.
-    :param content: see :meth:`.IScreen.key_frame`.
+    :param content: see :meth:`.AvtScreen.key_frame`.
     """
 
     offset: int
