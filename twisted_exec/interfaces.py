@@ -1,9 +1,6 @@
 """
-The interfaces of twisted-exec, for applications that embed it.
+Interfaces that applications implement or hold, and the values that their methods take and return.
 
-Import from here what you implement or hold: the interfaces and the values that their methods take.
-
-=============================  ======================================================================
 interface                      implementation or purpose
 =============================  ======================================================================
 :class:`IAPIServer`            ``apiserver.service.APIServer``
@@ -85,24 +82,15 @@ interface                      implementation or purpose
 :class:`IRuleSource`           the objects that RBAC's rules come from
 :class:`IAuditSink`            ``program.audit_file.JSONLinesAudit``
 =============================  ======================================================================
+=======
+``docs/howto/embed.rst`` says what each is for, and where it is shown.
 """
 
 from __future__ import annotations
 
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.api.users import with_authenticated
-from twisted_exec.apiserver.interfaces import (
-    Admitted,
-    Applicant,
-    Change,
-    IAdmission,
-    IAPIServer,
-    IConsolePolicies,
-    IMutatingAdmission,
-    IOpeningAdmission,
-    IReservation,
-    Opening,
-)
+from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.auth.interfaces import (
     Decision,
     IAuthenticator,
@@ -115,11 +103,7 @@ from twisted_exec.auth.interfaces import (
 )
 from twisted_exec.auth.rbac import IRuleSource
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.console.interfaces import (
-    IConsoleRecorder,
-    ILineTransport,
-    IRecoveringTransport,
-)
+from twisted_exec.console.interfaces import ILineTransport, IRecoveringTransport
 from twisted_exec.console.line import LineEnded
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
@@ -127,16 +111,13 @@ from twisted_exec.iri.interfaces import (
     IMachineLogs,
     IMachineRuntime,
 )
-from twisted_exec.journal.interfaces import Boot, Event, ICursor, IJournal
+from twisted_exec.journal.interfaces import IWritableJournal
 from twisted_exec.kube.interfaces import (
     IKubeClient,
-    ILeader,
-    ILeases,
     IObjectClient,
     IRecordedProtocol,
     IResumableProtocol,
 )
-from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.program.config_file import Reader
 from twisted_exec.program.interfaces import IAuditSink
@@ -158,16 +139,11 @@ from twisted_exec.runtimes.interfaces import (
     MachineFacts,
 )
 from twisted_exec.runtimes.lines.shared_line import SharedLine
-from twisted_exec.screens.interfaces import IRenderer, IScreen, Job, Rendered, Resize
-from twisted_exec.shipping.interfaces import ILineBatch, ILineSink
 from twisted_exec.spacemanager.interfaces import (
     Access,
     IHostLocal,
-    IProviders,
-    IProviderView,
     IRotatesCredentials,
     ISpaceProvider,
-    ISpaces,
     Physical,
     ProviderCondition,
     ProviderContext,
@@ -182,8 +158,6 @@ from twisted_exec.spaces.interfaces import (
     SpaceName,
 )
 from twisted_exec.storage.interfaces import IStorage, IWatch
-from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -199,26 +173,12 @@ from twisted_exec.streaming.interfaces import (
     SHUTTING_DOWN,
     TIME_OVER,
     TOO_MANY_VIEWERS,
-    Break,
     Ending,
-    IAttachment,
-    IAttachmentTransport,
     IBreakable,
     IConsole,
-    IEchoTransport,
-    IMarkTransport,
-    IMessaging,
-    IOperable,
-    IResumableAttachment,
-    IRoundReviewer,
-    ISessionReviewer,
-    IStreamRecorder,
-    ITermsAttachment,
-    Role,
     TerminalSize,
 )
-from twisted_exec.streaming.location import IStreamLocator, Location
-from twisted_exec.streaming.subject import Subject
+from twisted_exec.wire.resume import OpenRecording
 from twisted_exec.wire.upgrade import HeaderSet
 
 __all__ = [
@@ -237,114 +197,67 @@ __all__ = [
     "TIME_OVER",
     "TOO_MANY_VIEWERS",
     "Access",
-    "Admitted",
-    "Applicant",
     "Attributes",
-    "Boot",
-    "Break",
     "CannotStart",
-    "Change",
     "Decision",
     "Ending",
-    "Event",
     "HeaderSet",
     "IAPIServer",
-    "IAdmission",
     "IAdoptsMachines",
-    "IAttachment",
-    "IAttachmentTransport",
     "IAuditSink",
     "IAuthenticator",
     "IAuthorizer",
     "IBreakable",
     "IConsole",
     "IConsoleAlerts",
-    "IConsolePolicies",
-    "IConsoleRecorder",
     "IConsoleRecordings",
-    "ICursor",
     "IDriverMaker",
-    "IEchoTransport",
     "IHardware",
     "IHostLocal",
     "IHotPlug",
-    "IJournal",
     "IJournalWriter",
     "IKubeClient",
-    "ILeader",
-    "ILeaf",
-    "ILeases",
-    "ILeaves",
-    "ILineBatch",
-    "ILineSink",
     "ILineTransport",
     "IMachineDriver",
     "IMachineLogs",
     "IMachineRuntime",
-    "IMarkTransport",
-    "IMessaging",
-    "IMutatingAdmission",
     "IObjectClient",
-    "IOpeningAdmission",
-    "IOperable",
     "IPoollet",
-    "IProviderView",
-    "IProviders",
     "IProxyAuthenticator",
     "IRecordedProtocol",
     "IRecoveringTransport",
     "IReleasable",
-    "IRenderer",
     "IReopenable",
-    "IReservation",
     "IRestartPolicy",
-    "IResumableAttachment",
     "IResumableProtocol",
-    "IRootPods",
     "IRotatesCredentials",
-    "IRoundReviewer",
     "IRuleSource",
     "IRulesAuthorizer",
     "IRun",
     "IRunsHostProcesses",
-    "IScreen",
-    "ISessionReviewer",
     "ISharedLineTransport",
     "IShutdown",
     "ISpaceClient",
     "ISpaceConnection",
     "ISpaceListener",
     "ISpaceProvider",
-    "ISpaces",
     "IStorage",
-    "IStreamLocator",
-    "IStreamRecorder",
-    "ITermsAttachment",
     "IVisibility",
     "IWatch",
-    "Job",
-    "LeafNode",
-    "LeafPod",
+    "IWritableJournal",
     "LineEnded",
-    "Location",
     "MachineFacts",
-    "Opening",
+    "OpenRecording",
     "Physical",
     "PresentedCredentials",
     "ProviderCondition",
     "ProviderContext",
     "ProviderSpec",
     "Reader",
-    "Rendered",
-    "RequestContext",
-    "Resize",
-    "Role",
-    "SessionEvidence",
     "SharedLine",
     "SpaceInfo",
     "SpaceName",
     "SpaceRequest",
-    "Subject",
     "TerminalSize",
     "Unauthorized",
     "User",

@@ -7,8 +7,8 @@ from twisted_exec.runtimes.config import ClassConfig
 from twisted_exec.runtimes.drivers import DriverMaker
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
-from twisted_exec.runtimes.lines.serial import SerialEndpoint
-from twisted_exec.runtimes.lines.shared_line import Lines
+from twisted_exec.runtimes.lines.driver import Lines
+from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
 from twisted_exec.runtimes.machinebroker.host import BrokerHost
 from twisted_exec.runtimes.machinebroker.host import Settings as BrokerSettings
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions

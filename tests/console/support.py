@@ -6,11 +6,13 @@ from twisted.internet.task import Clock
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.console.log import JournalLogReader, selected_range
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.program.turns import ShortTurns
 
 
-def log_reader(journal: IJournal, options: LogOptions, machine: str = "vm") -> JournalLogReader:
+def log_reader(
+    journal: IReadableJournal, options: LogOptions, machine: str = "vm"
+) -> JournalLogReader:
     """
     Return a reader of a log, found in one turn.
 

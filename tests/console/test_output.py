@@ -19,7 +19,7 @@ from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.tail import Tail
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Position, Role, TerminalSize
@@ -124,7 +124,7 @@ class World:
     def __init__(
         self,
         case: SynchronousTestCase,
-        journal: IJournal,
+        journal: IReadableJournal,
         *,
         paced: bool,
         has_company: bool,

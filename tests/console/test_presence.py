@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.viewers`: the marks that name the number of sessions.
+Tests for :mod:`twisted_exec.console.presence`: the marks that name the number of sessions.
 """
 
 from __future__ import annotations

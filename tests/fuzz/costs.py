@@ -33,7 +33,7 @@ from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.journal.journal import Journal
 from twisted_exec.recording.writer import RecordingWriter
 from twisted_exec.runtimes.alerts.lines import LineReader, matching_lines
-from twisted_exec.runtimes.supervised import last_line
+from twisted_exec.runtimes.last_lines import last_line
 from twisted_exec.screens.rendering import for_terminals
 from twisted_exec.shipping.source import read_lines
 from twisted_exec.wire.errors import RemoteProtocolError

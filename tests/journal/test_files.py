@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.journal.files`, :mod:`~twisted_exec.journal.segments` and
-:mod:`~twisted_exec.journal.segments`: what is left after every kind of accident.
+Tests for :mod:`twisted_exec.journal.files`, :mod:`~twisted_exec.journal.segments`,
+:mod:`~twisted_exec.journal.records` and :mod:`~twisted_exec.journal.blocks`: what is left after every kind of accident.
 """
 
 from __future__ import annotations

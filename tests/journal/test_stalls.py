@@ -25,9 +25,9 @@ from tests.journal.test_store import KEY, OTHER
 from tests.program.disks import FreezableThread
 from twisted_exec.journal import front
 from twisted_exec.journal import store as journal_store
-from twisted_exec.journal.directories import read_run
 from twisted_exec.journal.files import JournalFiles
 from twisted_exec.journal.interfaces import Event, EventKind, missing_bytes
+from twisted_exec.journal.program_run import read_run
 from twisted_exec.journal.store import STOP_SECONDS, SYNC_SECONDS
 from twisted_exec.journal.writer import STALL_SECONDS, WRITE_SECONDS
 from twisted_exec.program.disk_thread import Unanswered

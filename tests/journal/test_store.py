@@ -1,6 +1,6 @@
 """
 Tests for :mod:`twisted_exec.journal.store`, :mod:`~twisted_exec.journal.writer`,
-:mod:`~twisted_exec.journal.directories` and :mod:`~twisted_exec.journal.directories`.
+:mod:`~twisted_exec.journal.directories` and :mod:`~twisted_exec.journal.program_run`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.runtimes.handover import CannotHandOver, MachinesHandOver
-from twisted_exec.runtimes.lines import serial
+from twisted_exec.runtimes.lines import device_lock
 from twisted_exec.runtimes.state import StateInUse
 from twisted_exec.runtimes.viewer_export import restore_viewer
 from twisted_exec.streaming.interfaces import Position
@@ -331,7 +331,7 @@ class MachinesTests(KeptCase):
 
     async def test_serial_device(self) -> None:
         """A serial device stays open, so that what its machine prints meanwhile is not lost."""
-        self.patch(serial, "LOCK_DIRECTORY", self.directory)
+        self.patch(device_lock, "LOCK_DIRECTORY", self.directory)
         device = Device()
         self.addCleanup(device.pull_out)
         rack = {

@@ -28,7 +28,7 @@ from twisted_exec.recording.playback import frames
 from twisted_exec.recording.signatures import TrustedRecorders
 from twisted_exec.recording.verification import verify
 from twisted_exec.runtimes.host import RuntimeHost
-from twisted_exec.runtimes.recordings.service import RecordingSettings
+from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.shipping.config import parse as parse_shipping
 from twisted_exec.tls import pem
 from twisted_exec.tls.pki import create_pki

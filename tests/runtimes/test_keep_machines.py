@@ -18,10 +18,10 @@ from tests.runtimes.support import SHELL, end_keeper
 from tests.tiers import PROGRAMS
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
+from twisted_exec.runtimes.machine_storage import RetainedMachinesError
 from twisted_exec.runtimes.processes import ProcessFamily, read_process
 from twisted_exec.runtimes.qemu.driver import QemuDriver
 from twisted_exec.runtimes.service import MachineRuntime
-from twisted_exec.runtimes.state import RetainedMachinesError
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, TerminalSize
 
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.supervised`.
+Tests for :mod:`twisted_exec.runtimes.last_lines`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.journal.journal import Journal
-from twisted_exec.runtimes.supervised import MOST_CHARACTERS, LastLines, last_line
+from twisted_exec.runtimes.last_lines import MOST_CHARACTERS, LastLines, last_line
 
 SECOND = 10**9
 

@@ -12,9 +12,8 @@ import avt
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyObject
 
-from twisted_exec.screens.interfaces import IScreen, Job, Rendered, Resize
+from twisted_exec.screens.interfaces import Job, Rendered, Resize
 from twisted_exec.screens.process import MAX_COLUMNS, MAX_ROWS, AvtScreen, render
 from twisted_exec.screens.rendering import CellRun, Cursor, Style, line_text
 
@@ -78,10 +77,6 @@ class OneColumnLess:
 
 class ScreenTests(SynchronousTestCase):
     """An emulator."""
-
-    def test_interface(self) -> None:
-        """It provides the interface."""
-        verifyObject(IScreen, AvtScreen(80, 24))
 
     def test_content(self) -> None:
         """Rows have runs of characters with the same style and width; blanks at the end are left out."""

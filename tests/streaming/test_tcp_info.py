@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.flow`.
+Tests for :mod:`twisted_exec.streaming.tcp_info`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.flow import (
+from twisted_exec.streaming.tcp_info import (
     round_trip_seconds,
     shortest_round_trip_seconds,
     tcp_info,

@@ -54,7 +54,7 @@ from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.replaceable import IReplaceableStorage, can_hand_over
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.sessions.guard import LAST_WORD_SECONDS, linger
+from twisted_exec.streaming.sessions.lingering import LAST_WORD_SECONDS, linger
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientCredentials

@@ -19,8 +19,8 @@ from twisted.logger import Logger
 from twisted_exec.api.logs import CONTAINER, LogOptions
 from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import stamp
-from twisted_exec.journal.interfaces import Boot, IJournal, missing_bytes, without_hidden
-from twisted_exec.journal.reading import when_answered
+from twisted_exec.journal.interfaces import Boot, IReadableJournal, missing_bytes, without_hidden
+from twisted_exec.journal.when_answered import when_answered
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.streaming.http.site import Request
@@ -53,7 +53,7 @@ class JournalLogReader:
     """
 
     def __init__(
-        self, journal: IJournal, options: LogOptions, selected: tuple[int, int | None]
+        self, journal: IReadableJournal, options: LogOptions, selected: tuple[int, int | None]
     ) -> None:
         self._journal, self._options = journal, options
         state = options.state or 0
@@ -209,7 +209,7 @@ class JournalLogReader:
 
 
 async def selected_range(
-    journal: IJournal, options: LogOptions, machine: str, turns: ShortTurns
+    journal: IReadableJournal, options: LogOptions, machine: str, turns: ShortTurns
 ) -> tuple[int, int | None]:
     """
     Return the first offset of a log, and its end; ``None`` for the end of a log that is followed.
@@ -243,7 +243,7 @@ async def selected_range(
 
 
 async def _last_lines(
-    journal: IJournal, count: int, first: int, end: int, turns: ShortTurns, *, hides: bool
+    journal: IReadableJournal, count: int, first: int, end: int, turns: ShortTurns, *, hides: bool
 ) -> int:
     """Return where the last ``count`` lines (:data:`LINES`) between two offsets begin."""
     lowest, last = _lowest(journal, count, first, end, hides=hides), end
@@ -265,7 +265,7 @@ async def _last_lines(
     return lowest
 
 
-def _lowest(journal: IJournal, count: int, first: int, end: int, *, hides: bool) -> int:
+def _lowest(journal: IReadableJournal, count: int, first: int, end: int, *, hides: bool) -> int:
     # The journal has counted only newlines, also hidden ones, which end no line.
     lowest: int = max(first, journal.last_lines(count, end))
     while hides and lowest > first and (ranges := journal.hidden(lowest - 1, lowest)):
@@ -273,7 +273,7 @@ def _lowest(journal: IJournal, count: int, first: int, end: int, *, hides: bool)
     return lowest
 
 
-def _before(journal: IJournal, first: int, last: int) -> tuple[int, bytes]:
+def _before(journal: IReadableJournal, first: int, last: int) -> tuple[int, bytes]:
     """Return the last output between two offsets that is in one piece, and where it begins."""
     begin = at = max(first, last - _READ_BYTES)
     output = bytearray()
@@ -290,7 +290,7 @@ def _before(journal: IJournal, first: int, last: int) -> tuple[int, bytes]:
 
 
 def _range_of_offsets(
-    journal: IJournal, options: LogOptions, machine: str, last: int | None
+    journal: IReadableJournal, options: LogOptions, machine: str, last: int | None
 ) -> tuple[int, int | None]:
     first = journal.start if options.from_offset is None else options.from_offset
     for name, offset in (("fromOffset", options.from_offset), ("toOffset", options.to_offset)):
@@ -302,7 +302,7 @@ def _range_of_offsets(
     return first, last if options.to_offset is None else options.to_offset
 
 
-def _range_of_boot(journal: IJournal, boot: int, machine: str) -> tuple[int, int | None]:
+def _range_of_boot(journal: IReadableJournal, boot: int, machine: str) -> tuple[int, int | None]:
     boots = journal.boots()
     if boot == 0 and not boots:
         return journal.start, None
@@ -334,7 +334,7 @@ class LogStream(PacedResponse):
     _reader: JournalLogReader
 
     def __init__(
-        self, request: Request, journal: IJournal, options: LogOptions, machine: str = ""
+        self, request: Request, journal: IReadableJournal, options: LogOptions, machine: str = ""
     ) -> None:
         super().__init__(request)
         self._journal, self._options, self._machine = journal, options, machine

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from twisted.internet.interfaces import IDelayedCall
 
-from twisted_exec.journal.interfaces import IJournal, missing_bytes, without_hidden
+from twisted_exec.journal.interfaces import IReadableJournal, missing_bytes, without_hidden
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
 from twisted_exec.wire.control_messages import encode_gap, wrapped_notice
 from twisted_exec.wire.escape_sequences import LOOKBACK_BYTES, QueryFilter
@@ -52,7 +52,7 @@ class OutputState:
 class HarmlessOutput:
     """Output without queries, for the terminals of one console."""
 
-    def __init__(self, journal: IJournal) -> None:
+    def __init__(self, journal: IReadableJournal) -> None:
         self._journal = journal
         self.forget()
 
@@ -124,7 +124,7 @@ class ViewerOutput:
 
     def __init__(
         self,
-        journal: IJournal,
+        journal: IReadableJournal,
         oldest: int,
         drained: Callable[[], None],
         later: Callable[[Callable[[], None]], IDelayedCall],

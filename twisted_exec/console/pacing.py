@@ -8,9 +8,9 @@ from typing import Protocol
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.console.interfaces import ILineTransport
-from twisted_exec.console.line import ReadRateLimit
 from twisted_exec.console.output import ViewerOutput
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.console.rate_limit import ReadRateLimit
+from twisted_exec.journal.interfaces import IReadableJournal
 
 UNWATCHED_BYTES_PER_SECOND = 1 << 20
 """Maximal rate of reading a paced line without viewers."""
@@ -29,7 +29,7 @@ class Pacing:
     def __init__(
         self,
         clock: IReactorTime,
-        journal: IJournal,
+        journal: IReadableJournal,
         viewers: Collection[PacedViewer],
         pace_bytes: int,
     ) -> None:

@@ -45,6 +45,12 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.wire.control_messages import decode_notice
 from twisted_exec.wire.resume import Notice
 
+_OLD_OUTPUT_SECONDS = 10.0
+"""
+Time after the opening of a line in which its output counts as old, unless the machine starts with
+the line.
+"""
+
 
 class Lifecycle(Protocol):
     """Inputs of the state machine."""
@@ -126,13 +132,6 @@ def build(console: type[SharedConsole]) -> Any:
     over.upon(Lifecycle.interrupted).loop().returns(None)
     over.upon(Lifecycle.over).loop().returns(None)
     return builder.build()
-
-
-_OLD_OUTPUT_SECONDS = 10.0
-"""
-Time after the opening of a line in which its output counts as old, unless the machine starts with
-the line.
-"""
 
 
 def _never(ending: Ending, has_exited: bool) -> bool:

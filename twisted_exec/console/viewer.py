@@ -25,7 +25,7 @@ from twisted_exec.console import acts
 from twisted_exec.console.acts import ActReports
 from twisted_exec.console.input import InputConsole, InputState, ViewerInput
 from twisted_exec.console.output import HarmlessOutput, OutputState, ViewerOutput
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.streaming.interfaces import (
     Break,
     Ending,
@@ -55,9 +55,10 @@ _RETURN_SECONDS = 10.0
 class ViewedConsole(InputConsole, Protocol):
     """What a viewer needs of its console."""
 
-    journal: IJournal
     reports: ActReports
 
+    @property
+    def journal(self) -> IReadableJournal: ...
     @property
     def scrollback_start(self) -> int: ...
     @property

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Protocol
-
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.display import display_name
 from twisted_exec.console import acts
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.output import HarmlessOutput
+from twisted_exec.console.presence import Presence
 from twisted_exec.console.viewer import ViewedConsole, Viewer, ViewerState
+from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role, TerminalSize
-from twisted_exec.wire.control_messages import MESSAGE_CHARACTERS
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, OpenRecording
+from twisted_exec.wire.resume import Notice, NoticeKind
 from twisted_exec.wire.session_terms import FULL, Terms
+
+_UNKNOWN = frozenset({"", "system:anonymous"})
+"""Names of unknown users: of a hop that sends no names, and of users without credentials."""
 
 
 class CompanyConsole(ViewedConsole, Protocol):
@@ -25,6 +27,8 @@ class CompanyConsole(ViewedConsole, Protocol):
     size: TerminalSize | None
     is_new_boot: bool
 
+    @property
+    def journal(self) -> IJournal: ...
     @property
     def accepts_input(self) -> bool: ...
     @property
@@ -298,80 +302,6 @@ def _receipt(text: str, readers: int, others: int) -> str:
     to = "1 viewer" if readers == 1 else f"{readers} viewers"
     unseen = f" ({others} more cannot show it)" if others else ""
     return f'your message to {to}{unseen}: "{text}"'
-
-
-_DELAY_SECONDS = 0.5
-
-
-class Presence:
-    """
-    Tells the sessions of one console about changes of their number, of the writer, of the
-    recordings, and of the size.
-    """
-
-    def __init__(
-        self,
-        clock: IReactorTime,
-        floor: Floor,
-        viewers: Sequence[Viewer],
-        recordings: Callable[[], tuple[OpenRecording, ...]],
-        has_break: Callable[[], bool],
-        missing_people: Callable[[], str],
-        size: Callable[[], TerminalSize | None],
-    ) -> None:
-        self._clock, self._floor, self._viewers = clock, floor, viewers
-        self._recordings, self._has_break = recordings, has_break
-        self._missing_people, self._size = missing_people, size
-        self._told_recordings: tuple[OpenRecording, ...] = ()
-        self._writer, self._since = "", 0.0
-        self._call: IDelayedCall | None = None
-
-    @property
-    def attendance(self) -> Attendance:
-        present = [each for each in self._viewers if not each.is_ending]
-        seconds = int(self._clock.seconds() - self._since) if self._writer else 0
-        return Attendance(
-            len(present),
-            self._writer,
-            seconds,
-            self._recordings(),
-            self._has_break(),
-            self._missing_people(),
-            sum(each.is_away for each in present),
-            MESSAGE_CHARACTERS,
-            self._size(),
-        )
-
-    def changed(self) -> None:
-        writers = self._floor.writers
-        writer = display_name(writers[0].user) if writers else ""
-        if writer != self._writer:
-            self._writer, self._since = writer, self._clock.seconds()
-        if not self._viewers:
-            self.stop()
-        elif self._call is None and any(each.reads_marks for each in self._viewers):
-            self._call = self._clock.callLater(_DELAY_SECONDS, self._tell)
-
-    def recordings_changed(self) -> None:
-        """Tell the viewers if the recordings of this console have changed."""
-        if self._recordings() != self._told_recordings:
-            self.changed()
-
-    def stop(self) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call.cancel()
-
-    def _tell(self) -> None:
-        self._call = None
-        attendance = self.attendance
-        self._told_recordings = attendance.recordings or ()
-        for each in list(self._viewers):
-            each.tell_attendance(attendance)
-
-
-_UNKNOWN = frozenset({"", "system:anonymous"})
-"""Names of unknown users: of a hop that sends no names, and of users without credentials."""
 
 
 def missing_people(viewers: Collection[Viewer]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IWritableJournal
 from twisted_exec.wire.shell_run import Echoes, TypedLine
 
 ECHO_SECONDS = 10.0
@@ -31,7 +31,9 @@ class Wrappers:
     :param shown: called when screens get more output than before.
     """
 
-    def __init__(self, clock: IReactorTime, journal: IJournal, shown: Callable[[], None]) -> None:
+    def __init__(
+        self, clock: IReactorTime, journal: IWritableJournal, shown: Callable[[], None]
+    ) -> None:
         self._clock, self._journal, self._shown = clock, journal, shown
         self._echoes = Echoes()
         self._expiry: IDelayedCall | None = None

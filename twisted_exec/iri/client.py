@@ -78,6 +78,11 @@ _LIMITS = {
     "machine_class_status": MOST_CLASSES,
 }
 _STATES = frozenset(pb.MachineState.values())
+_MAX_MESSAGE_BYTES = 16 << 20
+_TIMEOUTS_UNTIL_NEW_CONNECTION = 2
+_AWAITED = frozenset(("exec",))
+"""Calls that a user waits for: they are made in a thread of ours, which answers sooner."""
+_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES))
 
 
 def read_answer(call: RevisedCall, raw: bytes) -> Message:
@@ -117,13 +122,6 @@ def _check_state(machine: pb.Machine) -> None:
         message=f"the machine runtime says that the machine is in state {int(state)}, "
         "which nobody defined",
     )
-
-
-_MAX_MESSAGE_BYTES = 16 << 20
-_TIMEOUTS_UNTIL_NEW_CONNECTION = 2
-_AWAITED = frozenset(("exec",))
-"""Calls that a user waits for: they are made in a thread of ours, which answers sooner."""
-_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES))
 
 
 @implementer(IMachineRuntime, IMachineLogs, IConsoleAlerts, IConsoleRecordings)

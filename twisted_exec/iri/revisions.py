@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twisted_exec.iri.ironcore import ONMETAL, ONMETAL_01
+from twisted_exec.iri.onmetal import ONMETAL, ONMETAL_01
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.revision import Revision, make_revision

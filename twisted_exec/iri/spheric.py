@@ -1,7 +1,7 @@
 """
 spheric's ``runtime.v1alpha1.RuntimeService``: instances, their types, disks and subnets.
 
-It has the limits of onmetal's revision (:mod:`twisted_exec.iri.ironcore`), and its ``Status`` has
+It has the limits of onmetal's revision (:mod:`twisted_exec.iri.onmetal`), and its ``Status`` has
 only names and numbers of types.
 
 In the current revision a network interface has its subnet as attributes with the names
@@ -17,7 +17,8 @@ from typing import Any
 from google.protobuf.message import Message
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.iri.ironcore import IMAGE_DISK, copy_connection, join_image, split_image
+from twisted_exec.iri.image_disk import IMAGE_DISK, join_image, split_image
+from twisted_exec.iri.onmetal import copy_connection
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import spheric_pb2 as there
 from twisted_exec.iri.revision import Lose, Translators, make_revision, renamed

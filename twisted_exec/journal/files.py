@@ -1,5 +1,5 @@
 """
-The directory of one journal: its epoch, its segments and its cursors.
+The directory of one journal: its epoch and its segments.
 
 Segments are named by the offset of their first byte. An offset of an epoch is never used twice.
 """
@@ -16,12 +16,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from zope.interface import implementer
-
-from twisted_exec.journal.interfaces import Event, EventKind, ICursor
+from twisted_exec.journal.cursors import FileCursor
+from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.records import (
     HEADER_BYTES,
     OPEN_MAGIC,
@@ -41,7 +39,6 @@ from twisted_exec.journal.segments import (
     read_output,
     sync_directory,
 )
-from twisted_exec.program.disk_thread import Unanswered
 
 UNSYNCED_BYTES = 64 << 20
 """While more bytes than these are not forced to the disk, no output is written."""
@@ -559,61 +556,3 @@ def _check(layer: Any, path: str) -> None:
         raise ForeignFile(errno.ENOTDIR, "it is not a directory", path)
     if entry.st_uid != os.geteuid() or stat.S_IMODE(entry.st_mode) & 0o077:
         raise ForeignFile(errno.EPERM, "it is not a private directory of this program's user", path)
-
-
-_CONTENT = re.compile(rb"([0-9a-f]{16}) ([0-9]{1,19})\n")
-
-
-@implementer(ICursor)
-class MemoryCursor:
-    """A cursor that ends with its journal."""
-
-    def __init__(self) -> None:
-        self._offset: int | None = None
-
-    def load(self) -> int | None:
-        return self._offset
-
-    def save(self, offset: int) -> None:
-        self._offset = offset
-
-
-@implementer(ICursor)
-class FileCursor:
-    """A small file beside the segments, with epoch and offset."""
-
-    def __init__(
-        self,
-        layer: Any,
-        path: str,
-        epoch: str,
-        call: Callable[[Callable[[], Any]], Any] = lambda function: function(),
-    ) -> None:
-        self._layer, self._path, self._epoch, self._call = layer, path, epoch, call
-
-    def load(self) -> int | None:
-        try:
-            match = self._call(self._load)
-        except Unanswered:
-            raise  # the file may have a position
-        except OSError:
-            return None
-        if match is None or match[1].decode() != self._epoch:
-            return None
-        return int(match[2])
-
-    def _load(self) -> re.Match[bytes] | None:
-        with opened(self._layer, self._path) as descriptor:
-            return _CONTENT.fullmatch(self._layer.pread(descriptor, 100, 0))
-
-    def save(self, offset: int) -> None:
-        self._call(partial(self._save, offset))
-
-    def _save(self, offset: int) -> None:
-        # A new file, because a full disk could leave the old one empty.
-        new = f"{self._path}.new"
-        content = f"{self._epoch} {offset}\n".encode()
-        with opened(self._layer, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
-            if self._layer.write(descriptor, content) != len(content):
-                raise OSError(28, os.strerror(28), new)  # ENOSPC
-        self._layer.rename(new, self._path)

@@ -48,6 +48,7 @@ class Event:
     :param offset: the offset of the first byte that was printed after the event; of a gap, the
         offset at which it begins.
     :param time_ns: nanoseconds since the epoch.
+    :param kind: an :class:`EventKind`, or a kind of a later release.
     """
 
     offset: int
@@ -61,8 +62,8 @@ class Boot:
     """
     One start of the machine.
 
-    :param number: grows by one with each boot of the journal, from 1.
-    :param offset: of the first byte of output since.
+    :param number: counts the boots in this journal, from 1.
+    :param offset: of the first byte that the machine printed since.
     :param time_ns: nanoseconds since the epoch.
     """
 
@@ -90,45 +91,34 @@ class ICursor(Interface):
         """
 
 
-class IJournal(Interface):
+class IReadableJournal(Interface):
     """
-    The output of one console.
+    The output of one console, for its readers.
 
     Each byte has an offset (64 bits) that is never used for another byte of the same epoch.
 
     These methods raise :class:`OSError` if files cannot be read at present: :meth:`last_lines`,
-    :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots` and :meth:`events`.
-    The error is :class:`.Unanswered` if the disk does not answer; the watchers are called when it
-    does.
+    :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots`, :meth:`hidden` and
+    :meth:`events`. The error is :class:`.Unanswered` if the disk does not answer; the watchers are
+    called when it does.
     """
 
     start = Attribute("Offset of the oldest retained byte (int).")
     end = Attribute("Offset of the next byte (int).")
+    shown_end = Attribute(
+        "Where the output for screens ends at present (int): ``end``, or before output of which"
+        " :meth:`IWritableJournal.hide` may hide a part."
+    )
     epoch = Attribute(
         "16 hexadecimal digits (str); another journal of the same machine has another epoch."
     )
     closed = Attribute("True if there will be no more output: the machine was deleted.")
-    shown_end = Attribute(
-        "Where the output for screens ends at present (int): ``end``, or before output of which :meth:`hide` may hide"
-        " a part."
-    )
 
     def now() -> int:
         """Return the time of day, in nanoseconds since the epoch."""
 
-    def append(data: bytes) -> None:
-        """
-        Add output, then call the watchers; drop it if the journal is closed. Never fails, but may
-        wait a moment for a slow disk.
-
-        :param data: at least 1 byte.
-        """
-
-    def close() -> None:
-        """Mark the journal as complete."""
-
     def watch(changed: Callable[[], None]) -> None:
-        """Call ``changed`` after :meth:`close`, and whenever readers may get more."""
+        """Call ``changed`` after :meth:`IWritableJournal.close`, and whenever readers may get more."""
 
     def unwatch(changed: Callable[[], None]) -> None:
         """Undo :meth:`watch`."""
@@ -148,14 +138,6 @@ class IJournal(Interface):
 
         The result is between ``start`` and ``end``. Reading may discover damage: call this again
         when :meth:`read` returns nothing before the end.
-        """
-
-    def discard_before(offset: int, slowest: int | None = None) -> None:
-        """
-        Allow the journal to free memory for output before ``offset``; a disk retains it.
-
-        :param slowest: the offset that the slowest viewer reads next; output from there on stays in
-            memory, within limits.
         """
 
     def last_lines(count: int, end: int | None = None) -> int:
@@ -192,6 +174,45 @@ class IJournal(Interface):
 
     def boots() -> Sequence[Boot]:
         """Return the boots that are known, the newest last; the first may be before ``start``."""
+
+    def hidden(first: int, last: int) -> Sequence[tuple[int, int]]:
+        """
+        Return the ranges between two offsets that :meth:`IWritableJournal.hide` has hidden.
+
+        :raises OSError: the journal cannot be read at present.
+        """
+
+    def events(first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:
+        """
+        Iterate over the events from offset ``first`` to ``last``, both included, oldest first.
+        """
+
+
+class IWritableJournal(Interface):
+    """The output of one console, for the part that records it."""
+
+    end = Attribute("Offset of the next byte (int).")
+    epoch = Attribute("As :attr:`IReadableJournal.epoch`.")
+    failure = Attribute("Why output is not written to the disk at present (str); empty if it is.")
+
+    def append(data: bytes) -> None:
+        """
+        Add output, then call the watchers; drop it if the journal is closed. Never fails, but may
+        wait a moment for a slow disk.
+
+        :param data: at least 1 byte.
+        """
+
+    def close() -> None:
+        """Mark the journal as complete."""
+
+    def discard_before(offset: int, slowest: int | None = None) -> None:
+        """
+        Allow the journal to free memory for output before ``offset``; a disk retains it.
+
+        :param slowest: the offset that the slowest viewer reads next; output from there on stays in
+            memory, within limits.
+        """
 
     def booted(reason: str) -> None:
         """
@@ -242,27 +263,20 @@ class IJournal(Interface):
 
     def hold_back(offset: int | None) -> None:
         """
-        Set :attr:`shown_end`; ``None`` for ``end``. Calls the watchers when it grows.
+        Set :attr:`IReadableJournal.shown_end`; ``None`` for ``end``. Calls the watchers when it
+        grows.
         """
 
     def hide(ranges: Sequence[tuple[int, int]]) -> None:
         """
-        Leave output out of screens and plain text from now on, which has only just been printed.
+        Leave output that has only just been printed out of screens and plain text from now on.
 
         :param ranges: offsets of the first byte and behind the last byte.
         """
 
-    def hidden(first: int, last: int) -> Sequence[tuple[int, int]]:
-        """
-        Return the ranges between two offsets that :meth:`hide` has hidden.
 
-        :raises OSError: the journal cannot be read at present.
-        """
-
-    def events(first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:
-        """
-        Iterate over the events from offset ``first`` to ``last``, both included, oldest first.
-        """
+class IFollowedJournal(IReadableJournal):
+    """A journal whose readers save how far they have read."""
 
     def cursor(name: str) -> ICursor:
         """
@@ -273,14 +287,21 @@ class IJournal(Interface):
         """
 
 
+class IJournal(IFollowedJournal, IWritableJournal):
+    """
+    The whole journal, for its owner: a console writes it, and reads it to its viewers.
+
+    All others hold one of the interfaces that it extends.
+    """
+
+
 def of_kind(events: Iterable[Event], kind: EventKind | None) -> list[Event]:
     return [each for each in events if kind in (None, each.kind)]
 
 
-def missing_bytes(journal: Any, first: int, last: int) -> int | None:
+def missing_bytes(journal: IReadableJournal, first: int, last: int) -> int | None:
     """
-    Return how many bytes of gaps are between two offsets of an :class:`IJournal`; ``None`` if
-    unknown.
+    Return how many bytes of gaps are between two offsets of a journal; ``None`` if unknown.
     """
     total = 0
     for event in journal.events(first, last, EventKind.GAP):
@@ -291,12 +312,12 @@ def missing_bytes(journal: Any, first: int, last: int) -> int | None:
     return total
 
 
-def without_hidden(journal: Any, offset: int, output: bytes) -> bytes:
+def without_hidden(journal: IReadableJournal, offset: int, output: bytes) -> bytes:
     """
     Return output with a NUL for each hidden byte: terminals and plain text ignore it, and offsets stay right.
 
     :param offset: that of the first byte.
-    :raises OSError: as of :meth:`IJournal.hidden`.
+    :raises OSError: as of :meth:`IReadableJournal.hidden`.
     """
     ranges = journal.hidden(offset, offset + len(output))
     if not ranges:

@@ -24,13 +24,8 @@ from typing import Any, Protocol
 
 from zope.interface import implementer
 
-from twisted_exec.journal.files import (
-    UNSYNCED_BYTES,
-    FileCursor,
-    JournalFiles,
-    MemoryCursor,
-    ahead_of_all,
-)
+from twisted_exec.journal.cursors import FileCursor, MemoryCursor
+from twisted_exec.journal.files import UNSYNCED_BYTES, JournalFiles, ahead_of_all
 from twisted_exec.journal.front import Unwritten
 from twisted_exec.journal.interfaces import Boot, Event, EventKind, ICursor, IJournal, of_kind
 from twisted_exec.journal.reading import Reading
@@ -712,7 +707,7 @@ class Journal:
 
     @property
     def shown_end(self) -> int:
-        """See :class:`.IJournal`."""
+        """See :class:`.IReadableJournal`."""
         end = self.end
         return end if self._held_from is None else min(self._held_from, end)
 

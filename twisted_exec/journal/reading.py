@@ -5,28 +5,19 @@ Reading the segments of a journal: bytes, lines, times and events.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
-from twisted.internet.defer import Deferred, TimeoutError
-from twisted.internet.interfaces import IReactorTime
-
-from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.journal.blocks import Block
 from twisted_exec.journal.files import JournalFiles
-from twisted_exec.journal.interfaces import Boot, Event, EventKind, IJournal, of_kind
-from twisted_exec.journal.records import Block, Damaged
+from twisted_exec.journal.interfaces import Boot, Event, EventKind, of_kind
+from twisted_exec.journal.records import Damaged
 from twisted_exec.journal.segments import Segment, is_passing
 from twisted_exec.journal.tail import after_newline
-from twisted_exec.program.disk_thread import Unanswered
-
-ANSWER_SECONDS = 3.0
-"""
-Longest wait for a disk to answer a reader: less than an API server waits for a poollet's answer.
-"""
 
 _NEWLINE = b"\n"
-_Answer = TypeVar("_Answer")
+_MAX_BOOTS = 1000
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -41,9 +32,6 @@ def _uses_files(method: _Method) -> _Method:
         return self._call(partial(method, self, *arguments))
 
     return cast("_Method", call)
-
-
-_MAX_BOOTS = 1000
 
 
 class Reading:
@@ -227,7 +215,7 @@ class Reading:
 
     @_uses_files
     def events(self, first: int, last: int, kind: EventKind | None = None) -> Sequence[Event]:
-        """See :meth:`.IJournal.events`; includes gaps that earlier reads discovered."""
+        """See :meth:`.IReadableJournal.events`; includes gaps that earlier reads discovered."""
         files = self._files
         events: list[Event] = []
         for begin in files.firsts[files.number(first) :]:
@@ -273,44 +261,3 @@ class Reading:
             # Its record is in a segment that was removed.
             boots.insert(0, Boot(oldest.boots, files.start, oldest.time_ns))
         return boots[-_MAX_BOOTS:]
-
-
-async def when_answered(
-    journal: IJournal, clock: IReactorTime, read: Callable[[], Awaitable[_Answer]]
-) -> _Answer:
-    """
-    Read a journal; if the disk does not answer, wait, and read again.
-
-    :param read: called once or more, so it changes nothing until it returns.
-    :raises ServiceUnavailable: the files cannot be read at present, or the disk does not answer
-        within :data:`ANSWER_SECONDS`.
-    """
-    until = clock.seconds() + ANSWER_SECONDS
-    while True:
-        try:
-            return await read()
-        except OSError as error:
-            left = until - clock.seconds()
-            if left <= 0 or not isinstance(error, Unanswered):
-                why = error.strerror or str(error)
-                raise ServiceUnavailable(
-                    f"the output of the console cannot be read from the disk: {why}; try again",
-                    retry_after_seconds=1,
-                ) from None
-        await _changed(journal, clock, left)
-
-
-async def _changed(journal: IJournal, clock: IReactorTime, seconds: float) -> None:
-    changed: Deferred[None] = Deferred()
-
-    def wake() -> None:
-        journal.unwatch(wake)
-        changed.callback(None)
-
-    journal.watch(wake)
-    try:
-        await changed.addTimeout(seconds, clock)
-    except TimeoutError:
-        pass
-    finally:
-        journal.unwatch(wake)

@@ -13,25 +13,28 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from twisted_exec.journal.interfaces import Event, EventKind, of_kind
-from twisted_exec.journal.records import (
-    FIRST_RECORD,
-    HEADER_BYTES,
+from twisted_exec.journal.blocks import (
     LEVEL,
-    MAX_RECORD_BYTES,
-    OPEN_MAGIC,
-    SEALED_MAGIC,
     TRAILER_BYTES,
     Block,
-    Checkpoint,
-    Damaged,
-    Header,
     Index,
-    RecordKind,
     SegmentEncoder,
     Times,
     decode_block,
     decode_block_index,
+    index_place,
+)
+from twisted_exec.journal.interfaces import Event, EventKind, of_kind
+from twisted_exec.journal.records import (
+    FIRST_RECORD,
+    HEADER_BYTES,
+    MAX_RECORD_BYTES,
+    OPEN_MAGIC,
+    SEALED_MAGIC,
+    Checkpoint,
+    Damaged,
+    Header,
+    RecordKind,
     decode_checkpoint,
     decode_event,
     decode_header,
@@ -40,7 +43,6 @@ from twisted_exec.journal.records import (
     encode_index,
     encode_output,
     event_before,
-    index_place,
     is_torn,
     open_header,
     records,
@@ -54,6 +56,8 @@ _MAX_EVENTS = 1000
 _EVENTS_BYTES = 4 << 10
 _NEWLINE = b"\n"
 _MAX_READ_BYTES = 256 << 20
+_PROBE = b"\xff" * 4096
+"""After a kill, this looks like the beginning of a long record, which is a torn write."""
 
 
 def check_segment(header: Header, first: int, epoch: bytes) -> None:
@@ -61,10 +65,6 @@ def check_segment(header: Header, first: int, epoch: bytes) -> None:
         raise Damaged("it is a segment of another journal")
     if header.first != first:
         raise Damaged("it begins at another offset than its name says")
-
-
-_PROBE = b"\xff" * 4096
-"""After a kill, this looks like the beginning of a long record, which is a torn write."""
 
 
 class OpenSegment:

@@ -27,18 +27,11 @@ from twisted_exec.api.display import listed
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal import front
-from twisted_exec.journal.directories import (
-    Directories,
-    ProgramRun,
-    is_key,
-    kernel_boot,
-    next_run,
-    read_run,
-    write_run,
-)
+from twisted_exec.journal.directories import Directories, is_key
 from twisted_exec.journal.files import JournalFiles, JournalPlace
 from twisted_exec.journal.interfaces import Event
 from twisted_exec.journal.journal import Journal
+from twisted_exec.journal.program_run import ProgramRun, kernel_boot, next_run, read_run, write_run
 from twisted_exec.journal.records import Checkpoint
 from twisted_exec.journal.retention import (
     DEFAULT_LIMITS,
@@ -49,8 +42,9 @@ from twisted_exec.journal.retention import (
     StoreLimits,
     plan,
 )
+from twisted_exec.journal.sealing import Sealer
 from twisted_exec.journal.segments import OpenSegment, opened
-from twisted_exec.journal.writer import JournalWriter, Sealer
+from twisted_exec.journal.writer import JournalWriter
 from twisted_exec.program.descriptors import descriptor_limit
 from twisted_exec.program.disk_thread import DiskThread
 from twisted_exec.program.disk_thread import Files as DiskFiles

@@ -42,7 +42,9 @@ from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.sessions.guard import Idleness, SessionGuard, leave_to_successor
+from twisted_exec.streaming.sessions.guard import SessionGuard
+from twisted_exec.streaming.sessions.idleness import Idleness
+from twisted_exec.streaming.sessions.lingering import leave_to_successor
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.tls.endpoints import address_text, server_endpoint

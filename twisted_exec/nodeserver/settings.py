@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
 from twisted_exec.program.options.shared import DRAIN_SECONDS, SHUTDOWN_DELAY_SECONDS
 from twisted_exec.program.session_limits import SessionLimits
-from twisted_exec.streaming.sessions.guard import IDLE_SECONDS
+from twisted_exec.streaming.sessions.idleness import IDLE_SECONDS
 
 _WEEK_SECONDS = 604_800
 

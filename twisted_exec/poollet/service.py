@@ -41,7 +41,8 @@ from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import new_registry
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, leave_to_successor
+from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER
+from twisted_exec.streaming.sessions.lingering import leave_to_successor
 from twisted_exec.tls.endpoints import address_text
 
 __all__ = ["Poollet", "Settings"]

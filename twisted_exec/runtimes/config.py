@@ -58,6 +58,11 @@ NAME, CAPABILITIES, AUTO = "name", "capabilities", "auto"
 """
 Selects a class: by the name of a MachineClass, by its capabilities as well, or as the driver says.
 """
+_WITHOUT_SIZE = frozenset({"ipmi", "libvirt", "qemu", "serial", "socket"})
+"""Drivers of lines that have no size: programs on them ask the terminal."""
+_QUANTITY = 100
+_SPARE = 100
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -96,15 +101,6 @@ class RuntimeClass:
     @property
     def has_hardware(self) -> bool:
         return bool(IHardware.providedBy(self.driver))
-
-
-_WITHOUT_SIZE = frozenset({"ipmi", "libvirt", "qemu", "serial", "socket"})
-"""Drivers of lines that have no size: programs on them ask the terminal."""
-
-_QUANTITY = 100
-_SPARE = 100
-
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,15 @@ from twisted_exec.program.handover.undo import UndoStack
 from twisted_exec.program.tasks import each_alone
 from twisted_exec.runtimes.machines import Inherited, MachineRecord
 from twisted_exec.runtimes.service import MachineRuntime
-from twisted_exec.runtimes.serving.kept_sessions import KeptSession, NotifyingAttachment
+from twisted_exec.runtimes.serving.kept_sessions import KeptSession
+from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
 from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
 from twisted_exec.shipping.shipper import Shipping
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.server import ConsoleServer
 from twisted_exec.streaming.remotecommand.serving import continue_stream
-from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, linger
+from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER
+from twisted_exec.streaming.sessions.lingering import linger
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.session_terms import parse_terms
@@ -56,6 +58,8 @@ _OLDER_FORM = (
     "the sessions of stock clients ({number}) cannot move here from release 0.2.0: restart the"
     " program instead, or wait until they have ended"
 )
+_SETTLE_SECONDS = 5.0
+"""Longest wait of a new process until its machines are adopted."""
 
 
 class SomeMachines(Protocol):
@@ -437,10 +441,6 @@ def _decode(kind: Any, text: str) -> Any:
         return kind.FromString(base64.b64decode(text, validate=True))
     except DecodeError as problem:
         raise ValueError(f"this is no {kind.DESCRIPTOR.full_name}: {problem}") from None
-
-
-_SETTLE_SECONDS = 5.0
-"""Longest wait of a new process until its machines are adopted."""
 
 
 class RuntimeParts(Protocol):

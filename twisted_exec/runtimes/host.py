@@ -25,6 +25,7 @@ from twisted_exec.iri.interfaces import (
 from twisted_exec.iri.request_cache import RequestCache, StreamLinks
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.target import MutualTLS
+from twisted_exec.journal.interfaces import IFollowedJournal
 from twisted_exec.journal.store import JournalMetrics
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
@@ -34,7 +35,7 @@ from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.runtimes.config import ClassConfig, load
 from twisted_exec.runtimes.handover import RuntimeHandOver
 from twisted_exec.runtimes.processes import ProcessTable
-from twisted_exec.runtimes.recordings.service import RecordingMetrics
+from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
 from twisted_exec.runtimes.service import MARK, MachineRuntime
 from twisted_exec.runtimes.serving.options import (
     ALLOW_UID,
@@ -226,7 +227,7 @@ class RuntimeHost(_Runtime, StreamHost):  # type: ignore[misc]
             fields = {"message": act.message}
         self.streams.sessions.trail.record(act.kind, subject, fields)
 
-    def _ship(self, facts: Mapping[str, str], journal: Any) -> None:
+    def _ship(self, facts: Mapping[str, str], journal: IFollowedJournal) -> None:
         if self.shipping is not None:
             labels = Labels(
                 machine=facts.get("machine", ""),

@@ -14,6 +14,7 @@ from zope.interface import Attribute, Interface
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.journal.interfaces import IWritableJournal
 from twisted_exec.runtimes.keeper.client import Keeper
 from twisted_exec.runtimes.processes import Leader, ProcessTable
 from twisted_exec.streaming.interfaces import Ending, IConsole
@@ -73,8 +74,8 @@ class MachineFacts:
     :param storage: private directory for the machine's disks, which may not exist yet; the runtime
         removes it with the machine.
     :param keep: the machine should outlive the runtime (drivers with :class:`IAdoptsMachines`).
-    :param journal: the machine's journal (:class:`~twisted_exec.journal.interfaces.IJournal`), for
-        runs that provide :class:`IJournalWriter`.
+    :param journal: the machine's journal, for runs that know where output is missing
+        (:class:`IAdoptsMachines`) or where a boot begins (:class:`IJournalWriter`).
     :param keeper: holds terminals, under the machine's id, for a later runtime; ``None`` if there
         is no keeper.
     :param volumes: desired; volumes and interfaces change only while the machine is off, or after a
@@ -97,7 +98,7 @@ class MachineFacts:
     uid: str = ""
     storage: str = ""
     keep: bool = False
-    journal: Any = None
+    journal: IWritableJournal | None = None
     keeper: Keeper | None = None
     volumes: Sequence[pb.Volume] = ()
     network_interfaces: Sequence[pb.NetworkInterface] = ()

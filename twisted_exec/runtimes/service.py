@@ -35,7 +35,7 @@ from twisted_exec.iri.interfaces import (
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import LOG, RECORDING, Grant, RequestCache, StreamLinks
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IFollowedJournal, IReadableJournal
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.recording.signer_files import SignerFiles
 from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
@@ -94,7 +94,9 @@ class MachineRuntime(Service):
         state_directory: str,
         cache: RequestCache,
         links: StreamLinks,
-        journal_opened: Callable[[Mapping[str, str], IJournal], None] = lambda facts, journal: None,
+        journal_opened: Callable[
+            [Mapping[str, str], IFollowedJournal], None
+        ] = lambda facts, journal: None,
         limits: ConsoleLimits = DEFAULT_LIMITS,
         now_nanoseconds: Callable[[], int] = time.time_ns,
         acted: Callable[[Act], None] = ignore,
@@ -218,7 +220,7 @@ class MachineRuntime(Service):
         """
         return self._consoles.attach(grant)
 
-    def read_log(self, grant: Grant) -> tuple[Subject, IJournal]:
+    def read_log(self, grant: Grant) -> tuple[Subject, IReadableJournal]:
         """
         Find the journal for a token of a log.
 
@@ -410,7 +412,7 @@ class MachineRuntime(Service):
 
     # Machines.
 
-    def open_journals(self) -> list[tuple[Mapping[str, str], IJournal]]:
+    def open_journals(self) -> list[tuple[Mapping[str, str], IFollowedJournal]]:
         """Return the facts and the journal of each machine."""
         return [(record.facts(), self._supervisors[record.id].journal) for record in self._machines]
 
@@ -468,13 +470,13 @@ class RuntimeConsoles:
         banner = banner_lines(record.metadata.annotations.get(BANNER, ""))
         return record.subject(), console.viewer(banner)
 
-    def read_log(self, grant: Grant) -> tuple[Subject, IJournal]:
+    def read_log(self, grant: Grant) -> tuple[Subject, IReadableJournal]:
         if not grant.machine_id:
             return self._retained(grant.machine_uid)
         record = self._machines.records.get(grant.machine_id)
         return record.subject(), self._supervisor(record, grant.machine_uid).journal
 
-    def _retained(self, uid: str) -> tuple[Subject, IJournal]:
+    def _retained(self, uid: str) -> tuple[Subject, IReadableJournal]:
         record = self._machines.records.of_uid(uid)
         if record is not None:
             return record.subject(), self._machines.supervisors[record.id].journal

@@ -1,8 +1,5 @@
 """
-The state of one runtime on disk: lock, id, the machines' directories, and recovery after a crash.
-
-With ``--keep-machines``, the file ``machine`` in a machine's directory contains metadata, spec and
-ignition (a ``machine.v1alpha1.Machine``, in protobuf's encoding).
+The state of one runtime on disk: its lock, its id, and the recovery after a crash.
 """
 
 from __future__ import annotations
@@ -10,22 +7,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from google.protobuf.message import DecodeError
 from twisted.logger import Logger
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.store import JournalStore
-from twisted_exec.program.disk_thread import AtOnce, Files, Unanswered
 from twisted_exec.runtimes.keeper.client import LOG, Keeper
-from twisted_exec.runtimes.machines import MachineRecord
+from twisted_exec.runtimes.machine_storage import ID, MachineStorage
 from twisted_exec.runtimes.processes import (
     Leader,
     ProcessFamily,
@@ -33,9 +25,7 @@ from twisted_exec.runtimes.processes import (
     RunRecords,
     is_alive,
 )
-from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import owner_only
-from twisted_exec.tls.pki import write_private
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
 
@@ -201,13 +191,6 @@ class RuntimeState:
         shutil.rmtree(os.path.join(self.directory, machine_id), ignore_errors=True)
 
 
-_FILE = "machine"
-_MAX_FILE_BYTES = 32 << 20
-
-ID = re.compile(r"[0-9a-f]{32}")
-"""The form of :func:`identity` and of the ids of machines."""
-
-
 class FormerRelease(Exception):
     """Only release 0.1.0 has used the state directory."""
 
@@ -249,94 +232,3 @@ def identity(path: str) -> str:
         file.write(new)
     os.replace(f"{path}.new", path)
     return new
-
-
-class RetainedMachinesError(Exception):
-    """
-    Machines of a runtime with ``--keep-machines`` have disks, and this runtime runs without it.
-    """
-
-
-class MachineStorage:
-    """The directories of a runtime's machines."""
-
-    _log = Logger()
-
-    def __init__(self, path: str, *, keep: bool, thread: Files | None = None) -> None:
-        self._path = os.path.abspath(path)
-        self.keep = keep
-        self._thread = thread or AtOnce()
-
-    def directory(self, machine_id: str) -> str:
-        """Return the path of a machine's directory, which may not exist."""
-        return os.path.join(self._path, machine_id)
-
-    def open(
-        self,
-        inherited: Collection[str] = (),
-        *,
-        has_no_disks: Callable[[pb.Machine], bool] = lambda machine: False,
-    ) -> list[pb.Machine]:
-        """
-        Create the directory, remove leftovers, and return the retained machines.
-
-        :raises RetainedMachinesError: there are retained machines with disks, but ``keep`` is
-            false.
-        """
-        private_directory(self._path)
-        retained = [name for name in os.listdir(self._path) if os.path.lexists(self._file(name))]
-        if not self.keep:
-            without = [each.metadata.id for each in self._read(retained) if has_no_disks(each)]
-            retained = [name for name in retained if name not in without]
-        if retained and not self.keep:
-            raise RetainedMachinesError(
-                f"{self._path} has {len(retained)} machines that are kept, with their disks: "
-                "start with --keep-machines (exec-standalone: without --no-keep-machines) and "
-                "delete them, or remove that directory"
-            )
-        for name in os.listdir(self._path):
-            if name not in retained and name not in inherited and ID.fullmatch(name):
-                self.remove(name)
-        return list(self._read(retained))
-
-    def _file(self, machine_id: str) -> str:
-        return os.path.join(self._path, machine_id, _FILE)
-
-    def _read(self, names: list[str]) -> Iterator[pb.Machine]:
-        for name in sorted(names):
-            try:
-                with open(self._file(name), "rb") as file:
-                    machine = pb.Machine.FromString(file.read(_MAX_FILE_BYTES))
-            except (OSError, DecodeError) as error:
-                # Its disks may hold the only copy of data: leave them to an operator.
-                self._log.error(
-                    "kept machine {name} cannot be read and is left alone: {error}",
-                    name=name,
-                    error=error,
-                )
-                continue
-            if machine.metadata.id == name:
-                yield machine
-
-    def write(self, record: MachineRecord) -> None:
-        """Write a machine to disk, if machines outlive the runtime."""
-        if not self.keep:
-            return
-        content = record.export().SerializeToString()
-        try:
-            self._thread.call(partial(self._write, record.id, content), is_long=True)
-        except (OSError, TLSConfigError) as error:
-            raise ServiceUnavailable(f"the machine cannot be kept: {error}") from None
-
-    def _write(self, machine_id: str, content: bytes) -> None:
-        os.makedirs(self.directory(machine_id), mode=0o700, exist_ok=True)
-        write_private(self._file(machine_id), content)
-
-    def remove(self, machine_id: str) -> None:
-        """Delete a machine's directory with its disks, as soon as the disk answers."""
-        removing = partial(shutil.rmtree, self.directory(machine_id), ignore_errors=True)
-        try:
-            self._thread.call(removing)
-        except Unanswered as late:
-            if late.answer is None:
-                self._thread.run(removing)

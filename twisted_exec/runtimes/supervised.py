@@ -5,7 +5,6 @@ The machines of a runtime, and their supervisors.
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,6 @@ from twisted_exec.api.conditions import (
     CONSOLE_HEALTHY,
     CONSOLE_IN_USE,
     CONSOLE_OUTPUT,
-    ConditionValue,
     console_in_use,
 )
 from twisted_exec.api.display import listed
@@ -26,7 +24,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
 from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IFollowedJournal, IWritableJournal
 from twisted_exec.journal.retention import (
     DEFAULT_LIMITS,
     DEFAULT_RETENTION,
@@ -38,19 +36,16 @@ from twisted_exec.program.options.values import whole_seconds
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.interfaces import MachineFacts
+from twisted_exec.runtimes.last_lines import LastLines
 from twisted_exec.runtimes.machines import Inherited, MachineRecord, Machines
 from twisted_exec.runtimes.processes import Leader, ProcessTable
-from twisted_exec.runtimes.recordings.heads import RecordedMachine
-from twisted_exec.runtimes.recordings.service import (
-    NO_RECORDINGS,
-    ConsoleRecordings,
-    MachineRecorder,
-    RecordingSettings,
-)
+from twisted_exec.runtimes.recordings.beginning import RecordedMachine
+from twisted_exec.runtimes.recordings.machine_recorder import MachineRecorder
+from twisted_exec.runtimes.recordings.service import ConsoleRecordings
+from twisted_exec.runtimes.recordings.settings import NO_RECORDINGS, RecordingSettings
 from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
-from twisted_exec.wire.escape_sequences import PlainLines
 
 _EVENTS_OF_ACTS = {  # messages are between users, and in the audit log alone
     TAKEOVER: ("Normal", "ConsoleTakenOver"),
@@ -118,7 +113,7 @@ class SupervisedMachines:
         mark: str,
         limits: ConsoleLimits,
         now_nanoseconds: Callable[[], int],
-        journal_opened: Callable[[Mapping[str, str], IJournal], None],
+        journal_opened: Callable[[Mapping[str, str], IFollowedJournal], None],
         acted: Callable[[Act], None],
         make_recordings: Callable[[str], ConsoleRecordings],
     ) -> None:
@@ -310,7 +305,9 @@ class SupervisedMachines:
         else:
             record.set_state(pb.MACHINE_STOPPED)
 
-    def _facts(self, record: MachineRecord, directory: str, journal: IJournal) -> MachineFacts:
+    def _facts(
+        self, record: MachineRecord, directory: str, journal: IWritableJournal
+    ) -> MachineFacts:
         supervisors = self.supervisors
         return MachineFacts(
             id=record.id,
@@ -475,73 +472,3 @@ class SupervisedMachines:
     def _event(self, record: MachineRecord, type: str, reason: str, message: str) -> None:
         self._log.emit(_LEVELS[type], "{label}: {what}", label=record.label, what=message)
         self.records.add_event(record, type, reason, message, self._now_nanoseconds())
-
-
-MOST_CHARACTERS = 120
-
-_READ_BYTES = 4 << 10
-_NANOSECONDS = 10**9
-
-
-def last_line(journal: IJournal) -> str:
-    """
-    Return the last line that is not blank, without control characters, at most 120 characters;
-    empty if the last 4 KiB have none.
-    """
-    first = offset = journal.next_available(max(journal.start, journal.end - _READ_BYTES))
-    text, lines = b"", PlainLines()
-    while data := journal.read(offset, _READ_BYTES):  # a read ends with a boot, or with a segment
-        text += lines.feed(data)
-        offset = journal.next_available(offset + len(data))
-    if first > journal.start and b"\n" in text:
-        text = text.partition(b"\n")[2]  # the first line may begin within a sequence
-    for line in reversed(text.decode("utf-8", "replace").split("\n")):
-        if visible := _printable(line):
-            return visible[:MOST_CHARACTERS]
-    return ""
-
-
-def _printable(line: str) -> str:
-    visible = [
-        character if character.isprintable() else " "
-        for character in line
-        if unicodedata.category(character) != "Cf"  # bidirectional controls, zero-width characters
-    ]
-    return " ".join("".join(visible).split())
-
-
-@dataclass(frozen=True)
-class _Line:
-    end: int
-    read_at: int
-    text: str
-
-
-class LastLines:
-    """
-    The conditions ``ConsoleOutput`` of the machines of one runtime, with the last line of the
-    console as message.
-
-    Users who may read a machine but not watch its console see these conditions: they are off by
-    default.
-
-    :param seconds: least time between changes of the line of a machine; 0 for no conditions.
-    """
-
-    def __init__(self, seconds: int, now_nanoseconds: Callable[[], int]) -> None:
-        self._seconds, self._now = seconds, now_nanoseconds
-        self._lines: dict[str, _Line] = {}
-
-    def condition(self, machine_id: str, journal: IJournal) -> ConditionValue | None:
-        """Return the condition of a machine; ``None`` without a line."""
-        if not self._seconds:
-            return None
-        line, now = self._lines.get(machine_id), self._now()
-        if line is None or (
-            line.end != journal.end and not 0 <= now - line.read_at < self._seconds * _NANOSECONDS
-        ):
-            line = self._lines[machine_id] = _Line(journal.end, now, last_line(journal))
-        return ("True", "LastLine", line.text) if line.text else None
-
-    def forget(self, machine_id: str) -> None:
-        self._lines.pop(machine_id, None)

@@ -19,8 +19,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.screens import ScreenOptions
 from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.api.times import stamp
-from twisted_exec.journal.interfaces import Event, EventKind, IJournal, without_hidden
-from twisted_exec.journal.reading import when_answered
+from twisted_exec.journal.interfaces import Event, EventKind, IReadableJournal, without_hidden
+from twisted_exec.journal.when_answered import when_answered
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.screens.interfaces import CannotRender, IRenderer, Job, Rendered, Resize
@@ -45,7 +45,7 @@ class Screens:
         self._renderer, self._clock = renderer, clock
         self._key_frames = KeyFrames()
 
-    async def render(self, journal: IJournal, options: ScreenOptions, key: str) -> bytes:
+    async def render(self, journal: IReadableJournal, options: ScreenOptions, key: str) -> bytes:
         """
         Render the screen of a console.
 
@@ -74,7 +74,9 @@ class Screens:
         self._key_frames.add(journal.epoch, new)
         return rendered.body
 
-    async def _read(self, journal: IJournal, options: ScreenOptions) -> tuple[int, int, Job]:
+    async def _read(
+        self, journal: IReadableJournal, options: ScreenOptions
+    ) -> tuple[int, int, Job]:
         turns = ShortTurns(self._clock)
         end = await _end(journal, options, turns)
         frame = self._key_frames.nearest(journal.epoch, end - LOOK_BACK, end)
@@ -105,7 +107,7 @@ class Screens:
         )
 
 
-async def _end(journal: IJournal, options: ScreenOptions, turns: ShortTurns) -> int:
+async def _end(journal: IReadableJournal, options: ScreenOptions, turns: ShortTurns) -> int:
     offset = options.at_offset
     if offset is not None:
         if not journal.start <= offset <= journal.end:
@@ -133,13 +135,13 @@ async def _end(journal: IJournal, options: ScreenOptions, turns: ShortTurns) -> 
     return int(first)
 
 
-def _behind_newline(journal: IJournal, offset: int) -> int:
+def _behind_newline(journal: IReadableJournal, offset: int) -> int:
     """Return where the next line begins, if it is near: an emulator must not begin in a sequence."""
     data = journal.read(journal.next_available(offset), _READ_BYTES)
     return offset + data.find(b"\n") + 1
 
 
-async def _size_at(journal: IJournal, offset: int, turns: ShortTurns) -> tuple[int, int]:
+async def _size_at(journal: IReadableJournal, offset: int, turns: ShortTurns) -> tuple[int, int]:
     last = offset
     for _ in range(_SIZE_STEPS):
         await turns.breathe()
@@ -152,7 +154,7 @@ async def _size_at(journal: IJournal, offset: int, turns: ShortTurns) -> tuple[i
     return ROWS, COLUMNS
 
 
-def _sizes(journal: IJournal, first: int, last: int) -> list[Event]:
+def _sizes(journal: IReadableJournal, first: int, last: int) -> list[Event]:
     return list(journal.events(first, last, EventKind.SIZE))
 
 
@@ -163,7 +165,7 @@ class _Piece:
 
 
 class _History:
-    def __init__(self, journal: IJournal, begin: int, end: int) -> None:
+    def __init__(self, journal: IReadableJournal, begin: int, end: int) -> None:
         self._journal, self._begin, self._end = journal, begin, end
         self._pieces: list[_Piece] = []
         self.output = bytearray()
@@ -212,7 +214,7 @@ class KeyFrame:
     The state of a screen.
 
     :param offset: of the first byte that is not in the state.
-    :param content: see :meth:`.IScreen.key_frame`.
+    :param content: see :meth:`.AvtScreen.key_frame`.
     """
 
     offset: int

@@ -1,4 +1,4 @@
-"""The interfaces of terminal emulators and of the processes that run them."""
+"""The interface of the processes that render screens, and their messages."""
 
 from __future__ import annotations
 
@@ -10,30 +10,9 @@ from zope.interface import Interface
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.job_messages import encode
-from twisted_exec.screens.rendering import Screen
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
-
-
-class IScreen(Interface):
-    """
-    A terminal emulator.
-
-    Its input comes from an untrusted machine, so servers run it in other processes.
-    """
-
-    def feed(text: str) -> None:
-        """Handle output, split anywhere."""
-
-    def resize(columns: int, rows: int) -> None:
-        """Change the size; limits apply."""
-
-    def screen() -> Screen:
-        """Return the present content."""
-
-    def key_frame() -> str:
-        """Return output that brings a new emulator of the same size to the present state."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +33,7 @@ class Job:
     """
     The work of one process for one screen.
 
-    :param key_frame: output before ``output``, see :meth:`IScreen.key_frame`.
+    :param key_frame: output before ``output``, see :meth:`.AvtScreen.key_frame`.
     :param facts: further facts for the forms that are JSON.
     :param shown_size: columns and rows of the terminal that shows the screen; ``None`` for those at
         the end.

@@ -16,11 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 import avt
-from zope.interface import implementer
 
 from twisted_exec.program.job_limits import allow_time, limit_process
 from twisted_exec.program.job_messages import read
-from twisted_exec.screens.interfaces import IScreen, Job, Rendered, encode_rendered, job_of
+from twisted_exec.screens.interfaces import Job, Rendered, encode_rendered, job_of
 from twisted_exec.screens.rendering import (
     FORM,
     PLAIN,
@@ -104,10 +103,11 @@ _PANIC = "PanicException"
 _FLAGS = ("bold", "faint", "italic", "underline", "strikethrough", "blink", "inverse")
 
 
-@implementer(IScreen)
 class AvtScreen:
     """
-    An emulator without scrollback.
+    A terminal emulator without scrollback.
+
+    Its input comes from an untrusted machine, so servers run it in other processes.
 
     If the emulator panics, an empty one takes its place, so a fault costs what was on the screen.
 
@@ -125,6 +125,7 @@ class AvtScreen:
         self._is_resized = False
 
     def feed(self, text: str) -> None:
+        """Handle output, split anywhere."""
         text = text.replace("\x7f", "")  # DEL: terminals ignore it, and the emulator prints it
         if not text.isascii():
             # The emulator gives a combining character a column of its own.
@@ -135,6 +136,7 @@ class AvtScreen:
                 self._terminal.feed_str(text[at : at + _CHUNK])
 
     def resize(self, columns: int, rows: int) -> None:
+        """Change the size; limits apply."""
         self.size = _within_limits(columns, rows)
         with self._replaced_after_panic():
             self._add_spare_rows()
@@ -177,6 +179,7 @@ class AvtScreen:
             self._terminal = self._make(*self.size, 0)
 
     def key_frame(self) -> str:
+        """Return output that brings a new emulator of the same size to the present state."""
         with self._replaced_after_panic():
             return self._dump()
         return self._dump()

@@ -369,7 +369,7 @@ def as_state(key_frame: str, columns: int, rows: int, facts: Mapping[str, object
     """
     Return an object with the output that brings a new terminal of this size to the state.
 
-    :param key_frame: see :meth:`.IScreen.key_frame`.
+    :param key_frame: see :meth:`.AvtScreen.key_frame`.
     :param facts: further keys.
     """
     value = {**facts, "columns": columns, "rows": rows, "output": for_terminals(key_frame, columns)}

@@ -28,6 +28,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.control.backoff import Backoff
+from twisted_exec.journal.interfaces import IFollowedJournal
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.shipping.config import ShippingConfig
@@ -121,7 +122,7 @@ class Shipper:
         if not failure.check(CancelledError):
             self._log.failure("shipping to {sink}", failure=failure, sink=self.sink.name)
 
-    def add(self, labels: Labels, journal: Any) -> None:
+    def add(self, labels: Labels, journal: IFollowedJournal) -> None:
         # Opened later: it reads files, and a start adds thousands.
         self._unopened.append(ShippedJournal(labels, journal, self._awake))
         self._wake_up()
@@ -531,7 +532,7 @@ class Shipping(Service):
             self._metrics.watch(each.name, shipper)
             self.shippers.append(shipper)
 
-    def add(self, labels: Labels, journal: Any) -> None:
+    def add(self, labels: Labels, journal: IFollowedJournal) -> None:
         for shipper in self.shippers:
             shipper.add(labels, journal)
 

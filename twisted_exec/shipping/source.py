@@ -11,9 +11,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
-from twisted_exec.journal.interfaces import missing_bytes
+from twisted_exec.journal.interfaces import (
+    ICursor,
+    IFollowedJournal,
+    IReadableJournal,
+    missing_bytes,
+)
 from twisted_exec.shipping.interfaces import Labels, ShippedLine
 
 
@@ -49,12 +53,12 @@ class ShippedJournal:
     )
 
     def __init__(
-        self, labels: Labels, journal: Any, awake: Callable[[ShippedJournal], None]
+        self, labels: Labels, journal: IFollowedJournal, awake: Callable[[ShippedJournal], None]
     ) -> None:
         self.labels = labels
         self.journal = journal
         self._awake = awake
-        self._cursor: Any = None
+        self._cursor: ICursor | None = None
         self.read = self.accepted = self.settling = self.saved = 0
         self.waiting_since = 0
         self.partial_end = -1
@@ -111,7 +115,7 @@ class ShippedJournal:
 
     def save(self) -> None:
         """Write :attr:`settling` to the cursor."""
-        if self.settling != self.saved:
+        if self._cursor is not None and self.settling != self.saved:
             self._cursor.save(self.settling)
             self.saved = self.settling
 
@@ -125,7 +129,12 @@ _PARTIAL_CHARACTER = re.compile(
 
 
 def read_lines(
-    journal: Any, offset: int, budget: int, line_bytes: int, *, unfinished: bool = False
+    journal: IReadableJournal,
+    offset: int,
+    budget: int,
+    line_bytes: int,
+    *,
+    unfinished: bool = False,
 ) -> Iterator[ShippedLine]:
     """
     Read lines from a journal without changing it.
@@ -161,7 +170,9 @@ def read_lines(
         offset += consumed
 
 
-def _read(journal: Any, offset: int, limit: int, line_bytes: int) -> tuple[bytes, bool]:
+def _read(
+    journal: IReadableJournal, offset: int, limit: int, line_bytes: int
+) -> tuple[bytes, bool]:
     """
     Read at least one line, if there is a whole one.
 

@@ -21,7 +21,6 @@ from twisted_exec.api.status import (
     Unauthorized,
 )
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.flow import shortest_round_trip_seconds
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.upgrade_client import (
@@ -56,6 +55,7 @@ from twisted_exec.streaming.sessions.hop_messages import (
 )
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.splice import Splice
+from twisted_exec.streaming.tcp_info import shortest_round_trip_seconds
 from twisted_exec.wire.frame_boundaries import frame_boundaries
 from twisted_exec.wire.resume import Rejoinable, Resumable
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms, unknown_term

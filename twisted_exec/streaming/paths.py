@@ -11,8 +11,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from twisted_exec.streaming.flow import tcp_info
 from twisted_exec.streaming.splice import Splice
+from twisted_exec.streaming.tcp_info import tcp_info
 
 LOST_SECONDS = 10.0
 """A path is lost when the other kernel has answered nothing for this time."""

@@ -48,6 +48,7 @@ PING_BYTES = 64 << 10
 
 _MOST_PINGS = 16
 _END_OF_HEAD = b"\r\n\r\n"
+_MOST_STREAMS = 20_000
 
 
 class Life(Enum):
@@ -457,9 +458,6 @@ class _Connection(Protocol):
 
     def stopProducing(self) -> None:
         """The transport is dying; ``connectionLost`` follows."""
-
-
-_MOST_STREAMS = 20_000
 
 
 @dataclass(frozen=True)

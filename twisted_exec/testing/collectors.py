@@ -48,6 +48,12 @@ _MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
     },
     "ExportResponse": {"partial_success": (1, "PartialSuccess")},
 }
+_MESSAGE = re.compile(
+    rb"<(\d{1,3})>1 (\S+) (\S+) console (\S+) (line|gap) "
+    rb'\[console@32473((?: [^ =\]"]+="(?:[^"\\\]]|\\.)*")*)\] (.*)',
+    re.DOTALL,
+)
+_PARAMETER = re.compile(rb' ([^ =\]"]+)="((?:[^"\\\]]|\\.)*)"')
 
 
 def _messages() -> Mapping[str, Any]:
@@ -170,14 +176,6 @@ class OTLPCollector(Resource):
         for name, value in (answer.headers or {}).items():
             request.setHeader(name, value)
         return answer.body
-
-
-_MESSAGE = re.compile(
-    rb"<(\d{1,3})>1 (\S+) (\S+) console (\S+) (line|gap) "
-    rb'\[console@32473((?: [^ =\]"]+="(?:[^"\\\]]|\\.)*")*)\] (.*)',
-    re.DOTALL,
-)
-_PARAMETER = re.compile(rb' ([^ =\]"]+)="((?:[^"\\\]]|\\.)*)"')
 
 
 class _SyslogConnection(Protocol):

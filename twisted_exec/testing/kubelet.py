@@ -92,6 +92,11 @@ __all__ = [
     "MainProcess",
     "Seen",
 ]
+_REMEMBERED = 1000
+_RUN_BYTES = 16 << 20
+_STOP_SECONDS = 10.0
+_LOOK_SECONDS = 0.005
+_MESSAGE_BYTES = 1 << 20
 
 
 @dataclass
@@ -306,12 +311,6 @@ class AttachStream(_Stream):
 
 
 Pods = dict[tuple[str, str], dict[str, Container]]
-
-_REMEMBERED = 1000
-_RUN_BYTES = 16 << 20
-_STOP_SECONDS = 10.0
-_LOOK_SECONDS = 0.005
-_MESSAGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,9 @@ PORT_FORWARD = "portforward.k8s.io"
 _PAIR_SECONDS = 30
 _MAX_STREAMS = 2000
 _LINGER_SECONDS = 5.0
+TUNNEL = "SPDY/3.1+portforward.k8s.io"
+OLD_PROTOCOLS = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
+_CONNECT_SECONDS = 10
 
 
 class Carried(Typing):
@@ -276,10 +279,6 @@ class SPDYPorts(PacedConnection, Protocol):
         self.abort()
 
 
-TUNNEL = "SPDY/3.1+portforward.k8s.io"
-OLD_PROTOCOLS = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
-
-
 def read_ports(values: Sequence[bytes]) -> list[int]:
     """
     Return the ports of a WebSocket's query, at most 100 of them.
@@ -444,9 +443,6 @@ class OldPorts(_SocketPorts):
         for each in self._ports:
             each.way.abort()
         super().lost(reason)
-
-
-_CONNECT_SECONDS = 10
 
 
 class TargetUser(Typing):

@@ -30,6 +30,8 @@ from twisted_exec.wire.channel import Channel
 
 _BY_SIGNAL = 128
 _OUTPUTS = {1: Channel.STDOUT, 2: Channel.STDERR}
+STDOUT, STDERR, ALL = "Stdout", "Stderr", "All"
+Wake = Callable[[], None]
 
 
 class ProcessUser(Typing):
@@ -173,9 +175,6 @@ def _exit_code(reason: Failure) -> int:
     return int(problem.exitCode or 0)
 
 
-STDOUT, STDERR, ALL = "Stdout", "Stderr", "All"
-
-
 class Unprocessable(APIError):
     """Well-formed options that contradict each other or are out of range (422)."""
 
@@ -282,9 +281,6 @@ class Line:
             return self.text
         at = self.at.astimezone(UTC)
         return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond:06}000Z ".encode() + self.text
-
-
-Wake = Callable[[], None]
 
 
 @dataclass

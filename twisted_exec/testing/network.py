@@ -39,6 +39,8 @@ from zope.interface import alsoProvides, implementer
 from twisted_exec.streaming.http.site import Site
 
 BUFFER_BYTES = 64 << 10
+_TURNS = 1000
+"""Turns of the reactor within which a request is answered."""
 
 
 @implementer(ITransport, IConsumer, IPushProducer, IHalfCloseableDescriptor)
@@ -277,10 +279,6 @@ class _Transport(StringTransportWithDisconnection):
     def abortConnection(self) -> None:
         self.aborted = True
         self.loseConnection()
-
-
-_TURNS = 1000
-"""Turns of the reactor within which a request is answered."""
 
 
 class MemoryClient:

@@ -15,8 +15,8 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from tests.flows.programs import Program
-from tests.iri.test_rpc import RPCCase
-from tests.iri.test_tcp import TCPCase
+from tests.iri.test_client import RPCCase
+from tests.iri.test_server_tcp import TCPCase
 from tests.tiers import PROGRAMS
 from tests.tls.support import client_identity
 from twisted_exec.api.status import NotFound, TooManyRequests

@@ -12,7 +12,7 @@ from twisted.internet import reactor
 from twisted.internet.endpoints import TCP4ServerEndpoint
 
 from tests.cli.console.test_program_process import ConsoleProcess
-from tests.iri.test_rpc import RPCCase
+from tests.iri.test_client import RPCCase
 from tests.streaming.foreign import Foreign
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError, NotFound

@@ -22,8 +22,7 @@ from twisted_exec.api.status import BadRequest, TooManyRequests
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.program import turns
-from twisted_exec.runtimes.alerts import search, service
-from twisted_exec.runtimes.alerts import search as rules
+from twisted_exec.runtimes.alerts import rules, search, service
 from twisted_exec.runtimes.alerts.lines import READ_BYTES, LineReader
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 

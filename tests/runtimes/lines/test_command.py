@@ -1,6 +1,6 @@
 """
 Tests for :mod:`twisted_exec.runtimes.lines.command` and
-:mod:`twisted_exec.runtimes.lines.command`.
+:mod:`twisted_exec.runtimes.lines.programs`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tests.runtimes.peers import QUICK, LineCase, reactor
 from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
-from twisted_exec.runtimes.lines.command import EARLY_END_SECONDS, CommandDriver, last_line
+from twisted_exec.runtimes.lines.command import EARLY_END_SECONDS, CommandDriver
+from twisted_exec.runtimes.lines.programs import last_line
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.lines.command`.
+Tests for :mod:`twisted_exec.runtimes.lines.escapes`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.runtimes.lines.command import Escaper
+from twisted_exec.runtimes.lines.escapes import Escaper
 
 
 def arrives(typed: bytes) -> tuple[bytes, bytes]:

@@ -21,8 +21,8 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IShutdown
 from twisted_exec.runtimes.lines import ipmi
-from twisted_exec.runtimes.lines.command import run_program
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine, arguments
+from twisted_exec.runtimes.lines.programs import run_program
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 
 BREAK = b"\xff\xf3"

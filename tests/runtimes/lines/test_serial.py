@@ -16,7 +16,7 @@ from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.peers import QUICK, LineCase, reactor
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
-from twisted_exec.runtimes.lines import serial
+from twisted_exec.runtimes.lines import device_lock
 from twisted_exec.runtimes.lines.serial import SerialDriver, SerialLine
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.wire.telnet import LineSettings
@@ -50,7 +50,7 @@ class SerialCase(LineCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.patch(serial, "LOCK_DIRECTORY", self.directory)
+        self.patch(device_lock, "LOCK_DIRECTORY", self.directory)
         self.path = os.path.join(self.directory, "ttyUSB0")
         self.plug_in()
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.lines.serial`.
+Tests for :mod:`twisted_exec.runtimes.lines.serial_port`.
 
 The device is the end of a pseudo-terminal: it has settings, but no modem lines and no BREAK.
 """
@@ -30,8 +30,9 @@ from tests.runtimes.support import end_keeper
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.runtimes.keeper.client import LOG, Keeper
-from twisted_exec.runtimes.lines import serial
-from twisted_exec.runtimes.lines.serial import DeviceLock, SerialEndpoint, SerialPort
+from twisted_exec.runtimes.lines import device_lock, serial_port
+from twisted_exec.runtimes.lines.device_lock import DeviceLock
+from twisted_exec.runtimes.lines.serial_port import SerialEndpoint, SerialPort
 from twisted_exec.wire.telnet import LineSettings
 
 reactor: Any = _reactor
@@ -73,7 +74,7 @@ class DeviceCase(TestCase):
     def setUp(self) -> None:
         self.directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.directory)
-        self.patch(serial, "LOCK_DIRECTORY", self.directory)
+        self.patch(device_lock, "LOCK_DIRECTORY", self.directory)
         self.device = Device()
         self.addCleanup(self.device.pull_out)
 
@@ -265,7 +266,7 @@ class SettingsTests(DeviceCase):
 
     async def test_other_rate(self) -> None:
         """A device with a very different rate than requested is refused."""
-        real = serial._TERMIOS2
+        real = serial_port._TERMIOS2
 
         class Slow:
             """Tells 9600, whatever is set."""
@@ -276,7 +277,7 @@ class SettingsTests(DeviceCase):
             def unpack(data: bytes) -> tuple[Any, ...]:
                 return (*real.unpack(data)[:-1], 9600)
 
-        self.patch(serial, "_TERMIOS2", Slow)
+        self.patch(serial_port, "_TERMIOS2", Slow)
         self.assertIn(
             "does not support 115200 baud (it is set to 9600)",
             await self.refused(LineSettings(115200)),

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.lines.socket`.
+Tests for :mod:`twisted_exec.runtimes.lines.telnet`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.console import Line
-from twisted_exec.runtimes.lines.socket import TelnetEndpoint, TelnetLine
+from twisted_exec.runtimes.lines.telnet import TelnetEndpoint, TelnetLine
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.telnet import LineSettings

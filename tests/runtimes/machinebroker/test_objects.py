@@ -13,7 +13,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS, IRONCORE, ONMETAL
 from twisted_exec.api.status import BadRequest
 from twisted_exec.api.strategy import for_create
-from twisted_exec.iri.ironcore import image_disk
+from twisted_exec.iri.image_disk import image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.machinebroker.objects import new_id, power_of, read, to_object
 from twisted_exec.runtimes.machinebroker.place import BrokerPlace

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.contracts.machine_runtime import machine
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.status import NotImplementedByBackend
-from twisted_exec.iri.ironcore import image_disk
+from twisted_exec.iri.image_disk import image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.machinebroker.objects import read, to_object
 from twisted_exec.runtimes.machinebroker.parts import parts_annotation

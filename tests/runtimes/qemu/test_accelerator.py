@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.command_line`.
+Tests for :mod:`twisted_exec.runtimes.qemu.accelerator`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.runtimes.qemu.command_line import DEVICE, has_kvm
+from twisted_exec.runtimes.qemu.accelerator import DEVICE, has_kvm
 
 
 class HasKvmTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.qmp`, with real virtual machines.
+Tests for :mod:`twisted_exec.runtimes.qemu.health`, with real virtual machines.
 """
 
 from __future__ import annotations

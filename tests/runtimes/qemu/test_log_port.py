@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.serial`.
+Tests for :mod:`twisted_exec.runtimes.qemu.log_port`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
 from tests import needs
-from twisted_exec.runtimes.qemu.serial import LogWatcher
+from twisted_exec.runtimes.qemu.log_port import LogWatcher
 
 
 class LogWatcherTests(TestCase):

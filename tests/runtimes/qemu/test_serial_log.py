@@ -1,5 +1,5 @@
 """
-Output from while no runtime runs: :mod:`twisted_exec.runtimes.qemu.serial`.
+Output from while no runtime runs: :mod:`twisted_exec.runtimes.qemu.serial_log`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.interfaces import IJournalWriter
 from twisted_exec.runtimes.qemu.command_line import Board
 from twisted_exec.runtimes.qemu.driver import QemuRun
-from twisted_exec.runtimes.qemu.serial import SerialLog
+from twisted_exec.runtimes.qemu.serial_log import SerialLog
 
 
 class LogCase(SynchronousTestCase):

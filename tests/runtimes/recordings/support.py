@@ -23,7 +23,7 @@ from twisted_exec.program.disk_thread import AtOnce
 from twisted_exec.recording.chain import HeadContent, decode_head
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.verification import Report, verify
-from twisted_exec.runtimes.recordings.heads import RecordedMachine
+from twisted_exec.runtimes.recordings.beginning import RecordedMachine
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 
 KEY = "0b3f6c3a-52c1-4b43-9a39-3f4d2a6c8f10"

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.recordings.heads`.
+Tests for :mod:`twisted_exec.runtimes.recordings.beginning`.
 """
 
 from __future__ import annotations

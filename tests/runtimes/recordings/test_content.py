@@ -26,7 +26,8 @@ from twisted_exec.recording.chain import decode_head
 from twisted_exec.recording.signatures import TrustedRecorders
 from twisted_exec.recording.verification import verify
 from twisted_exec.runtimes.recordings import service
-from twisted_exec.runtimes.recordings.service import ConsoleRecordings, RecordingSettings
+from twisted_exec.runtimes.recordings.service import ConsoleRecordings
+from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.tls import pem
 from twisted_exec.tls.pki import Authority
 

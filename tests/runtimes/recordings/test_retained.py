@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.recordings.recording`: retention of journals leaves what recordings need.
+Tests for :mod:`twisted_exec.runtimes.recordings.retained`: retention of journals leaves what recordings need.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 
 from twisted_exec.journal.retention import ClockTrust, Retention
 from twisted_exec.journal.writer import WRITE_SECONDS
-from twisted_exec.runtimes.recordings.recording import RetainedSegments
+from twisted_exec.runtimes.recordings.retained import RetainedSegments
 
 from .support import KEY, OTHER, UID, Case
 

@@ -1,5 +1,5 @@
 """
-Content that is read from a store: :mod:`twisted_exec.runtimes.recordings.content`.
+Content that is read from a store: :mod:`twisted_exec.runtimes.recordings.stored_content`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.contracts.recording_store import text_of
 from twisted_exec.api.status import APIError
 from twisted_exec.program.audit import Trail
 from twisted_exec.recording.stores.interfaces import ReadText, StoreError
-from twisted_exec.runtimes.recordings.content import StoredStream
+from twisted_exec.runtimes.recordings.stored_content import StoredStream
 from twisted_exec.streaming.http.responses import Dispatcher, respond_status
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.runtimes.serving.kept_sessions`."""
+"""Tests for :mod:`twisted_exec.runtimes.serving.absences`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.runtimes.serving.kept_sessions import MOST_OF_USER, NOT_BACK, TOO_MANY, Absences
+from twisted_exec.runtimes.serving.absences import MOST_OF_USER, NOT_BACK, TOO_MANY, Absences
 
 
 class Absent:

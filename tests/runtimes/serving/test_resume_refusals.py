@@ -10,12 +10,9 @@ from typing import Any
 from tests.runtimes.serving.kept_case import EPOCH, NO_SESSION, Client, KeptCase
 from tests.streaming.frames import Peer, handshake
 from twisted_exec.program.session_limits import SessionLimits
-from twisted_exec.runtimes.serving.kept_sessions import Absences
+from twisted_exec.runtimes.serving.absences import Absences
 from twisted_exec.testing.console import RecordingAttachment
-from twisted_exec.wire.resume import (
-    Position,
-    Resume,
-)
+from twisted_exec.wire.resume import Position, Resume
 
 
 def texts(roots: list[Any]) -> str:

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.sessions.guard`.
+Tests for :mod:`twisted_exec.streaming.sessions.lingering`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.audits import AuditList
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.sessions.guard import LAST_WORD_SECONDS, linger
+from twisted_exec.streaming.sessions.lingering import LAST_WORD_SECONDS, linger
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.subject import Subject
 

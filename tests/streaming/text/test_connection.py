@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.text.stream`, by way of a relay."""
+"""Tests for :mod:`twisted_exec.streaming.text.connection`, by way of a relay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from twisted.python.failure import Failure
 from tests.streaming.text.test_download import CHUNKED, chunk
 from tests.streaming.text.test_relay import GET, RelayCase
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, SHUTTING_DOWN, Ending
-from twisted_exec.streaming.text.stream import LINGER_SECONDS, TextConnection, TextStream
+from twisted_exec.streaming.text.connection import LINGER_SECONDS, TextConnection
+from twisted_exec.streaming.text.stream import TextStream
 from twisted_exec.testing.network import MemoryClient
 
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.text.stream`, through a relay."""
+"""Tests for :mod:`twisted_exec.streaming.text.websocket`, through a relay."""
 
 from __future__ import annotations
 

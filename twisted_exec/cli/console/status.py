@@ -9,7 +9,7 @@ from twisted_exec.api.display import display_name
 from twisted_exec.cli.messages import duration
 from twisted_exec.console.notices import RoleNotices
 from twisted_exec.kube.recording_news import recorded_for
-from twisted_exec.streaming.flow import shortest_round_trip_seconds
+from twisted_exec.streaming.tcp_info import shortest_round_trip_seconds
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream

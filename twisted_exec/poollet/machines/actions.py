@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.iri.ironcore import IMAGE_DISK
+from twisted_exec.iri.image_disk import IMAGE_DISK
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.claims import PatchObject
 from twisted_exec.poollet.machines.parts import Parts, same_interface, same_volume

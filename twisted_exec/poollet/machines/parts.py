@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from twisted_exec.api import quantity
 from twisted_exec.api.conditions import MAX_MESSAGE
 from twisted_exec.api.resource import Resource
-from twisted_exec.iri.ironcore import image_disk
+from twisted_exec.iri.image_disk import image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.claims import PatchObject, claim, is_controlled
 from twisted_exec.poollet.machines.references import (

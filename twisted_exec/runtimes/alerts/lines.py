@@ -15,7 +15,7 @@ from twisted_exec.wire.escape_sequences import Stripper, strip
 
 if TYPE_CHECKING:
     from twisted_exec.api.patterns import PatternSet
-    from twisted_exec.journal.interfaces import IJournal
+    from twisted_exec.journal.interfaces import IReadableJournal
 
 MOST_LINE_BYTES = 4 << 10
 
@@ -68,7 +68,7 @@ def matching_lines(piece: Piece, patterns: PatternSet) -> Iterator[tuple[int, by
 class LineReader:
     """Reads lines from an offset on."""
 
-    def __init__(self, journal: IJournal, offset: int) -> None:
+    def __init__(self, journal: IReadableJournal, offset: int) -> None:
         self._journal = journal
         self.position = self.line_start = journal.next_available(offset)
         self._held = bytearray()

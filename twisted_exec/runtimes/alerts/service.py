@@ -23,20 +23,13 @@ from twisted.python.failure import Failure
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.iri.protos import console_pb2
-from twisted_exec.journal.interfaces import Boot, IJournal
+from twisted_exec.journal.interfaces import Boot, IFollowedJournal
 from twisted_exec.program.disk_thread import AtOnce, Files
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.runtimes.alerts.lines import LineReader, Piece
 from twisted_exec.runtimes.alerts.memory import UNKNOWN_BOOT, Memory, Unhealthy
-from twisted_exec.runtimes.alerts.search import (
-    AlertRule,
-    IJobs,
-    OutputSearch,
-    Rules,
-    check_rules,
-    read_rules,
-    search_processes,
-)
+from twisted_exec.runtimes.alerts.rules import AlertRule, Rules, check_rules, read_rules
+from twisted_exec.runtimes.alerts.search import IJobs, OutputSearch, search_processes
 
 SEARCH_DELAY_SECONDS = 0.2
 """Output is collected for this time before it is searched."""
@@ -72,7 +65,7 @@ _NANOSECONDS = 10**9
 @dataclass(eq=False)
 class _Searched:
     uid: str
-    journal: IJournal
+    journal: IFollowedJournal
     watcher: Callable[[], None]
     owner: _Owner | None = None
     rule: AlertRule | None = None
@@ -125,7 +118,7 @@ class _Batch:
     excluded: dict[_Searched, None] = field(default_factory=dict)
 
 
-def _newest_boot(journal: IJournal, offset: int | None = None) -> int:
+def _newest_boot(journal: IFollowedJournal, offset: int | None = None) -> int:
     try:
         boots: Sequence[Boot] = journal.boots()
     except OSError:
@@ -166,7 +159,7 @@ class ConsoleAlerts:
 
     # Machines.
 
-    def add(self, uid: str, journal: IJournal) -> None:
+    def add(self, uid: str, journal: IFollowedJournal) -> None:
         """Search a machine's output from now on, if its API object has a UID."""
         if not uid or uid in self._machines or self._stopped:
             return

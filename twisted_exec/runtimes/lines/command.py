@@ -1,7 +1,5 @@
 r"""
-Commands of this host: the driver ``command``, endpoints in terminals, and short-lived programs.
-
-The driver ``command`` has consoles behind a command of this host, such as conserver's console(1).
+The driver ``command``: consoles behind a command of this host, such as conserver's console(1).
 
 ::
 
@@ -19,34 +17,30 @@ The end of the command is a lost line, which :mod:`.shared_line` reopens.
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.error import (
     ConnectionDone,
     ProcessDone,
-    ProcessExitedAlready,
     ProcessTerminated,
 )
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
-from twisted.internet.protocol import Factory, ProcessProtocol, Protocol, connectionDone
+from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.status import ServiceUnavailable, message_of
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.line import ending_of
 from twisted_exec.program.config_file import Reader
-from twisted_exec.program.process_groups import kill_group, leading
-from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.shared_line import LineDriver, line_readers
+from twisted_exec.runtimes.lines.driver import LineDriver, line_readers
+from twisted_exec.runtimes.lines.escapes import Typing
+from twisted_exec.runtimes.lines.programs import last_line
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import TerminalSize
@@ -57,71 +51,7 @@ The last line of output of a command that ends within this time counts as the re
 """
 
 _MAX_EARLY_BYTES = 64 << 10
-_MAX_COMPLAINT = 200
-_LINE_ENDS = b"\r\n"
-
-
-class Escaper:
-    """Encodes the input of one program with an escape character."""
-
-    def __init__(self, character: bytes = b"~") -> None:
-        self._character = character
-        self._at_start = True
-
-    def encode(self, data: bytes) -> bytes:
-        """Encode input so that exactly ``data`` reaches the machine."""
-        out = bytearray()
-        start = 0
-        while (at := data.find(self._character, start)) >= 0:
-            before = data[at - 1] in _LINE_ENDS if at else self._at_start
-            out += data[start : at + 1]
-            if before:
-                out += self._character
-            start = at + 1
-        out += data[start:]
-        self._at_start = data[-1] in _LINE_ENDS
-        return bytes(out)
-
-    def command(self, letter: bytes) -> bytes:
-        lead = b"" if self._at_start else b"\r"
-        self._at_start = True
-        return lead + self._character + letter
-
-
-class Typing:
-    """
-    Encodes input for a program without escape character; BREAK is a sequence of keys, or not
-    available.
-    """
-
-    def __init__(self, break_keys: bytes = b"") -> None:
-        self._break_keys = break_keys
-
-    def encode(self, data: bytes) -> bytes:
-        return data
-
-    def break_input(self) -> bytes:
-        """Return the input that makes the program send BREAK; empty if it cannot."""
-        return self._break_keys
-
-
-class EscapedInput(Typing):
-    """
-    Encodes input for a program with an escape character and the command ``B`` for BREAK.
-
-    ssh(1) and ipmitool(1) interpret an escape character at the start of a line. Users' input is for
-    the machine, so :class:`Escaper` doubles each ``~`` there.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._escaper = Escaper()
-
-    def encode(self, data: bytes) -> bytes:
-        return self._escaper.encode(data)
-
-    def break_input(self) -> bytes:
-        return self._escaper.command(b"B")
+_MAX_BREAK_BYTES = 64
 
 
 @implementer(IStreamClientEndpoint)
@@ -176,15 +106,6 @@ class CommandEndpoint:
             line.up.addErrback(lambda _: None)
             await run.stop()
             raise
-
-
-def last_line(printed: bytes) -> str:
-    """Return the last line with printable text, without control characters."""
-    for line in reversed(printed.decode("utf-8", "replace").splitlines()):
-        words = "".join(char for char in line if char.isprintable()).strip()
-        if words:
-            return words[:_MAX_COMPLAINT].rstrip(".")
-    return ""
 
 
 @implementer(ILineTransport)
@@ -312,9 +233,6 @@ class CommandLine(Protocol):
         self.transport.resumeProducing()
 
 
-_MAX_BREAK_BYTES = 64
-
-
 @dataclass(frozen=True)
 class CommandLineOptions:
     """
@@ -394,89 +312,3 @@ class CommandDriver(LineDriver[CommandLineOptions]):
             settle_seconds=self.settle_seconds,
             early_end_seconds=self.early_end_seconds,
         )
-
-
-_MAX_BYTES = 64 << 10
-
-
-@as_deferred
-async def run_program(
-    reactor: Any,
-    words: Sequence[str],
-    *,
-    path: str,
-    marker: tuple[str, str],
-    seconds: float,
-) -> bytes:
-    """
-    Run a program without input.
-
-    :param marker: name and value of an environment variable by which a later runtime finds the
-        program.
-    :return: fires when the program has ended, also after a cancellation, which kills it. The result
-        is the first 64 KiB of its output; fails with :class:`ServiceUnavailable` and a reason if it
-        did not end with exit code 0.
-    """
-    program = _Program(words[0])
-    executable = shutil.which(words[0], path=path)
-    if executable is None:
-        missing = os.strerror(errno.ENOENT)
-        raise ServiceUnavailable(f"{words[0]} cannot be started: {missing}")
-    command = leading([executable, *words[1:]])
-    # In English: callers compare what a program prints, such as virsh's states.
-    environment = {"PATH": path, "LANG": "C.UTF-8", marker[0]: marker[1]}
-    try:
-        reactor.spawnProcess(program, command[0], command, env=environment, path="/")
-    except OSError as error:
-        raise ServiceUnavailable(f"{words[0]} cannot be started: {error.strerror}") from None
-    patience = reactor.callLater(seconds, program.give_up, seconds)
-    try:
-        return await program.done
-    except CancelledError:
-        await program.ended
-        raise
-    finally:
-        if patience.active():
-            patience.cancel()
-
-
-class _Program(ProcessProtocol):
-    transport: Any
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._printed = bytearray()
-        self._pid = 0
-        self._late = ""
-        self.done: Deferred[bytes] = Deferred(lambda _: self._kill())
-        self.ended: Deferred[None] = Deferred()
-
-    def connectionMade(self) -> None:
-        self._pid = self.transport.pid
-        self.transport.closeStdin()
-
-    def childDataReceived(self, child_fd: int, data: bytes) -> None:
-        self._printed += data[: _MAX_BYTES - len(self._printed)]
-
-    def give_up(self, seconds: float) -> None:
-        self._late = f"it took more than {seconds:g} s"
-        self._kill()
-
-    def _kill(self) -> None:
-        kill_group(self._pid)
-        try:
-            self.transport.signalProcess("KILL")  # it may not lead its group yet
-        except ProcessExitedAlready:
-            pass
-        self.transport.loseConnection()  # do not wait for a child that has left the group
-
-    def processEnded(self, reason: Failure) -> None:
-        self.ended.callback(None)
-        if self.done.called:
-            return
-        printed = bytes(self._printed)
-        if reason.check(ProcessDone):
-            self.done.callback(printed)
-        else:
-            why = self._late or last_line(printed) or message_of(reason.value)
-            self.done.errback(ServiceUnavailable(f"{self._name}: {why}"))

@@ -38,13 +38,10 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.control.polling import until
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, CannotStart, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.command import (
-    CommandEndpoint,
-    EscapedInput,
-    last_line,
-    run_program,
-)
-from twisted_exec.runtimes.lines.shared_line import LineDriver, line_readers
+from twisted_exec.runtimes.lines.command import CommandEndpoint
+from twisted_exec.runtimes.lines.driver import LineDriver, line_readers
+from twisted_exec.runtimes.lines.escapes import EscapedInput
+from twisted_exec.runtimes.lines.programs import last_line, run_program
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 

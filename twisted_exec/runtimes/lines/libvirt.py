@@ -34,9 +34,9 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.control.polling import until
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, CannotStart, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.command import run_program
-from twisted_exec.runtimes.lines.serial import SerialEndpoint
-from twisted_exec.runtimes.lines.shared_line import LineDriver, line_readers
+from twisted_exec.runtimes.lines.driver import LineDriver, line_readers
+from twisted_exec.runtimes.lines.programs import run_program
+from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.telnet import LineSettings

@@ -50,7 +50,8 @@ from twisted_exec.runtimes.serving.options import (
 from twisted_exec.runtimes.serving.server import Listening, ServerRoutes, StreamHost, TokenServer
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.endings import MachineKey
-from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, leave_to_successor
+from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER
+from twisted_exec.streaming.sessions.lingering import leave_to_successor
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
 

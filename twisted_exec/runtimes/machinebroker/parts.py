@@ -11,7 +11,7 @@ from google.protobuf import json_format
 
 from twisted_exec.api import quantity
 from twisted_exec.api.status import Conflict, NotImplementedByBackend
-from twisted_exec.iri.ironcore import IMAGE_DISK, image_disk
+from twisted_exec.iri.image_disk import IMAGE_DISK, image_disk
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.runtimes.machinebroker.place import BrokerPlace

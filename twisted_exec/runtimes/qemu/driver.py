@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,6 @@ from twisted_exec.control.polling import until
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.config_file import Reader
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.program.turns import ShortTurns
 from twisted_exec.runtimes.interfaces import (
     Build,
     CannotStart,
@@ -44,29 +43,25 @@ from twisted_exec.runtimes.interfaces import (
     MachineFacts,
 )
 from twisted_exec.runtimes.processes import Leader, ProcessFamily, ProcessTable
+from twisted_exec.runtimes.qemu.accelerator import Accelerator, has_kvm
 from twisted_exec.runtimes.qemu.command_line import (
     AUTO,
     ICOUNT,
     KVM,
     TCG,
-    Accelerator,
     Board,
     QemuParts,
     SocketPaths,
     arguments,
-    has_kvm,
 )
 from twisted_exec.runtimes.qemu.disks import DiskOptions, Disks, HotPlugSlots, check
+from twisted_exec.runtimes.qemu.health import GuestHealth
+from twisted_exec.runtimes.qemu.idle_pause import IdlePause
+from twisted_exec.runtimes.qemu.log_port import LogWatcher
 from twisted_exec.runtimes.qemu.process import PATH, ChildProcess, DetachedProcess, ProcessExit
-from twisted_exec.runtimes.qemu.qmp import QMP, GuestHealth, IdlePause, QMPError
-from twisted_exec.runtimes.qemu.serial import (
-    READ_BYTES,
-    LogPort,
-    LogWatcher,
-    QemuSerialLine,
-    QemuSerialPort,
-    SerialLog,
-)
+from twisted_exec.runtimes.qemu.qmp import QMP, QMPError
+from twisted_exec.runtimes.qemu.serial import QemuSerialLine
+from twisted_exec.runtimes.qemu.serial_connection import SerialConnection
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,
     POWERED_OFF,
@@ -80,6 +75,9 @@ PROGRAM = "qemu-system-x86_64"
 FIRMWARE = "/usr/lib/u-boot/qemu-x86/u-boot.rom"
 
 _MIB = 1 << 20
+_POLL_SECONDS = 0.02
+_QUIT_SECONDS = 2.0
+_LOST = (ConnectionDone, ConnectionLost, QMPError)
 
 
 @dataclass(frozen=True)
@@ -200,11 +198,6 @@ class QemuDriver:
         return QemuRun(self, facts, leaders)
 
 
-_POLL_SECONDS = 0.02
-_QUIT_SECONDS = 2.0
-_LOST = (ConnectionDone, ConnectionLost, QMPError)
-
-
 @implementer(IRun, IBreakable, IHotPlug)
 class QemuRun:
     """
@@ -239,7 +232,9 @@ class QemuRun:
             driver.reactor,
         )
         machine = driver.options.board.machine
-        self._serial = SerialConnection(driver, facts, self._ask, self._reach)
+        self._serial = SerialConnection(
+            driver.reactor, driver.watcher, facts, self._ask, self._reach
+        )
         if facts.journal is not None:
             alsoProvides(self, IJournalWriter)
         if facts.keep:
@@ -638,118 +633,3 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
-
-
-class SerialConnection:
-    """
-    Connects the line of one machine at its start, and again after a loss.
-
-    A machine that outlives the runtime prints into a file
-    (:mod:`twisted_exec.runtimes.qemu.serial`), unless that could not be created.
-    """
-
-    def __init__(
-        self,
-        driver: QemuDriver,
-        facts: MachineFacts,
-        ask: Callable[..., Awaitable[Any]],
-        reach: Callable[[str, Callable[[], Any]], Awaitable[Any]],
-    ) -> None:
-        self._driver, self._facts, self._ask, self._reach = driver, facts, ask, reach
-        self._log: SerialLog | None = None
-        self._log_port: LogPort | None = None
-        if facts.keep and facts.journal is not None:
-            self._log = SerialLog(facts.storage, facts.journal)
-
-    def create_log(self) -> int | None:
-        """
-        Create the file and the FIFO of a machine that outlives the runtime.
-
-        :return: the FIFO's descriptor; ``None`` without a FIFO.
-        """
-        if self._log is None:
-            return None
-        try:
-            self._log.create()
-            return self._log.open_input()
-        except OSError as error:
-            self._log.remove()
-            why = f"what the machine prints while no runtime runs will be lost: {error.strerror}"
-            self._facts.event("Warning", "NoSerialLog", why)
-            return None
-
-    def _log_without(self, socket: str) -> SerialLog | None:
-        """
-        Return the log, unless this QEMU has a socket: the files may be those of an earlier QEMU.
-        """
-        log = self._log
-        return log if log is not None and log.exists and not os.path.lexists(socket) else None
-
-    async def catch_up(self, line: QemuSerialLine, socket: str) -> bool:
-        """
-        Read what the machine printed since the journal's end, while no runtime was connected.
-
-        :return: whether that was all of it.
-        """
-        log = self._log_without(socket)
-        if log is None:
-            return False
-        skipped = log.skip_excess()
-        if skipped:
-            message = f"the oldest {skipped} bytes that the machine printed meanwhile are left out"
-            self._facts.event("Warning", "OutputSkipped", message)
-        turns = ShortTurns(self._driver.reactor)
-        position, end = log.position(), log.size()
-        while position < end and (data := log.read(position, READ_BYTES)):
-            line.received(data)
-            await turns.breathe()
-            position += len(data)
-        return True
-
-    async def connect(self, line: QemuSerialLine, socket: str) -> None:
-        """
-        Connect the line.
-
-        :param socket: path of QEMU's socket, for a machine without a log.
-        :raises ServiceUnavailable: QEMU has ended or does not answer, or the FIFO cannot be opened.
-        :raises QMPError: QEMU refused a command, or has ended.
-        """
-        log = self._log_without(socket)
-        if log is None:
-            line.join(await self._reach(socket, lambda: QemuSerialPort(line)))
-            await self._wait_for_socket()
-            return
-        try:
-            port = LogPort(log, line, self._driver.watcher, self._driver.reactor)
-        except OSError as error:
-            raise ServiceUnavailable(f"{log.input_path}: {error.strerror}") from None
-        self._log_port = port
-        line.join(port)
-        port.start()
-        # A file, and not QEMU's ``logfile`` of a socket: when the socket's client is killed, QEMU
-        # 7.2 logs the next byte twice.
-        if (await self._device()).get("filename") == "null":
-            # Without ``append`` QEMU truncates the file (qapi/char.json, ChardevFile).
-            files = {"out": log.path, "in": log.input_path, "append": True}
-            await self._ask("chardev-change", id="serial0", backend={"type": "file", "data": files})
-
-    async def _wait_for_socket(self) -> None:
-        """
-        Wait until QEMU has accepted the connection: output of the guest before that would be lost.
-        """
-        await until(self._is_connected, self._driver.reactor, _POLL_SECONDS)
-
-    async def _is_connected(self) -> bool:
-        return not str((await self._device()).get("filename")).startswith("disconnected:")
-
-    async def _device(self) -> dict[str, Any]:
-        devices: list[dict[str, Any]] = await self._ask("query-chardev")
-        return next((each for each in devices if each.get("label") == "serial0"), {})
-
-    def tidy(self) -> None:
-        if self._log is not None and self._log_port is not None:
-            self._log.tidy(self._log_port.position)
-
-    def finish(self) -> None:
-        if self._log_port is not None:
-            self._log_port.finish()

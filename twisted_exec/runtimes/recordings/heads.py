@@ -1,10 +1,9 @@
 """
-The beginnings of a runtime's recordings, and their signed heads.
+The signed heads of a runtime's recordings.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,15 +13,10 @@ from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
-from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.control.runs import SingleRun
-from twisted_exec.iri.protos import console_pb2 as pb
-from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.journal.store import JournalStore
-from twisted_exec.program.disk_thread import Files
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.ranges import JournalPosition, MissingOutput, RangeReader
@@ -32,10 +26,9 @@ from twisted_exec.runtimes.recordings.recording import (
     Recording,
     RecordingFacts,
     RecordingFiles,
-    RetainedSegments,
-    StoredRecording,
     changed,
 )
+from twisted_exec.runtimes.recordings.retained import RetainedSegments
 
 RETRY_SECONDS = 1.0
 """After this time a recording that could not be written is tried again."""
@@ -296,109 +289,3 @@ def here(journal: Journal) -> JournalPosition:
     """Return the end of a journal."""
     end = journal.end
     return JournalPosition(end, sum(1 for _ in journal.events(end, end)))
-
-
-LOOK_SECONDS = 1.0
-"""Interval of checks of the certificate while users type."""
-MOST_RECORDINGS = 10_000
-"""Recordings that a runtime retains."""
-_SIZE_BYTES = 1 << 20
-"""The terminal's size at an earlier beginning is looked for in so much output before it."""
-_NAMES = ("namespace", "name", "uid")
-
-
-class RecordedMachine:
-    """
-    A machine that can be recorded.
-
-    :param names: ``namespace``, ``name`` and ``uid``, as far as known.
-    """
-
-    def __init__(
-        self,
-        key: str,
-        journal: Journal,
-        names: dict[str, str],
-        size: Callable[[], tuple[int, int] | None] = lambda: None,
-    ) -> None:
-        self.key, self.journal, self.size = key, journal, size
-        self.names = {name: names[name] for name in _NAMES if names.get(name)}
-
-
-class Beginning:
-    """
-    Begins recordings.
-
-    :param now: the time of day, in nanoseconds since the epoch.
-    """
-
-    def __init__(
-        self,
-        files: RecordingFiles,
-        signer: Callable[[], HeadSigner],
-        now: Callable[[], int],
-        clock: Any,
-        count: Callable[[], int],
-        thread: Files,
-    ) -> None:
-        self._files, self._signer, self._now, self._thread = files, signer, now, thread
-        self._clock, self._count = clock, count
-        self._unusable, self._next_look = "", 0.0
-        self.refusals = 0
-
-    def unusable_certificate(self) -> str:
-        """Return why the certificate cannot be used; empty if it can."""
-        if self._clock.seconds() >= self._next_look:
-            self._next_look = self._clock.seconds() + LOOK_SECONDS
-            try:
-                self._signer().require_valid(self._now() // 1_000_000)
-                self._unusable = ""
-            except UnusableCertificate as error:
-                self._unusable = str(error)
-        return self._unusable
-
-    def begin(self, desired: pb.WantedRecording, machine: RecordedMachine, owner: str) -> Recording:
-        """Store a new recording."""
-        journal = machine.journal
-        try:
-            if self._count() >= MOST_RECORDINGS:
-                raise OSError(f"the runtime has {MOST_RECORDINGS} recordings, the limit")
-            signer = self._signer()
-            position, size = self._first(journal, machine, desired.since)
-            if journal.files is None or journal.failure:
-                raise OSError(journal.failure or "its output is not on disk")
-            facts = RecordingFacts(
-                uid=desired.uid,
-                key=machine.key,
-                machine=machine.names,
-                input=desired.input,
-                epoch=journal.files.epoch.hex(),
-                first=position.offset,
-                start_ns=desired.since or self._now(),
-                columns=size[0],
-                rows=size[1],
-                secret=secrets.token_hex(32),
-                until_ns=desired.until,
-                owner=owner,
-                user=desired.user,
-            )
-            head = facts.range.begin(position, signer, self._now())
-            self._thread.call(partial(self._files.create, facts, head), is_long=True)
-        except (UnusableCertificate, OSError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            self.refusals += 1
-            raise ServiceUnavailable(f"the console {CANNOT_BE_RECORDED}: {why}") from None
-        return Recording(StoredRecording(facts, head, head.certificate))
-
-    def _first(
-        self, journal: Journal, machine: RecordedMachine, since: int
-    ) -> tuple[JournalPosition, tuple[int, int]]:
-        if not since or since >= self._now():
-            return here(journal), machine.size() or (80, 24)
-        offset = journal.next_available(journal.printed_since(since))
-        before = sum(1 for each in journal.events(offset, offset) if each.time_ns < since)
-        size = machine.size() or (80, 24)
-        first = max(journal.start, offset - _SIZE_BYTES)
-        for event in journal.events(first, offset - 1, EventKind.SIZE):
-            size = event.data["columns"], event.data["rows"]
-        return JournalPosition(offset, before), size

@@ -9,39 +9,30 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector, CollectorRegistry
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from twisted_exec.api.display import listed
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import BadRequest, Conflict, NotFound, ServiceUnavailable
-from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.disk_thread import DiskThread, Unanswered
-from twisted_exec.program.options.declaration import OPTION, ProgramOption
-from twisted_exec.program.options.values import size
 from twisted_exec.program.tasks import ends_within
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.ranges import Range, render
 from twisted_exec.recording.signatures import HeadSigner
-from twisted_exec.recording.stores.option import RECORDING_STORE, MakeStore
-from twisted_exec.recording.writer import EchoedInput
-from twisted_exec.runtimes.recordings.heads import Beginning, HeadParts, Heads, RecordedMachine
+from twisted_exec.runtimes.recordings.beginning import Beginning, RecordedMachine
+from twisted_exec.runtimes.recordings.heads import HeadParts, Heads
 from twisted_exec.runtimes.recordings.recording import (
     CLOSED,
     FAILED,
@@ -49,13 +40,12 @@ from twisted_exec.runtimes.recordings.recording import (
     Recording,
     RecordingFacts,
     RecordingFiles,
-    RetainedSegments,
     changed,
 )
+from twisted_exec.runtimes.recordings.retained import RetainedSegments
 from twisted_exec.runtimes.recordings.statuses import Statuses
 from twisted_exec.runtimes.recordings.storing import MakeUploads, Storing
-from twisted_exec.wire.resume import OpenRecording
-from twisted_exec.wire.session_terms import RECORDED_INPUT, parse_recording
+from twisted_exec.wire.session_terms import RECORDED_INPUT
 
 STOP_SECONDS = 5.0
 """Longest wait of a stop for the last signatures."""
@@ -67,6 +57,7 @@ READ_SECONDS = 1.0
 """Least age of the newest head when a reader causes another head."""
 READ_WAIT_SECONDS = 2.0
 """Longest time that a reader waits for this head."""
+STATES = (RECORDING, CLOSED, FAILED)
 
 
 class ConsoleRecordings:
@@ -489,91 +480,6 @@ class ConsoleRecordings:
         return sum(each.state == state for each in self._recordings.values())
 
 
-STATES = (RECORDING, CLOSED, FAILED)
-
-
-_PIECE_BYTES = 3072
-NOT_RECORDED = "this runtime cannot record consoles"
-
-
-@implementer(IConsoleRecorder)
-class MachineRecorder:
-    """
-    Records one machine for sessions and for API objects.
-
-    :param recordings: returns the recordings of the runtime; ``None`` before its start.
-    """
-
-    def __init__(
-        self,
-        key: str,
-        journal: Journal,
-        recordings: Callable[[], ConsoleRecordings | None],
-        seconds: Callable[[], float],
-    ) -> None:
-        self.key, self._journal = key, journal
-        self._recordings, self._seconds = recordings, seconds
-        self._echo: EchoedInput | None = None
-        self._offset = 0
-        self._has_all = False
-        self.recordings: tuple[OpenRecording, ...] = ()
-
-    def require(self, recording: str) -> None:
-        recordings = self._recordings()
-        if recordings is None:
-            raise ServiceUnavailable(NOT_RECORDED)
-        recordings.require(*parse_recording(recording), self.key)
-
-    def problem(self, recording: str) -> str:
-        recordings = self._recordings()
-        if recordings is None:
-            return NOT_RECORDED
-        return recordings.problem(*parse_recording(recording), self.key)
-
-    def typed(self, session: str, data: bytes) -> bool:
-        is_written = True
-        if self._has_all:
-            for at in range(0, len(data), _PIECE_BYTES):
-                piece = data[at : at + _PIECE_BYTES]
-                is_written &= self._journal.typed(session, piece, echoed=False)
-        if self._echo is not None and is_written:
-            if not self._echo.is_expected:
-                self._offset = self._journal.end
-            self._echo.typed(session, data, self._seconds())
-        return is_written
-
-    def follow(self) -> None:
-        """Follow a change of the recordings, which may need other input."""
-        recordings = self._recordings()
-        facts = [] if recordings is None else recordings.open_of(self.key)
-        # Recordings of the same kind for the same user are one for the viewers.
-        open_recordings = (OpenRecording(each.input, each.user) for each in facts)
-        self.recordings = tuple(dict.fromkeys(open_recordings))
-        needed = {each.input for each in facts}
-        self._has_all = "all" in needed
-        if ("masked" in needed) is (self._echo is not None):
-            return
-        if self._echo is None:
-            self._echo = EchoedInput()
-            self._journal.watch(self._printed)
-        else:
-            self._echo = None
-            self._journal.unwatch(self._printed)
-
-    def _printed(self) -> None:
-        echo, journal = self._echo, self._journal
-        if echo is None or not echo.is_expected:
-            return
-        size = journal.end - self._offset
-        data = journal.read(self._offset, size) if self._offset >= journal.start else b""
-        self._offset = journal.end
-        if len(data) != size:
-            echo.forget()
-            return
-        for session, typed in echo.printed(data, self._seconds()):
-            journal.typed(session, typed, echoed=True)
-
-
 class DesiredRecordings:
     """Carries out what owners have set, one recording after the other, in short turns."""
 
@@ -604,90 +510,3 @@ class DesiredRecordings:
                 is_current = self._desired.get(uid) is each and not self._is_stopped
                 if is_current and self._carry_out(*each):
                     del self._desired[uid]
-
-
-class RecordingMetrics(Collector):
-    """Numbers of recordings, their heads and failures, and the size of what only they retain."""
-
-    def __init__(
-        self, registry: CollectorRegistry, recordings: Callable[[], ConsoleRecordings | None]
-    ) -> None:
-        self._recordings = recordings
-        registry.register(self)
-
-    def collect(self) -> Iterable[Metric]:
-        recordings = self._recordings()
-        states = GaugeMetricFamily(
-            "twisted_exec_recordings", "Recordings of consoles, by state.", labels=["state"]
-        )
-        for state in STATES:
-            count = 0 if recordings is None else recordings.count(state)
-            states.add_metric([state.lower()], count)
-        yield states
-        yield GaugeMetricFamily(
-            "twisted_exec_recording_retained_bytes",
-            "Size of the segments of journals that only recordings retain.",
-            0 if recordings is None else recordings.retained.bytes,
-        )
-        yield CounterMetricFamily(
-            "twisted_exec_recording_heads",
-            "Signed heads of recordings.",
-            0 if recordings is None else recordings.heads,
-        )
-        yield CounterMetricFamily(
-            "twisted_exec_recording_failures",
-            "Recordings that could not begin, could not be written, or have failed.",
-            0 if recordings is None else recordings.failures,
-        )
-
-
-@dataclass(frozen=True)
-class RecordingSettings:
-    """
-    Settings of the recordings of a runtime.
-
-    :param certificate: PEM file of the recorder's certificate; empty if nothing can be recorded.
-    :param make_store: creates the store of closed recordings; ``None`` without one.
-    """
-
-    certificate: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "recorder-certificate",
-                "Certificate that signs recordings, of 'twisted-exec pki recorder'.",
-                group="Recordings",
-                is_path=True,
-            )
-        },
-    )
-    key: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "recorder-key",
-                "Private key of that certificate.",
-                group="Recordings",
-                is_path=True,
-            )
-        },
-    )
-    limit_bytes: int = field(
-        default=0,
-        metadata={
-            OPTION: ProgramOption(
-                "recording-bytes",
-                "Limit of the output that only recordings retain.  [default: a twentieth of the file system]",
-                size,
-                default=None,
-                group="Recordings",
-            )
-        },
-    )
-    make_store: MakeStore | None = field(
-        default=None,
-        metadata={OPTION: replace(RECORDING_STORE, group="Recordings")},
-    )
-
-
-NO_RECORDINGS = RecordingSettings()

@@ -5,25 +5,23 @@ Sessions that outlive their connections.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, islice
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.logger import Logger
+from twisted.internet.interfaces import IReactorTime
 from zope.interface import directlyProvides, providedBy
 
 from twisted_exec.api.status import APIError, NotFound, TooManyRequests
 from twisted_exec.iri.request_cache import LiveStream
 from twisted_exec.program.window_limit import WindowLimit
+from twisted_exec.runtimes.serving.absences import Absences
 from twisted_exec.runtimes.serving.resume_keys import Holder, ResumeKeys
 from twisted_exec.streaming.interfaces import (
     RESUMED,
     Break,
     Ending,
-    IAttachment,
-    IAttachmentTransport,
     IMarkTransport,
     IResumableAttachment,
     Position,
@@ -44,6 +42,7 @@ _MOST_REFUSALS = 10
 _REFUSAL_SECONDS = 60.0
 _MOST_REFUSED_USERS = 10_000
 _MOST_USED_KEYS = 1 << 16
+_SUPERSEDED = Ending(RESUMED, "this session goes on over another connection")
 
 
 class KeptSession:
@@ -323,58 +322,6 @@ class KeptSessions:
         self._results.labels("restarted" if earlier else "resumed").inc()
 
 
-_SUPERSEDED = Ending(RESUMED, "this session goes on over another connection")
-
-
-class NotifyingAttachment:
-    """Wraps an attachment and reports its end to ``ended``."""
-
-    _inner: Any
-
-    def __init__(self, inner: IAttachment, ended: Callable[[], None]) -> None:
-        self._inner, self._ended = inner, ended
-        directlyProvides(self, *providedBy(inner))
-
-    @property
-    def inner(self) -> Any:
-        return self._inner
-
-    def attached(self, transport: IAttachmentTransport) -> None:
-        self._inner.attached(transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._inner.data_received(data)
-
-    def window_changed(self, size: TerminalSize) -> None:
-        self._inner.window_changed(size)
-
-    def input_ended(self) -> None:
-        self._inner.input_ended()
-
-    def wished(self, wish: Break | Role) -> None:
-        self._inner.wished(wish)
-
-    def said(self, text: str) -> None:
-        self._inner.said(text)
-
-    @property
-    def bytes_to_machine(self) -> int:
-        return int(self._inner.bytes_to_machine)
-
-    def admit(self, terms: Terms) -> None:
-        self._inner.admit(terms)
-
-    def input_refused(self) -> None:
-        self._inner.input_refused()
-
-    def terms_changed(self, terms: Terms) -> None:
-        self._inner.terms_changed(terms)
-
-    def detached(self, reason: str) -> None:
-        self._ended()
-        self._inner.detached(reason)
-
-
 class KeptStream:
     """
     The attachment of one stream of a kept session.
@@ -504,108 +451,3 @@ class KeptStream:
             self._stop()
             if self._is_present or self._session.connection is None:
                 self._session.give_up(reason)
-
-
-MOST = 4096
-MOST_OF_USER = MOST // 4
-"""Most waiting sessions of one user: a hop that is replaced cuts all of a user's sessions."""
-_AT_ONCE = 50
-"""Most waits that expire in one turn of the reactor."""
-
-NOT_BACK = "the user did not come back"
-TOO_MANY = "too many lost sessions wait for their users"
-
-
-class Absentee(Protocol):
-    """A session that waits for its user."""
-
-    @property
-    def user(self) -> str:
-        """The user's name."""
-
-    def give_up(self, reason: str) -> None:
-        """End the session."""
-
-
-class Absences:
-    """
-    The sessions that wait for their users.
-
-    Each session waits for the same time. If too many wait, in total or of one user, the one of them
-    that has waited longest ends.
-    """
-
-    _log = Logger()
-
-    def __init__(
-        self,
-        clock: IReactorTime,
-        seconds: float,
-        most: float = MOST,
-        most_of_user: float = MOST_OF_USER,
-    ) -> None:
-        self._clock, self._seconds = clock, seconds
-        self._most, self._most_of_user = most, most_of_user
-        self._until: dict[Absentee, float] = {}  # the session that ends first is first
-        self._of_user: dict[str, dict[Absentee, None]] = {}
-        self._timer: IDelayedCall | None = None
-        self._closed = ""
-
-    def __len__(self) -> int:
-        return len(self._until)
-
-    def of_user(self, user: str) -> Iterable[Absentee]:
-        return self._of_user.get(user, ())
-
-    def add(self, session: Absentee) -> None:
-        """Let a session wait; after :meth:`close` it ends instead."""
-        if self._closed:
-            session.give_up(self._closed)
-            return
-        self._until[session] = self._clock.seconds() + self._seconds
-        mine = self._of_user.setdefault(session.user, {})
-        mine[session] = None
-        if len(mine) > self._most_of_user:
-            self._end(next(iter(mine)), TOO_MANY)
-        elif len(self._until) > self._most:
-            self._end(next(iter(self._until)), TOO_MANY)
-        if self._timer is None and self._until:
-            self._timer = self._clock.callLater(self._seconds, self._expire)
-
-    def remove(self, session: Absentee) -> None:
-        if self._until.pop(session, None) is None:
-            return
-        mine = self._of_user[session.user]
-        del mine[session]
-        if not mine:
-            del self._of_user[session.user]
-        if not self._until:
-            self._cancel()
-
-    def close(self, reason: str) -> None:
-        """End all sessions, also those that are added from now on."""
-        self._closed = reason
-        for session in list(self._until):
-            self._end(session, reason)
-
-    def _end(self, session: Absentee, reason: str) -> None:
-        self.remove(session)
-        try:
-            session.give_up(reason)
-        except Exception:  # the others end nevertheless
-            self._log.failure("a session of {user}", user=session.user)
-
-    def _cancel(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-
-    def _expire(self) -> None:
-        self._timer = None
-        now = self._clock.seconds()
-        for session, until in list(islice(self._until.items(), _AT_ONCE)):
-            if until <= now:
-                self._end(session, NOT_BACK)
-        if self._until:
-            seconds = next(iter(self._until.values())) - now
-            self._timer = self._clock.callLater(max(0.0, seconds), self._expire)

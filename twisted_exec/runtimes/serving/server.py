@@ -39,9 +39,7 @@ from twisted_exec.program.options.shared import ALLOWED_ORIGIN
 from twisted_exec.program.service import AsyncService
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.session_metrics import SessionMetrics
-from twisted_exec.runtimes.serving.kept_sessions import (
-    NotifyingAttachment,
-)
+from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
 from twisted_exec.streaming.http.responses import CLIENT_LEFT, Dispatcher, respond, respond_text
 from twisted_exec.streaming.http.routes import Routes, respond_ready
 from twisted_exec.streaming.http.session_requests import FurtherRequest

@@ -34,17 +34,15 @@ from twisted_exec.iri.request_cache import (
     RequestCache,
     TokenReservation,
 )
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.session_metrics import LatencyMetrics
-from twisted_exec.runtimes.recordings.content import RecordingStream, StoredStream
+from twisted_exec.runtimes.recordings.content import RecordingStream
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
-from twisted_exec.runtimes.serving.kept_sessions import (
-    KeptSession,
-    KeptSessions,
-    NotifyingAttachment,
-)
+from twisted_exec.runtimes.recordings.stored_content import StoredStream
+from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
+from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
 from twisted_exec.runtimes.serving.rejoin_requests import Rejoining
 from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,
@@ -103,8 +101,9 @@ raises :class:`~twisted_exec.api.status.APIError`.
 """
 
 
-ReadLog = Callable[[Grant], "tuple[Subject, IJournal]"]
+ReadLog = Callable[[Grant], "tuple[Subject, IReadableJournal]"]
 """Returns the names of the machine of a grant and its journal, or raises."""
+_PROTOCOLS = (V5, V4)
 
 
 class StreamRoutes(ServerRoutes):
@@ -404,9 +403,6 @@ def _facts_of(machine: Subject) -> dict[str, str]:
         "uid": machine.uid,
         "resource": machine.resource,
     }
-
-
-_PROTOCOLS = (V5, V4)
 
 
 def resumption_of(request: Request, protocol: str) -> RequestedResumption | None:

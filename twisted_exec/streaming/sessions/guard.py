@@ -1,5 +1,5 @@
 """
-How long sessions last: the session guard, idle timeouts, and the time after a hand-over.
+The session guard: it reviews open sessions, and ends those that may not go on.
 
 The guard passes sessions, with what allowed them (``context.evidence``), to the hop's
 :class:`ISessionReviewer`, periodically and soon after a hint, such as a replaced file of users. It
@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
@@ -26,10 +25,8 @@ from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.streaming.interfaces import (
-    IDLE,
     POWERED_OFF,
     REVOKED,
-    SHUTTING_DOWN,
     Ending,
     IRoundReviewer,
     ISessionReviewer,
@@ -341,115 +338,3 @@ class SessionGuard(Service):
                 raise
             self._log.failure("reviewing session {session} failed", session=session.id)
         return ""
-
-
-IDLE_SECONDS = 4 * 3600.0
-"""Default limit, that of a kubelet."""
-
-_LOOKS = 16
-"""Checks per limit: a session may exceed it by a sixteenth."""
-
-
-class Idleness:
-    """
-    Ends idle sessions.
-
-    Undecoded pings of a client count as use, so a quiet session with a live client may continue.
-
-    :param seconds: the limit; 0 for none.
-    :param spared: subresources without a limit.
-    """
-
-    _log = Logger()
-
-    def __init__(
-        self,
-        sessions: Sessions,
-        clock: IReactorTime,
-        seconds: float = IDLE_SECONDS,
-        *,
-        spared: Collection[str] = ("log", "run", "screen"),
-    ) -> None:
-        self._sessions, self._clock, self._seconds = sessions, clock, seconds
-        self._loop = PokedLoop(self._look, clock, seconds / _LOOKS)
-        self._spared = frozenset(spared)
-        self._seen: WeakKeyDictionary[Session, tuple[tuple[int, int], float]] = WeakKeyDictionary()
-
-    def start(self) -> None:
-        if self._seconds:
-            self._loop.start(self._seconds / _LOOKS)
-
-    def stop(self) -> Deferred[None]:
-        return self._loop.stop()
-
-    async def _look(self) -> None:
-        self.look()
-
-    def look(self) -> None:
-        now = self._clock.seconds()
-        for session in self._sessions.live():
-            if session.subject.subresource in self._spared:
-                continue
-            counts = session.counts()
-            before, since = self._seen.get(session, (None, now))
-            if counts != before:
-                self._seen[session] = (counts, now)
-            elif now - since >= self._seconds:
-                message = f"nothing was sent or received for {self._seconds:g} seconds"
-                session.end(Ending(IDLE, message))
-
-
-LAST_WORD_SECONDS = 3.0
-"""Longest wait for a session to end after it was told to."""
-
-
-def leave_to_successor(
-    sessions: Sessions, clock: IReactorTime, seconds: float, program: str
-) -> Deferred[None]:
-    """Return a Deferred for :func:`linger`, as the last part of ``IHandsOver.retire``."""
-    reason = f"{program} was replaced, and the time for sessions that it left behind is over"
-    return Deferred.fromCoroutine(linger(sessions, clock, seconds, reason))
-
-
-async def linger(
-    sessions: Sessions,
-    clock: IReactorTime,
-    seconds: float,
-    reason: str,
-    lost: Deferred[str] | None = None,
-) -> None:
-    """
-    Cut the sessions that go on at the successor, and serve the others until they end, or for
-    ``seconds``.
-
-    :param lost: fires with the reason to end them earlier.
-    """
-
-    def cut(session: Session) -> None:
-        if session.is_movable:
-            session.cut(SHUTTING_DOWN)
-
-    def carried(session: Session) -> None:
-        # It was being opened; the owner of its stream is still setting the stream up.
-        clock.callLater(0, cut, session)
-
-    over: Deferred[str] = Deferred()
-
-    def end(why: str) -> None:
-        if not over.called:
-            over.callback(why)
-
-    sessions.on_carried.append(carried)
-    sessions.each(sessions.live(), cut)
-    sessions.when_empty().addCallback(lambda _: end(""))
-    limit = clock.callLater(seconds, end, reason)
-    if lost is not None:
-        lost.addCallback(end)
-    try:
-        why = await over
-    finally:
-        sessions.on_carried.remove(carried)
-        if limit.active():
-            limit.cancel()
-    if why:
-        await sessions.drain(clock, LAST_WORD_SECONDS, Ending(SHUTTING_DOWN, why))

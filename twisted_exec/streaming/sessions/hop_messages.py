@@ -39,6 +39,12 @@ _REASONS = HOP_REASONS | {USER_LEFT}
 _MAX_MESSAGE = 512
 _ENDINGS = 256
 """Number of endings whose encoded form is cached."""
+_MOST = 4
+"""Headers of one request; a hop sends one."""
+RESUME = RESUME_HEADER.encode("ascii")
+REJOIN = REJOIN_HEADER.encode("ascii")
+CANNOT_RESUME = "this console cannot resume a session"
+_Parsed = TypeVar("_Parsed")
 
 
 def forwarded_session_id(request: IRequest) -> str | None:
@@ -104,10 +110,6 @@ def _ending(reason: str, message: str) -> Ending:
     return Ending(reason if reason in _REASONS else INTERNAL, printable)
 
 
-_MOST = 4
-"""Headers of one request; a hop sends one."""
-
-
 def terms_query(session: str, terms: Terms) -> bytes:
     """Return the query of the ``PATCH`` that changes the terms of a session at the next hop."""
     return urlencode({"session": session, "terms": terms.text()}).encode("ascii")
@@ -163,14 +165,6 @@ def _parsed(text: str) -> Terms:
         return parse_terms(text)
     except RemoteProtocolError as problem:
         raise BadRequest(str(problem)) from None
-
-
-RESUME = RESUME_HEADER.encode("ascii")
-REJOIN = REJOIN_HEADER.encode("ascii")
-
-CANNOT_RESUME = "this console cannot resume a session"
-
-_Parsed = TypeVar("_Parsed")
 
 
 @dataclass(frozen=True)

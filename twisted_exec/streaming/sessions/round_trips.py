@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from twisted_exec.streaming.flow import round_trip_seconds
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.tcp_info import round_trip_seconds
 
 MOST_SESSIONS = 500
 """A scrape measures so many sessions at most, chosen at random."""
@@ -22,7 +22,7 @@ class RoundTripMetrics(Collector):
     """
     ``twisted_exec_tcp_round_trip_seconds{side, quantile}``, by the kernel's figures.
 
-    :param measure: see :func:`~twisted_exec.streaming.flow.round_trip_seconds`.
+    :param measure: see :func:`~twisted_exec.streaming.tcp_info.round_trip_seconds`.
     """
 
     def __init__(

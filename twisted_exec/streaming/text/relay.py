@@ -40,15 +40,11 @@ from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.negotiation import confirm
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.stream import SessionStream
+from twisted_exec.streaming.text.connection import TextConnection, can_carry
 from twisted_exec.streaming.text.download import DOWNLOADS, Download
 from twisted_exec.streaming.text.resumption import RETRIED, FramedText, ResumedLog
-from twisted_exec.streaming.text.stream import (
-    TextAnswer,
-    TextConnection,
-    TextSocket,
-    TextStream,
-    can_carry,
-)
+from twisted_exec.streaming.text.stream import TextAnswer, TextStream
+from twisted_exec.streaming.text.websocket import TextSocket
 from twisted_exec.wire.log_frames import Framing
 from twisted_exec.wire.upgrade import WEBSOCKET
 

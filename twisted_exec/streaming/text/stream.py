@@ -1,39 +1,25 @@
 """
-Long-lived text responses, written at the reader's pace, over HTTP or WebSockets.
+Long-lived text responses, written at the reader's pace.
 
 An incomplete text does not end like a complete body, so that clients report it as broken.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
-from twisted.internet.protocol import Protocol, connectionDone
-from twisted.python.failure import Failure
+from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.api.status import APIError
 from twisted_exec.program.turns import TURN_SECONDS, SharedTurns
-from twisted_exec.streaming.flow import close_behind
-from twisted_exec.streaming.http.pages import OutputSocketUser, connect_socket, output_socket
 from twisted_exec.streaming.http.responses import CLIENT_LEFT
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import take_over
-from twisted_exec.streaming.http.websocket import NORMAL
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.stream import SessionStream
-from twisted_exec.wire.upgrade import (
-    BEARER_SUBPROTOCOL,
-    Headers,
-    negotiate,
-    tokens,
-    values,
-)
 
 Flow = Callable[[], None]
 
@@ -188,189 +174,6 @@ def ending_mark(ending: Ending, *, begins_line: bool) -> bytes:
     text = f"{ending.reason}: {ending.message}" if ending.message else ending.reason
     before = "" if begins_line else "\r\n"
     return f"{before}[twisted-exec: {text}]\r\n".encode()
-
-
-LINGER_SECONDS = 10.0
-"""Time limit for a reader to receive the rest."""
-
-_HEAD = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\n"
-    b"Cache-Control: no-cache, private\r\n"
-    b"Transfer-Encoding: chunked\r\nConnection: close\r\nAudit-Id: %b\r\n%b\r\n"
-)
-
-
-def can_carry(request: Request) -> bool:
-    """Return whether the client supports chunked bodies."""
-    return bool(request.clientproto == b"HTTP/1.1")
-
-
-class TextConnection(TextStream):
-    """
-    The body of an HTTP response that owns its connection, chunked (RFC 9112 section 7.1).
-
-    The request is released.
-    """
-
-    def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
-        super().__init__(pause, resume)
-        self._request: Request | None = request
-        self._end_of_line: _End | None = None
-        self._clock: IReactorTime = request.channel.site.reactor
-
-    def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        request, self._request = self._request, None
-        assert request is not None
-        end = self._end_of_line = _End(self)
-        more = b"".join(b"%b: %b\r\n" % header for header in headers)
-        take_over(request, end, _HEAD % (request.subject.session.encode("ascii"), more))
-
-    def release(self) -> None:
-        super().release()
-        end, self._end_of_line = self._end_of_line, None
-        if end is not None:
-            end.text = None
-
-    def lost(self) -> None:
-        self._left("client closed")
-
-    def pause(self) -> None:
-        self._pause()
-
-    def resume(self) -> None:
-        self._resume()
-
-    def _connection(self) -> _End:
-        assert self._end_of_line is not None
-        return self._end_of_line
-
-    def _put(self, data: bytes) -> None:
-        # A chunk of no bytes would be the last one (RFC 9112 section 7.1).
-        self._connection().transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-
-    def _completing(self) -> Callable[[], object]:
-        self._connection().transport.write(b"0\r\n\r\n")
-        return self._breaking()
-
-    def _breaking(self) -> Callable[[], object]:
-        end, clock = self._connection(), self._clock
-        return lambda: end.close(clock)
-
-    def _cutting(self) -> Callable[[], object]:
-        abort: Callable[[], object] = self._connection().transport.abortConnection
-        return abort
-
-
-@implementer(IPushProducer)
-class _End(Protocol):
-    transport: Any
-    _late: IDelayedCall | None = None
-
-    def __init__(self, text: TextConnection) -> None:
-        self.text: TextConnection | None = text
-
-    def connectionMade(self) -> None:
-        self.transport.registerProducer(self, True)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self._late is not None and self._late.active():
-            self._late.cancel()
-        if self.text is not None:
-            self.text.lost()
-
-    def close(self, clock: IReactorTime) -> None:
-        self._late = clock.callLater(LINGER_SECONDS, self.transport.abortConnection)
-        self.transport.unregisterProducer()
-        close_behind(self.transport)
-
-    def pauseProducing(self) -> None:
-        if self.text is not None:
-            self.text.pause()
-
-    def resumeProducing(self) -> None:
-        if self.text is not None:
-            self.text.resume()
-
-    def stopProducing(self) -> None:
-        """The connection is dying; ``connectionLost`` follows."""
-
-
-BINARY, BASE64 = "binary.k8s.io", "base64.binary.k8s.io"
-PROTOCOLS = (BINARY, BASE64)
-
-_BROKEN = 1011  # of RFC 6455 7.4.1: the server cannot go on
-_MESSAGE_BYTES = 32 << 10
-
-
-class TextSocket(TextStream, OutputSocketUser):
-    """
-    One WebSocket.
-
-    The protocols are those of ``k8s.io/apiserver/pkg/util/wsstream``, ``stream.go``:
-    ``binary.k8s.io``, or none, in binary messages, and ``base64.binary.k8s.io`` in text messages of
-    base64 each. The first message is empty. A complete text ends with Close 1000.
-
-    :raises BadRequest: the request is no complete handshake.
-    :raises Forbidden: the request offers only other protocols.
-    """
-
-    def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
-        super().__init__(pause, resume)
-        self._request: Request | None = request
-        self._headers = {"Audit-Id": request.subject.session}
-        self._socket = output_socket(request, self._choose, self._headers)
-
-    def _choose(self, headers: Headers) -> str:
-        protocol = _protocol(headers)
-        self._as_text = protocol == BASE64
-        return protocol
-
-    def begin(self, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        request, self._request = self._request, None
-        assert request is not None
-        for name, value in headers:
-            self._headers[name.decode("ascii")] = value.decode("ascii")
-        self._socket.on_flow(self._flow)
-        connect_socket(request, self._socket, self)
-        self._socket.send(b"", text=self._as_text)
-
-    def _put(self, data: bytes) -> None:
-        for at in range(0, len(data), _MESSAGE_BYTES):
-            piece = data[at : at + _MESSAGE_BYTES]
-            self._socket.send(base64.b64encode(piece) if self._as_text else piece, self._as_text)
-
-    def _completing(self) -> Callable[[], object]:
-        return lambda: self._close(NORMAL)
-
-    def _breaking(self) -> Callable[[], object]:
-        return lambda: self._close(_BROKEN)
-
-    def _cutting(self) -> Callable[[], object]:
-        return self._socket.abort
-
-    def _close(self, code: int) -> None:
-        self._socket.close(code)
-        self._socket.hang_up()
-
-    def _flow(self, full: bool) -> None:
-        if full:
-            self._pause()
-        else:
-            self._resume()
-
-    def client_left(self, reason: str) -> None:
-        self._left(reason)
-
-
-def _protocol(headers: Headers) -> str:
-    offered = tokens(values(headers, b"sec-websocket-protocol"))
-    named = [token for token in offered if not token.startswith(BEARER_SUBPROTOCOL)]
-    if not named:
-        return ""
-    chosen = negotiate(named, PROTOCOLS)
-    if chosen is None:
-        raise Forbidden(f"no subprotocol in common; for a text there are {', '.join(PROTOCOLS)}")
-    return chosen
 
 
 class TextResponse(SessionStream):

@@ -8,7 +8,8 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.runtimes.state import ID, StateInUse, identity, lock
+from twisted_exec.runtimes.machine_storage import ID
+from twisted_exec.runtimes.state import StateInUse, identity, lock
 
 
 class StateDirectoryTests(SynchronousTestCase):

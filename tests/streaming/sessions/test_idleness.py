@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.sessions.guard`."""
+"""Tests for :mod:`twisted_exec.streaming.sessions.idleness`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.retained import entries
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.interfaces import IDLE, Ending
-from twisted_exec.streaming.sessions.guard import Idleness
+from twisted_exec.streaming.sessions.idleness import Idleness
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.subject import Subject
 

@@ -15,7 +15,7 @@ from twisted.internet.defer import succeed
 from twisted.internet.threads import deferToThread
 
 from tests.chain import PATIENCE_SECONDS
-from tests.iri.test_rpc import RPCCase
+from tests.iri.test_client import RPCCase
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import console_pb2, onmetal01_pb2, onmetal_pb2, spheric_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb

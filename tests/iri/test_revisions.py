@@ -15,7 +15,8 @@ from hypothesis import strategies as some
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import BadRequest, NotImplementedByBackend
-from twisted_exec.iri.ironcore import ID_ATTRIBUTE, IMAGE_DISK, UNCOUNTED, image_disk
+from twisted_exec.iri.image_disk import IMAGE_DISK, image_disk
+from twisted_exec.iri.onmetal import ID_ATTRIBUTE, UNCOUNTED
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import spheric_pb2
 from twisted_exec.iri.protos.meta_pb2 import ObjectMetadata

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.recordings.service`: a console whose sessions must be recorded.
+Tests for :mod:`twisted_exec.runtimes.recordings.machine_recorder`: a console whose sessions must be recorded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.console.doubles import MemoryConsole, MemoryStream
 from tests.journal.test_files import FailingLayer
 from twisted_exec.api.status import APIError, Conflict, ServiceUnavailable
 from twisted_exec.console.shared_console import SharedConsole
-from twisted_exec.runtimes.recordings.service import MachineRecorder
+from twisted_exec.runtimes.recordings.machine_recorder import MachineRecorder
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.resume import Attendance, OpenRecording
 from twisted_exec.wire.session_terms import FULL, Terms

@@ -14,60 +14,16 @@ Numbers as in ``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api v0.1.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from google.protobuf.message import Message
 
-from twisted_exec.api.status import BadRequest
+from twisted_exec.iri.image_disk import IMAGE_DISK, join_image, split_image
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import onmetal01_pb2 as there
 from twisted_exec.iri.protos import onmetal_pb2
 from twisted_exec.iri.revision import Lose, Translators, make_revision
-
-IMAGE_DISK = "machine-image"
-"""Name of the disk that stands for the image of a machine."""
-
-
-def image_disk(image: str) -> pb.Volume:
-    return pb.Volume(name=IMAGE_DISK, local_disk=pb.LocalDisk(image=pb.ImageSpec(image=image)))
-
-
-def split_image(volumes: Iterable[pb.Volume], lose: Lose) -> tuple[str, list[pb.Volume]]:
-    """
-    Return the image of the machine (may be empty), and its other disks.
-
-    If :class:`~twisted_exec.iri.revision.Lose` permits, another disk's image becomes the machine's,
-    and that disk loses it.
-    """
-    image, rest = "", []
-    for volume in volumes:
-        image_name = volume.local_disk.image.image
-        if volume.name == IMAGE_DISK and image_name:
-            if volume.local_disk.size_bytes:
-                lose(f"a size of the disk {IMAGE_DISK!r}: it is as large as the image")
-            image = image_name
-            continue
-        if image_name:
-            lose(f"an image of the disk {volume.name!r}: only that of a disk {IMAGE_DISK!r}")
-            image = image or image_name
-        rest.append(volume)
-    return image, rest
-
-
-def join_image(image: str, volumes: Iterable[pb.Volume]) -> list[pb.Volume]:
-    """
-    Return the disks of a machine that has an image (may be empty).
-
-    :raises BadRequest: a disk has the reserved name :data:`IMAGE_DISK`.
-    """
-    volumes_left = list(volumes)
-    if not image:
-        return volumes_left
-    if any(volume.name == IMAGE_DISK for volume in volumes_left):
-        raise BadRequest(f"a disk is named {IMAGE_DISK!r}, which stands for the machine's image")
-    return [image_disk(image), *volumes_left]
-
 
 SERVICE = "machine.v1alpha1.MachineRuntime"
 
@@ -79,6 +35,18 @@ ONMETAL_STATES: Mapping[int, int] = {
 _MILLIS = 1000
 _MOST_CPUS = 1 << 32
 _MOST_BYTES = (1 << 63) - 1
+ID_ATTRIBUTE = "network-interface-id"
+"""The attribute of a network interface that holds the id of the object there."""
+UNCOUNTED = (1 << 31) - 1
+"""The quantity of classes for which the other side states none."""
+_METHODS = {
+    "CreateVolumeAttachment": "AttachVolume",
+    "DeleteVolumeAttachment": "DetachVolume",
+    "CreateNetworkInterfaceAttachment": "AttachNetworkInterface",
+    "DeleteNetworkInterfaceAttachment": "DetachNetworkInterface",
+    "ListMachineClasses": "Status",
+}
+_NOTHING = ("ListVolumes", "ListNetworkInterfaces")
 
 
 class Older:
@@ -291,22 +259,6 @@ ONMETAL = make_revision(
         (onmetal_pb2.StatusResponse, pb.StatusResponse): _status_in,
     },
 )
-
-
-ID_ATTRIBUTE = "network-interface-id"
-"""The attribute of a network interface that holds the id of the object there."""
-
-UNCOUNTED = (1 << 31) - 1
-"""The quantity of classes for which the other side states none."""
-
-_METHODS = {
-    "CreateVolumeAttachment": "AttachVolume",
-    "DeleteVolumeAttachment": "DetachVolume",
-    "CreateNetworkInterfaceAttachment": "AttachNetworkInterface",
-    "DeleteNetworkInterfaceAttachment": "DetachNetworkInterface",
-    "ListMachineClasses": "Status",
-}
-_NOTHING = ("ListVolumes", "ListNetworkInterfaces")
 
 
 class _Onmetal01(Older):

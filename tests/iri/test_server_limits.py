@@ -10,11 +10,10 @@ from twisted.internet.endpoints import connectProtocol
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
+from tests.iri.test_client import RPCCase
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.server import CallLimits
 from twisted_exec.tls.endpoints import unix_client_endpoint
-
-from .test_rpc import RPCCase
 
 
 class Silent(Protocol):

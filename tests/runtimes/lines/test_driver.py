@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.lines.shared_line`.
+Tests for :mod:`twisted_exec.runtimes.lines.driver`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
-from twisted_exec.runtimes.lines.shared_line import Lines, line_settings
+from twisted_exec.runtimes.lines.driver import Lines, line_settings
 from twisted_exec.wire.telnet import LineSettings
 
 

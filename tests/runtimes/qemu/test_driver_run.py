@@ -25,7 +25,7 @@ from twisted_exec.console.line import LineEnded
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
-from twisted_exec.runtimes.qemu import command_line, driver, qmp
+from twisted_exec.runtimes.qemu import accelerator, driver, health
 from twisted_exec.runtimes.qemu.command_line import AUTO, KVM, TCG, Board
 from twisted_exec.runtimes.qemu.disks import DiskOptions
 from twisted_exec.runtimes.qemu.driver import FIRMWARE, QemuDriver, QemuRun
@@ -336,7 +336,7 @@ class GuestTests(QemuCase):
 
     async def test_reset(self) -> None:
         """A guest that restarts keeps its line."""
-        self.patch(qmp, "_EVENT_INTERVAL_SECONDS", 3600.0)
+        self.patch(health, "_EVENT_INTERVAL_SECONDS", 3600.0)
         line = await self.line(self.run_of(self.driver()))
         await line.until(b"ok")
         for _ in range(3):
@@ -358,13 +358,13 @@ class GuestTests(QemuCase):
 
 
 class AcceleratorTests(QemuCase):
-    """Tests for :class:`~twisted_exec.runtimes.qemu.command_line.Accelerator`, through machines."""
+    """Tests for :class:`~twisted_exec.runtimes.qemu.accelerator.Accelerator`, through machines."""
 
     starts = PROGRAMS
 
     def setUp(self) -> None:
         super().setUp()
-        self.patch(command_line, "has_kvm", lambda: True)
+        self.patch(accelerator, "has_kvm", lambda: True)
 
     async def test_falls_back(self) -> None:
         """A machine that KVM cannot start is emulated immediately, and at the next start, too."""

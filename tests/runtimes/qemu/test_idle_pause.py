@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.qemu.qmp`.
+Tests for :mod:`twisted_exec.runtimes.qemu.idle_pause`.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.runtimes.qemu.qmp import IdlePause, QMPError
+from twisted_exec.runtimes.qemu.idle_pause import IdlePause
+from twisted_exec.runtimes.qemu.qmp import QMPError
 
 
 class IdlePauseTests(SynchronousTestCase):

@@ -1,0 +1,167 @@
+"""
+The common part of the drivers of existing lines: which machine has which line, and its settings.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from twisted.internet.interfaces import IStreamClientEndpoint
+
+from twisted_exec.api.display import listed
+from twisted_exec.api.names import dns_label, dns_subdomain
+from twisted_exec.program.config_file import Reader
+from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
+from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, Power, SharedLine
+from twisted_exec.wire.telnet import FLOWS, PARITIES, STOP_BITS, LineSettings
+
+_Options = TypeVar("_Options")
+
+
+class LineDriver(Generic[_Options]):
+    """Base of the drivers of existing lines; subclasses provide ``IMachineDriver``."""
+
+    def __init__(self, lines: Mapping[str, _Options], reactor: Any) -> None:
+        self.lines = Lines(lines)
+        self.reactor = reactor
+        self.timing: LineTiming = DEFAULT_TIMING
+
+    def run(self, facts: MachineFacts) -> SharedLine:
+        line = self.lines.options_of(facts)
+        return SharedLine(
+            facts,
+            self.reactor,
+            lambda: self._claim(facts),
+            lambda: self.lines.release(facts),
+            breakable=line is not None and self._has_break(line),
+            power=None if line is None else self._power(facts, line),
+            timing=self.timing,
+        )
+
+    # Implemented by subclasses.
+
+    def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
+        raise NotImplementedError
+
+    def _has_break(self, line: _Options) -> bool:
+        return True
+
+    def _power(self, facts: MachineFacts, line: _Options) -> Power | None:
+        return None
+
+
+def line_readers(reader: Reader, key: str = "lines") -> Mapping[str, Reader]:
+    """
+    Return a reader for each line of a class; call :meth:`~.Reader.done` of each after reading it.
+
+    :raises ConfigError: no Machine can have the name of a line.
+    """
+    readers = reader.mappings(key)
+    for name, each in readers.items():
+        namespace, slash, machine = name.rpartition("/")
+        if dns_subdomain(machine) or (slash and dns_label(namespace)):
+            raise each.error(
+                f"no Machine can have the name {name!r}; write NAME or NAMESPACE/NAME with lower-case "
+                f"letters, digits and hyphens, such as {_similar(name)}"
+            )
+    return readers
+
+
+def _similar(name: str) -> str:
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_name).strip("-")[:63].rstrip("-") or "web-1"
+
+
+SERIAL_KEYS = ("baud", "data_bits", "parity", "stop_bits", "flow", "dtr", "rts")
+"""The keys that :func:`line_settings` reads."""
+_MAX_LISTED = 20
+
+
+class Lines(Generic[_Options]):
+    """
+    The lines of one class, and their owners.
+
+    A Machine gets the line with its own name: ``NAMESPACE/NAME`` first, then ``NAME``. The line is
+    reserved while the Machine is on.
+    """
+
+    def __init__(self, lines: Mapping[str, _Options]) -> None:
+        self._lines = dict(lines)
+        self._owners: dict[str, MachineFacts] = {}
+        self._used: set[str] = set()
+
+    def options_of(self, facts: MachineFacts) -> _Options | None:
+        """Return the options of the machine's line, reserved or not; ``None`` if there is none."""
+        name = self._name(facts)
+        return None if name is None else self._lines[name]
+
+    def claim(self, facts: MachineFacts) -> tuple[str, _Options]:
+        """
+        Reserve the machine's line until :meth:`release` and power off.
+
+        :return: the line's name and options.
+        :raises CannotStart: there is no line for the machine, or another machine owns it.
+        """
+        name = self._name(facts)
+        if name is None:
+            raise CannotStart("NoLine", f'no line is called "{facts.label}"; {self._free()}')
+        owner = self._owner(name)
+        if owner is not None and owner.id != facts.id:
+            raise CannotStart(
+                "LineTaken", f'line "{name}" is that of machine "{owner.label}"; {self._free()}'
+            )
+        self._owners[name] = facts
+        self._used.add(name)
+        return name, self._lines[name]
+
+    def release(self, facts: MachineFacts) -> None:
+        """Release the machine's line, if it has one; a machine that is on keeps its line."""
+        for name, owner in self._owners.items():
+            if owner.id == facts.id:
+                self._used.discard(name)
+
+    def _owner(self, name: str) -> MachineFacts | None:
+        owner = self._owners.get(name)
+        if owner is not None and name not in self._used and not owner.is_on():
+            del self._owners[name]
+            return None
+        return owner
+
+    def _name(self, facts: MachineFacts) -> str | None:
+        for name in (f"{facts.namespace}/{facts.name}", facts.name):
+            if name in self._lines:
+                return name
+        return None
+
+    def _free(self) -> str:
+        free = [name for name in self._lines if self._owner(name) is None]
+        if not free:
+            return "all lines of the class are taken"
+        return f"free lines are: {listed(free, _MAX_LISTED)}"
+
+
+def line_settings(reader: Reader) -> LineSettings:
+    """
+    Read the settings of a serial line: :data:`SERIAL_KEYS`.
+
+    :raises ConfigError: a value is not possible.
+    """
+    stop_bits = reader.number("stop_bits", 1, 2, 1)
+    if stop_bits not in STOP_BITS:
+        raise reader.error(f"stop_bits must be 1, 1.5 or 2, not {stop_bits:g}", "stop_bits")
+    lines: dict[str, bool | None] = {}
+    for name in ("dtr", "rts"):
+        state = reader.choice(name, ("on", "off", "keep"), "keep")
+        lines[name] = None if state == "keep" else state == "on"
+    return LineSettings(
+        baud=int(reader.number("baud", 50, 4_000_000, 9600)),
+        data_bits=int(reader.number("data_bits", 5, 8, 8)),
+        parity=reader.choice("parity", tuple(PARITIES), "none"),
+        stop_bits=stop_bits,
+        flow=reader.choice("flow", tuple(FLOWS), "none"),
+        dtr=lines["dtr"],
+        rts=lines["rts"],
+    )
