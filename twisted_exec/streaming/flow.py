@@ -51,9 +51,11 @@ def close_behind(transport: Any) -> None:
 
 def swap_protocol(transport: Any, protocol: IProtocol) -> None:
     """
-    Make a connected transport deliver to ``protocol``; the caller calls
+    Make a connected transport deliver to ``protocol``, of a stream; the caller calls
     ``protocol.makeConnection``.
     """
+    if isinstance(transport, TurnTaking):
+        transport.is_stream = True
     if isinstance(transport, ProtocolWrapper):
         transport.wrappedProtocol = protocol
     else:

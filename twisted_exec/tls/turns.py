@@ -203,10 +203,12 @@ class TurnTaking(_Transport):
 
     :cvar receiver: name of the attribute with the protocol.
     :ivar busy_turn: number of the last turn in which it used much CPU time.
+    :ivar is_stream: the connection carries a stream, not requests: the reactor handles it first.
     """
 
     receiver = "protocol"
     busy_turn = -2
+    is_stream = False
     _log = Logger()
     _backlog: deque[bytes] | None = None  # read, and not delivered
     _start = 0  # of the undelivered part of the first piece

@@ -10,15 +10,25 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+from twisted.internet import tcp
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.selectreactor import SelectReactor
 from twisted.python import log
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.tls.fast.loop import TURN_EVENTS, shorten_turns, use_monotonic_clock
+from twisted_exec.streaming.flow import swap_protocol
+from twisted_exec.tls.fast.loop import (
+    OTHERS_SECONDS,
+    STREAMS_SECONDS,
+    ReadyDescriptors,
+    shorten_turns,
+    use_monotonic_clock,
+)
+from twisted_exec.tls.fast.transport import AtOnce
 
 
 class SteadyTimersTests(SynchronousTestCase):
@@ -52,6 +62,70 @@ class SteadyTimersTests(SynchronousTestCase):
         self.reactor.callLater(60, self.fail)
         use_monotonic_clock(self.reactor)
         self.assertEqual(self.reactor.seconds(), self.wall)
+
+
+STREAMS, OTHERS = range(100), range(100, 200)
+
+
+class ReadyDescriptorsTests(SynchronousTestCase):
+    """
+    Tests for :class:`ReadyDescriptors`, whose clock of CPU time goes on by what each event costs.
+
+    :ivar costs: seconds by descriptor; others cost nothing.
+    """
+
+    def setUp(self) -> None:
+        self.cpu = 0.0
+        self.looks = 0  # at the clock
+        self.costs: dict[int, float] = {}
+        self.handled: list[int] = []
+        self.ready = ReadyDescriptors(self.handle, STREAMS.__contains__, self.look)
+
+    def look(self) -> float:
+        self.looks += 1
+        return self.cpu
+
+    def handle(self, descriptor: int, event: int) -> None:
+        self.handled.append(descriptor)
+        self.cpu += self.costs.get(descriptor, 0.0)
+
+    def turn(self, *descriptors: int) -> list[int]:
+        """Return the descriptors that are handled in one turn, in order."""
+        self.handled.clear()
+        self.ready.handle([(each, 1) for each in descriptors])
+        return list(self.handled)
+
+    def test_streams_first(self) -> None:
+        """A key is handled before requests that were ready before, and these one by one."""
+        requests = OTHERS[:3]
+        self.costs = dict.fromkeys(requests, OTHERS_SECONDS)
+        for each in requests:
+            self.assertEqual(self.turn(*requests, 5), [5, each])
+
+    def test_others_in_order(self) -> None:
+        """Requests share a part of each turn, those first that were left in the turn before."""
+        requests = OTHERS[:3]
+        self.costs = dict.fromkeys(requests, OTHERS_SECONDS * 0.6)
+        first, second, third = requests
+        self.assertEqual(self.turn(*requests), [first, second])
+        self.assertEqual(self.turn(*requests), [third, first])
+
+    def test_many_streams(self) -> None:
+        """However much streams have to do, each has its turns, and so have requests."""
+        streams = STREAMS[:6]
+        self.costs = dict.fromkeys(streams, STREAMS_SECONDS / 4)
+        self.assertEqual(self.turn(*OTHERS[:1], *streams), [0, 1, 2, 3, *OTHERS[:1]])
+        self.assertEqual(self.turn(*OTHERS[:1], *streams), [4, 5, 0, 1, *OTHERS[:1]])
+
+    def test_alone(self) -> None:
+        """An event alone needs no clock; what waited before and is not ready now has no claim."""
+        first, second, third = OTHERS[:3]
+        self.costs = dict.fromkeys(OTHERS[:3], OTHERS_SECONDS)
+        self.assertEqual(self.turn(first, second, third), [first])
+        looks = self.looks
+        self.assertEqual(self.turn(third), [third])
+        self.assertEqual(self.looks, looks)
+        self.assertEqual(self.turn(first, second), [first])
 
 
 class Readable(FileDescriptor):
@@ -120,15 +194,44 @@ class ShortTurnsTests(SynchronousTestCase):
             self.reactor.addReader(made[-1])
         return made
 
-    def test_turns(self) -> None:
-        """A turn handles some of many events, and all descriptors have equally many turns."""
-        readables = self.readables(4 * TURN_EVENTS)
+    def test_streams_first(self) -> None:
+        """A stream, and what is no connection, are handled before a port and a connection with requests."""
+        order: list[str] = []
+
+        class Named(AtOnce, Readable):
+            def __init__(self, reactor: Any, reads: Counter[Readable]) -> None:
+                Readable.__init__(self, reactor, reads)
+                self.protocol = Protocol()
+
+            def doRead(self) -> None:
+                order.append("stream" if self.is_stream else "request")
+
+        class Listening(tcp.Port):
+            def doRead(self) -> None:
+                order.append("port")
+
+        class Pty(Readable):
+            def doRead(self) -> None:
+                order.append("pty")
+
+        listening = Listening(0, Factory(), interface="127.0.0.1", reactor=self.reactor)
+        connections = [Named(self.reactor, self.reads) for _ in range(2)]
+        swap_protocol(connections[1], Protocol())
+        ends = [Pty(self.reactor, self.reads), *connections]
+        for each in ends:
+            for end in each.pair:
+                self.addCleanup(end.close)
+        listening.startListening()
+        self.addCleanup(listening.socket.close)
+        client = socket.create_connection(("127.0.0.1", listening.getHost().port))
+        self.addCleanup(client.close)
+        for each in (connections[0], connections[1], ends[0]):
+            self.reactor.addReader(each)
         shorten_turns(self.reactor)
         self.reactor.doIteration(0)
-        self.assertEqual(self.reads.total(), TURN_EVENTS)
-        for _ in range(4 * 5 - 1):
-            self.reactor.doIteration(0)
-        self.assertEqual(self.reads, dict.fromkeys(readables, 5))
+        self.assertEqual(set(order[:2]), {"stream", "pty"})
+        self.assertEqual(set(order[2:]) - {"request", "port"}, set())
+        self.assertTrue(order[2:])
 
     def test_closed(self) -> None:
         """An event of a descriptor that was closed in the same turn is dropped."""

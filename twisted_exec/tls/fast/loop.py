@@ -11,13 +11,16 @@ from __future__ import annotations
 import select
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from twisted.internet import tcp
 from twisted.logger import Logger
 from twisted.python import log
 
 from twisted_exec.tls.fast.names import is_usable
+from twisted_exec.tls.turns import TurnTaking
 
 
 def use_monotonic_clock(reactor: Any) -> None:
@@ -30,8 +33,14 @@ def use_monotonic_clock(reactor: Any) -> None:
         reactor.seconds = time.monotonic
 
 
-TURN_EVENTS = 16
-"""Most events of one turn."""
+STREAMS_SECONDS = 0.002
+"""CPU time of streams, and of what is no connection, in one turn."""
+
+OTHERS_SECONDS = 0.0005
+"""CPU time of connections that are made, and of requests, in one turn with others."""
+
+_MOST_READY = 1024
+"""The most descriptors that the kernel returns at once."""
 
 
 _IN, _OUT = getattr(select, "EPOLLIN", 1), getattr(select, "EPOLLOUT", 4)  # which only Linux has
@@ -42,9 +51,58 @@ _LONGEST_SECONDS = 1_000_000
 _log = Logger()
 
 
+class ReadyDescriptors:
+    """
+    The order of descriptors that are ready at the same time: keys before handshakes and requests.
+
+    Each kind has a part of the turn's CPU time, and at least one event.  Descriptors that are left are ready again in
+    the next turn, and come before those of their kind that were handled.
+
+    :param handle: handles an event of a descriptor.
+    :param comes_first: returns whether a descriptor is a stream, or no connection.
+    :param cpu: clock of CPU time, in seconds.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[int, int], None],
+        comes_first: Callable[[int], bool],
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._handle, self._comes_first, self._cpu = handle, comes_first, cpu
+        self._left: list[int] = []
+
+    def handle(self, events: list[tuple[int, int]]) -> None:
+        """Handle events of one turn; what is left follows if the kernel reports it again."""
+        if len(events) < 2:  # as most turns; so a key costs no look at the clock
+            self._left = []
+            for descriptor, event in events:
+                self._handle(descriptor, event)
+            return
+        ready = dict(events)
+        ready = {each: ready[each] for each in self._left if each in ready} | ready
+        first: list[int] = []
+        then: list[int] = []
+        for each in ready:
+            (first if self._comes_first(each) else then).append(each)
+        self._left = [
+            *self._share(first, ready, STREAMS_SECONDS),
+            *self._share(then, ready, OTHERS_SECONDS),
+        ]
+
+    def _share(self, descriptors: list[int], events: dict[int, int], seconds: float) -> list[int]:
+        """Handle descriptors for some time, and return the others."""
+        until = self._cpu() + seconds
+        for number, each in enumerate(descriptors, 1):
+            self._handle(each, events[each])
+            if self._cpu() >= until:
+                return descriptors[number:]
+        return []
+
+
 def shorten_turns(reactor: Any) -> None:
     """
-    Limit the events of each turn of a reactor.
+    Limit the CPU time of each turn of a reactor, and handle keys before handshakes and requests.
 
     Does nothing if the reactor runs, is none of Twisted's epoll reactors, or lacks a name of
     :mod:`twisted_exec.tls.fast.names`.
@@ -53,31 +111,41 @@ def shorten_turns(reactor: Any) -> None:
     if epoll is None or type(reactor) is not epoll.EPollReactor or reactor.running:
         return
     if is_usable("loop", {"EPollReactor": reactor}):
-        reactor.doIteration = partial(_iterate, reactor)
+        ready = ReadyDescriptors(partial(_handle, reactor), partial(_comes_first, reactor))
+        reactor.doIteration = partial(_iterate, reactor, ready)
         reactor.mainLoop = partial(_main_loop, reactor)
 
 
-def _iterate(reactor: Any, timeout: float | None) -> None:
-    """Do the same as ``EPollReactor.doPoll``, for a few events."""
-    selectables = reactor._selectables
-    for descriptor, event in reactor._poller.poll(-1 if timeout is None else timeout, TURN_EVENTS):
-        selectable = selectables.get(descriptor)
-        if selectable is None:
-            continue  # an earlier event has closed it
-        # As in Twisted, an error is logged with the prefix of its culprit, and ends nothing else.
-        if event not in (_IN, _OUT):
-            log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, descriptor, event)
-            continue
+def _iterate(reactor: Any, ready: ReadyDescriptors, timeout: float | None) -> None:
+    """Do the same as ``EPollReactor.doPoll``, for a part of the events."""
+    ready.handle(reactor._poller.poll(-1 if timeout is None else timeout, _MOST_READY))
+
+
+def _comes_first(reactor: Any, descriptor: int) -> bool:
+    selectable = reactor._selectables.get(descriptor)
+    if isinstance(selectable, TurnTaking):
+        return selectable.is_stream
+    return not isinstance(selectable, tcp.Port)  # a port of UNIX sockets is one of these, too
+
+
+def _handle(reactor: Any, descriptor: int, event: int) -> None:
+    selectable = reactor._selectables.get(descriptor)
+    if selectable is None:
+        return  # an earlier event has closed it
+    # As in Twisted, an error is logged with the prefix of its culprit, and ends nothing else.
+    if event not in (_IN, _OUT):
+        log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, descriptor, event)
+        return
+    try:
+        why = selectable.doRead() if event == _IN else selectable.doWrite()
+    except BaseException as problem:
+        why = problem
+        log.callWithLogger(selectable, log.err)
+    if why:
         try:
-            why = selectable.doRead() if event == _IN else selectable.doWrite()
-        except BaseException as problem:
-            why = problem
+            reactor._disconnectSelectable(selectable, why, event == _IN)
+        except BaseException:
             log.callWithLogger(selectable, log.err)
-        if why:
-            try:
-                reactor._disconnectSelectable(selectable, why, event == _IN)
-            except BaseException:
-                log.callWithLogger(selectable, log.err)
 
 
 def _main_loop(reactor: Any) -> None:
@@ -100,6 +168,6 @@ def _run(reactor: Any) -> None:
             or (timed and timed[0].time <= now)
         ):
             reactor.runUntilCurrent()
-            _iterate(reactor, reactor.running and reactor.timeout())
+            reactor.doIteration(reactor.running and reactor.timeout())
         else:
-            _iterate(reactor, min(timed[0].time - now, _LONGEST_SECONDS) if timed else None)
+            reactor.doIteration(min(timed[0].time - now, _LONGEST_SECONDS) if timed else None)

@@ -86,7 +86,7 @@ NAMES = (
         "EPollReactor",
         ("loop",),
         f"{_TWISTED}/2534",
-        _poller="asks the kernel for at most 16 events",
+        _poller="asks the kernel for all events, and handles a part",
         _selectables="finds the object of an event",
         _doReadOrWrite="handles the events that are neither a read nor a write alone",
         _disconnectSelectable="ends the connection of a read or write that failed",
