@@ -34,7 +34,7 @@ from zope.interface import alsoProvides
 
 from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect, by_name
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.auditing import DEFAULT_POLICY
+from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import PODS_VIEW, WEB, APIServer

@@ -32,12 +32,9 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.aggregated.admission import HostAdmission
 from twisted_exec.apiserver.aggregated.admission_objects import FOLLOWED
-from twisted_exec.apiserver.aggregated.authentication import (
-    HostAuthenticator,
-    HostTrust,
-    RequestHeaderOverrides,
-)
+from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator
 from twisted_exec.apiserver.aggregated.host_storage import HostedStorage, SplitStorage
+from twisted_exec.apiserver.aggregated.trust import HostTrust, RequestHeaderOverrides
 from twisted_exec.apiserver.controllers.leader_election import LEASE
 from twisted_exec.apiserver.controllers.leader_election import NAMESPACE as ELECTION
 from twisted_exec.apiserver.interfaces import IAdmission, Strictness

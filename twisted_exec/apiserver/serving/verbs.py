@@ -40,7 +40,7 @@ from twisted_exec.apiserver.interfaces import (
     IAdmission,
     IMutatingAdmission,
 )
-from twisted_exec.apiserver.restriction.visibility import FilteredStorage
+from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
 from twisted_exec.apiserver.serving.fairness import Work, cost_of_object
 from twisted_exec.apiserver.serving.query import (
     ContinueExpired,
