@@ -17,6 +17,7 @@ from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden, GatewayTimeout, ServiceUnavailable
 from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.consoles import request_rights
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.interfaces import Applicant
 from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS
