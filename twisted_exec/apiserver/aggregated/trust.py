@@ -43,6 +43,14 @@ _TOLD = f"the ConfigMap {NAMESPACE}/{NAME}"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MOST_NAMES = 256
 
+_REMEDIES = {
+    401: "see the user of --kubeconfig",
+    403: f"bind its user to the role extension-apiserver-authentication-reader in {NAMESPACE}",
+    404: "--kubeconfig must lead to a kube-apiserver",
+}
+"""Remedies for refusals, by code; a host that is starting refuses like this, too."""
+_LONGEST_PAUSE_SECONDS = 5.0
+
 
 class TrustError(Exception):
     """The host's settings cannot be used; the message has the remedy."""
@@ -175,15 +183,6 @@ def _check_apart(
 def _covers(proxy: x509.Certificate, client: x509.Certificate) -> bool:
     """Return whether ``proxy`` also verifies certificates signed by ``client``."""
     return proxy == client or pem.is_key_of(proxy, client) or pem.has_issued(proxy, client)
-
-
-_REMEDIES = {
-    401: "see the user of --kubeconfig",
-    403: f"bind its user to the role extension-apiserver-authentication-reader in {NAMESPACE}",
-    404: "--kubeconfig must lead to a kube-apiserver",
-}
-"""Remedies for refusals, by code; a host that is starting refuses like this, too."""
-_LONGEST_PAUSE_SECONDS = 5.0
 
 
 class HostTrust(Service):

@@ -30,6 +30,8 @@ WAIT_SECONDS = 10.0
 _ATTEMPTS = 5
 _RESOURCE = CONSOLEREQUESTS.resource
 
+_OF_USE = ("session", "useTime")
+
 
 class Reservations:
     """
@@ -206,6 +208,3 @@ class Reservation:
             self._log.warn("cannot give back approval {name}: {why}", name=name, why=why)
         else:
             self._log.failure("cannot give back approval {name}", failure, name=name)
-
-
-_OF_USE = ("session", "useTime")

@@ -57,6 +57,9 @@ _LAID_OUT_VALUES = 1 << 15
 
 _Action = Callable[[RequestContext, RequestTarget], Awaitable[None]]
 
+_WARNING_CHARACTERS = 256
+_WARNINGS_CHARACTERS = 4096
+
 
 def root_of(kind: Kind) -> str:
     """``/apis/GROUP/VERSION``, or ``/api/v1`` for the core group."""
@@ -371,10 +374,6 @@ def _deleted(kind: Kind, obj: Object) -> Object:
             "uid": metadata["uid"],
         },
     }
-
-
-_WARNING_CHARACTERS = 256
-_WARNINGS_CHARACTERS = 4096
 
 
 @contextmanager

@@ -60,6 +60,8 @@ _WAITING_BYTES = 96
 _STEP_SECONDS = TURN_SECONDS / 8
 """Time after which a watch leaves further changes for its next step."""
 
+_LIMIT_OWED_BYTES = 4 << 20
+
 
 class WatchTurns:
     """
@@ -468,9 +470,6 @@ class Watches:
             timers[-1] = self._clock.callLater(_BOOKMARK_SECONDS, mark)
 
         timers.append(self._clock.callLater(_BOOKMARK_SECONDS, mark))
-
-
-_LIMIT_OWED_BYTES = 4 << 20
 
 
 class WatchLines(Paced):
