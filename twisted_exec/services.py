@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twisted_exec.apiserver.auditing import DEFAULT_POLICY as DEFAULT_AUDIT_POLICY
+from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY as DEFAULT_AUDIT_POLICY
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings

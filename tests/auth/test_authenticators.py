@@ -16,7 +16,8 @@ from tests.auth.test_delegated import Reviewer
 from tests.auth.test_tokens import FILE
 from tests.contracts.authenticator import AuthenticatorContract, Sent
 from tests.tls.support import authority, client_identity
-from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
+from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator
+from twisted_exec.apiserver.aggregated.trust import HostTrust
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator

@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.auth.test_rbac import (
-    _OBJECTS,
     AUTHENTICATED,
     BOOTSTRAPPED,
+    OBJECTS,
     RBACCase,
     binding,
     user,
@@ -155,9 +155,9 @@ class BootstrapTests(RBACCase):
 
     def test_shapes(self) -> None:
         """Names are unique, and no object lacks its API version."""
-        keys = [(each["kind"], each["metadata"]["name"]) for each in _OBJECTS]
+        keys = [(each["kind"], each["metadata"]["name"]) for each in OBJECTS]
         self.assertEqual(len(keys), len(set(keys)))
-        for each in _OBJECTS:
+        for each in OBJECTS:
             self.assertEqual(each["apiVersion"], "rbac.authorization.k8s.io/v1")
 
     def test_bindings_refer(self) -> None:

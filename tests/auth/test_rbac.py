@@ -69,10 +69,10 @@ class Source:
         return succeed(self.objects)
 
 
-_OBJECTS = bootstrap_objects(DIALECTS)
+OBJECTS = bootstrap_objects(DIALECTS)
 BOOTSTRAPPED = RBACObjects(
-    cluster_roles=[each for each in _OBJECTS if each["kind"] == "ClusterRole"],
-    cluster_role_bindings=[each for each in _OBJECTS if each["kind"] == "ClusterRoleBinding"],
+    cluster_roles=[each for each in OBJECTS if each["kind"] == "ClusterRole"],
+    cluster_role_bindings=[each for each in OBJECTS if each["kind"] == "ClusterRoleBinding"],
 )
 
 

@@ -21,7 +21,7 @@ from twisted_exec.api.kinds.alert_patterns import AlertPattern
 from twisted_exec.api.patterns import Pattern
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
-from twisted_exec.apiserver.auditing import DEFAULT_POLICY, load
+from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, load
 from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.journal.store import JournalMetrics, JournalStore
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics

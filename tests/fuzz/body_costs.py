@@ -25,8 +25,8 @@ from twisted_exec.api.managedfields.entries import (
 )
 from twisted_exec.api.status import APIError
 from twisted_exec.api.yaml_reader import FILE, parse_yaml
-from twisted_exec.apiserver import auditing
 from twisted_exec.apiserver.aggregated.admission_review import InvalidAnswer, read_answer
+from twisted_exec.apiserver.auditing import policy
 from twisted_exec.auth.jwt_keys import jwks_keys
 from twisted_exec.auth.oidc.configuration import read_configuration
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -82,7 +82,7 @@ def _cast(data: bytes) -> None:
 READERS: dict[str, Decode] = {
     "admission review": lambda data: read_answer(data, "u", "v1", mutating=True),
     "apply": _apply,
-    "audit policy": _file(auditing.parse),
+    "audit policy": _file(policy.parse),
     "authentication configuration": lambda data: read_configuration(data, "it"),
     "cast": _cast,
     "create": _create,

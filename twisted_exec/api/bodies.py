@@ -23,6 +23,16 @@ from twisted_exec.api.yaml_reader import Rules, TooDeep, TooMany, parse_yaml
 LIMIT_DEPTH = 64
 """Limit for the nesting depth of a body."""
 
+_LIMIT_DIGITS = 20
+_MAX_DUPLICATES = 32
+_MAX_STEP = 256
+_LARGEST = 2**63 - 1
+# A YAML parser does far more work per byte than a JSON parser.
+_LIMIT_YAML_BYTES = 512 << 10
+_WHITE_SPACE = b" \t\r\n"
+_WINDOW_BYTES = 64 << 10
+_BACKSLASHES = re.compile(rb"\\*")
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -44,16 +54,6 @@ JSON_PATCH = Limit(4 << 20, 1 << 16)
 
 REVIEW = Limit(64 << 10, 1 << 11)
 """Limit for small requests, such as reviews, tokens, bindings and options of a delete."""
-
-_LIMIT_DIGITS = 20
-_MAX_DUPLICATES = 32
-_MAX_STEP = 256
-_LARGEST = 2**63 - 1
-# A YAML parser does far more work per byte than a JSON parser.
-_LIMIT_YAML_BYTES = 512 << 10
-_WHITE_SPACE = b" \t\r\n"
-_WINDOW_BYTES = 64 << 10
-_BACKSLASHES = re.compile(rb"\\*")
 
 
 class BodyError(BadRequest):

@@ -16,14 +16,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-try:
-    import re2
-except ImportError:  # no wheel for this system
-    re2 = None
-
-SUPPORTED = re2 is not None
-"""Whether regular expressions work in this process."""
-
 UNSUPPORTED = (
     "regular expressions need the Python package google-re2, which is not installed on this host: "
     "pip install google-re2"
@@ -48,6 +40,17 @@ _KEPT = 1024
 _CLASS = re.compile(r"\\[pP]")
 _TOO_COMPLEX = "it is too complex: repeat less"
 _META = frozenset(b"\\.+*?()|[]{}^$")
+
+# Expressions for which a match in a line need not be one in the text around it.
+_ANCHORS = re.compile(r"\\[AzCQ]|\(\?[a-zA-Z]*-")
+
+try:
+    import re2
+except ImportError:  # no wheel for this system
+    re2 = None
+
+SUPPORTED = re2 is not None
+"""Whether regular expressions work in this process."""
 
 
 class PatternError(ValueError):
@@ -162,10 +165,6 @@ class PatternSet:
             found += [self._numbers[at] for at in self._regexes.Match(line) or ()]
             found.sort()
         return found
-
-
-# Expressions for which a match in a line need not be one in the text around it.
-_ANCHORS = re.compile(r"\\[AzCQ]|\(\?[a-zA-Z]*-")
 
 
 def _regex_set(several: Sequence[str]) -> Any:

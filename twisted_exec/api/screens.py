@@ -14,6 +14,11 @@ from twisted_exec.api.schema import Schema, string
 from twisted_exec.api.status import Invalid
 from twisted_exec.api.times import nanoseconds, stamp
 
+_OFFSET = re.compile("[0-9]{1,18}")
+_SIZE = re.compile("([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
+
+Args = Mapping[bytes, list[bytes]]
+
 
 class ScreenForm(StrEnum):
     """The forms of a screen."""
@@ -52,11 +57,6 @@ QUERY: Mapping[str, Schema] = {
     ),
 }
 """Query parameters."""
-
-_OFFSET = re.compile("[0-9]{1,18}")
-_SIZE = re.compile("([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
-
-Args = Mapping[bytes, list[bytes]]
 
 
 @dataclass(frozen=True)

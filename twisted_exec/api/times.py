@@ -48,6 +48,10 @@ _LIMITS = {
     "zone_minute": (0, 59, "time zone offset minute"),
 }
 
+_RFC3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+
 
 def nanoseconds(text: str) -> int:
     """
@@ -129,11 +133,6 @@ def seconds(text: str) -> float:
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} names no time zone")
     return moment.timestamp()
-
-
-_RFC3339 = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
-)
 
 
 def is_moment(text: str) -> bool:

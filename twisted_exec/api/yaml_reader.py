@@ -32,6 +32,16 @@ _LIMIT_DIGITS = 66
 
 _SHOWN = 40
 
+_NOT_FINITE = {
+    ".inf": float("inf"),
+    "+.inf": float("inf"),
+    "-.inf": -float("inf"),
+    ".nan": float("nan"),
+}
+
+MAX_VALUES = 1 << 21
+"""Limit of values in files: a file of 4 MiB without aliases cannot have more."""
+
 
 def _spellings(words: str, value: object) -> dict[str, object]:
     return {
@@ -43,12 +53,6 @@ def _spellings(words: str, value: object) -> dict[str, object]:
 
 _TRUTHS = _spellings("yes true on", True) | _spellings("no false off", False)
 _WORDS = {"": None, "~": None, **_spellings("null", None), **_TRUTHS}
-_NOT_FINITE = {
-    ".inf": float("inf"),
-    "+.inf": float("inf"),
-    "-.inf": -float("inf"),
-    ".nan": float("nan"),
-}
 
 
 class YAMLProblem(ValueError):
@@ -144,9 +148,6 @@ class Rules:
     whole: bool = True
     placed: bool = False
 
-
-MAX_VALUES = 1 << 21
-"""Limit of values in files: a file of 4 MiB without aliases cannot have more."""
 
 FILE = Rules(MAX_VALUES, aliases=True)
 """Rules for files."""

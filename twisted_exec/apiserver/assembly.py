@@ -19,17 +19,10 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect
 from twisted_exec.api.kinds import Kind
-from twisted_exec.apiserver.auditing import DEFAULT_POLICY, AuditedDispatcher, AuditPolicy, load
+from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, AuditPolicy, load
+from twisted_exec.apiserver.auditing.records import AuditedDispatcher
 from twisted_exec.apiserver.consoles import texts
-from twisted_exec.apiserver.consoles.admission import PolicyLabels, RecordingRules, RequestRights
-from twisted_exec.apiserver.consoles.connect import (
-    ConsoleRefusals,
-    LocatorParts,
-    MachineLocator,
-    add_consoles,
-    add_machine_texts,
-    add_retained_texts,
-)
+from twisted_exec.apiserver.consoles.connect import LocatorParts, MachineLocator
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
 from twisted_exec.apiserver.consoles.pods import (
     MachineOfPod,
@@ -38,9 +31,18 @@ from twisted_exec.apiserver.consoles.pods import (
     add_refusals,
 )
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
+from twisted_exec.apiserver.consoles.policy_labels import PolicyLabels
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.consoles.power import PowerChanges
+from twisted_exec.apiserver.consoles.recording_rules import RecordingRules
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings
+from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
+from twisted_exec.apiserver.consoles.request_rights import RequestRights
+from twisted_exec.apiserver.consoles.routes import (
+    add_consoles,
+    add_machine_texts,
+    add_retained_texts,
+)
 from twisted_exec.apiserver.consoles.sessions.objects import SessionObjects
 from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
 from twisted_exec.apiserver.controllers.console_recordings import ConsoleRecordingsController
@@ -59,11 +61,12 @@ from twisted_exec.apiserver.node_pods.streams import NodePodLocator, add_node_po
 from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.client import own_recorder
+from twisted_exec.apiserver.serving.documents import Documents
 from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
 from twisted_exec.apiserver.serving.filters import RequestLimits
+from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.rest import REST
-from twisted_exec.apiserver.serving.site import Documents, Probes
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watch import Watches
 from twisted_exec.auth.console_rights import (

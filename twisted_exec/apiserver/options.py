@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from twisted.python.usage import UsageError
 
 from twisted_exec.api.kinds import ADDRESS_TYPES
-from twisted_exec.apiserver.aggregated.authentication import RequestHeaderOverrides, is_header_name
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
+from twisted_exec.apiserver.aggregated.trust import RequestHeaderOverrides, is_header_name
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
 from twisted_exec.auth.jwt_keys import ALGORITHMS

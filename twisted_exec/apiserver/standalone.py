@@ -21,9 +21,10 @@ from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry
 from twisted_exec.apiserver.controllers.namespaces import NamespaceGuard, NamespaceLifecycle
 from twisted_exec.apiserver.controllers.role_aggregation import RoleAggregation
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, Signer
+from twisted_exec.apiserver.identity.console_rules import ConsoleRules
 from twisted_exec.apiserver.identity.credentials import ServerAuthenticators
 from twisted_exec.apiserver.identity.rbac import Escalation, StoredRules
-from twisted_exec.apiserver.identity.reviews import ConsoleRules, Reviews
+from twisted_exec.apiserver.identity.reviews import Reviews
 from twisted_exec.apiserver.identity.service_accounts import (
     IssuerDocuments,
     TokenInvalidation,

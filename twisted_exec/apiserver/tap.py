@@ -41,6 +41,10 @@ from twisted_exec.storage.quota import QuotaLimits
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Expiry
 
+_SIGNING = "cluster-signing-"
+_CLIENT_SIGNING = "cluster-signing-kube-apiserver-client-"
+_SIGNED = "Certificates that the server signs"
+
 
 def _pair(options: Mapping[str, Any], prefix: str) -> CAPair | None:
     certificate, key = f"{prefix}cert-file", f"{prefix}key-file"
@@ -48,11 +52,6 @@ def _pair(options: Mapping[str, Any], prefix: str) -> CAPair | None:
         missing, present = (key, certificate) if options[certificate] else (certificate, key)
         raise UsageError(f"--{missing} is missing: it belongs to --{present}")
     return CAPair(options[certificate], options[key]) if options[key] else None
-
-
-_SIGNING = "cluster-signing-"
-_CLIENT_SIGNING = "cluster-signing-kube-apiserver-client-"
-_SIGNED = "Certificates that the server signs"
 
 
 class Options(KubeletOptions, AggregatedOptions, AuditOptions):

@@ -63,6 +63,15 @@ from twisted_exec.wire.session_terms import FULL, Right, Terms
 
 _PROXIES = 256
 
+_ANOTHERS = "the credential is now another user's: log in, and open the session again"
+
+_READING_ROLES = (
+    default_roles.CONSOLE_OBSERVER,
+    default_roles.CONSOLE_LOG_READER,
+    default_roles.CONSOLE_SESSION_READER,
+    default_roles.CONSOLE_RECORDING_READER,
+)
+
 
 class ImpersonationPolicy(Enum):
     """The treatment of ``Impersonate-`` headers."""
@@ -392,9 +401,6 @@ class Gate:
             raise Forbidden(error.message) from None
 
 
-_ANOTHERS = "the credential is now another user's: log in, and open the session again"
-
-
 def _distrusted(evidence: Evidence) -> Unauthorized | None:
     certificate = evidence.credentials.certificate
     if certificate is None or not is_certified_by(evidence.sender, certificate):
@@ -486,14 +492,6 @@ def hidden(attributes: Attributes, reason: str) -> NotFound:
     because = f": {reason}" if reason else ""
     message = f'{qualified} "{attributes.name}" not found{because}'
     return NotFound(resource, attributes.name, group, message)
-
-
-_READING_ROLES = (
-    default_roles.CONSOLE_OBSERVER,
-    default_roles.CONSOLE_LOG_READER,
-    default_roles.CONSOLE_SESSION_READER,
-    default_roles.CONSOLE_RECORDING_READER,
-)
 
 
 def _role_to_read(attributes: Attributes) -> str:

@@ -29,6 +29,11 @@ __all__ = [
     "User",
 ]
 
+LONGEST_TOKEN_BYTES = 32 << 10
+
+IMPERSONATION_HEADERS = HeaderSet.of(prefixes=["Impersonate-"])
+"""As whom the user asks to act, see :mod:`twisted_exec.auth.gate`."""
+
 
 class IVisibility(Interface):
     """The objects of one resource that a user may see, as part of a :class:`Decision`."""
@@ -135,9 +140,6 @@ class IRulesAuthorizer(IAuthorizer):
         """
 
 
-LONGEST_TOKEN_BYTES = 32 << 10
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class PresentedCredentials:
     """
@@ -204,10 +206,6 @@ class PresentedCredentials:
             name not in IMPERSONATION_HEADERS for name, _ in self.headers.getAllRawHeaders()
         )
         return self.certificate is not None or any(declared)
-
-
-IMPERSONATION_HEADERS = HeaderSet.of(prefixes=["Impersonate-"])
-"""As whom the user asks to act, see :mod:`twisted_exec.auth.gate`."""
 
 
 NO_CREDENTIALS = PresentedCredentials()

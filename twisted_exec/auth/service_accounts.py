@@ -31,6 +31,17 @@ from twisted_exec.tls.files import Reloading
 
 Object = Mapping[str, Any]
 
+BOUND: Mapping[str, Kind] = {"secret": SECRETS, "node": NODES}
+"""Kinds that tokens can be bound to, by claim."""
+
+LEEWAY_SECONDS = 60.0
+"""Tolerance for clock skew between servers, as in Kubernetes."""
+
+_CLAIM, _ACCOUNT = "kubernetes.io", "serviceaccount"
+_EVERYONE = "system:serviceaccounts"
+_NODE = ("authentication.kubernetes.io/node-name", "authentication.kubernetes.io/node-uid")
+"""Kubernetes' extra keys for the Node that a token is bound to."""
+
 
 class Look(Protocol):
     """Reads an object from a store."""
@@ -43,18 +54,6 @@ class Look(Protocol):
 
         :param stale: accept a cached object.
         """
-
-
-BOUND: Mapping[str, Kind] = {"secret": SECRETS, "node": NODES}
-"""Kinds that tokens can be bound to, by claim."""
-
-LEEWAY_SECONDS = 60.0
-"""Tolerance for clock skew between servers, as in Kubernetes."""
-
-_CLAIM, _ACCOUNT = "kubernetes.io", "serviceaccount"
-_EVERYONE = "system:serviceaccounts"
-_NODE = ("authentication.kubernetes.io/node-name", "authentication.kubernetes.io/node-uid")
-"""Kubernetes' extra keys for the Node that a token is bound to."""
 
 
 class AccountKeys:

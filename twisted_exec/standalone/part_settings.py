@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twisted_exec.apiserver.auditing import DEFAULT_POLICY
+from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.service_accounts import KEYS
 from twisted_exec.apiserver.service import Settings as APIServerSettings

@@ -17,7 +17,7 @@ from twisted_exec.api.kinds import (
     Kind,
     Object,
 )
-from twisted_exec.apiserver.aggregated.authentication import CONFIGMAPS, NAME, NAMESPACE
+from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS, NAME, NAMESPACE
 from twisted_exec.testing.cluster import MemoryCluster
 
 PROXY = "front-proxy"

@@ -23,11 +23,11 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     Unauthorized,
 )
-from twisted_exec.apiserver.aggregated.authentication import (
+from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator
+from twisted_exec.apiserver.aggregated.trust import (
     CONFIGMAPS,
     NAME,
     NAMESPACE,
-    HostAuthenticator,
     HostTrust,
     TrustError,
 )

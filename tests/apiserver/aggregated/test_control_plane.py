@@ -28,8 +28,8 @@ from twisted_exec.apiserver.aggregated.admission_objects import (
     VALIDATING_BINDINGS,
     VALIDATING_POLICIES,
 )
-from twisted_exec.apiserver.aggregated.authentication import CONFIGMAPS, TrustError
 from twisted_exec.apiserver.aggregated.control_plane import RBAC, Aggregated
+from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS, TrustError
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.storage.memory import MemoryStorage

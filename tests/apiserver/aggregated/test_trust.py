@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.authentication`.
+Tests for :mod:`twisted_exec.apiserver.aggregated.trust`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.aggregated.support import PROXY, configmap
 from tests.tls.support import authority
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.aggregated.authentication import (
-    RequestHeaderOverrides,
-    TrustError,
-    trust_of,
-)
+from twisted_exec.apiserver.aggregated.trust import RequestHeaderOverrides, TrustError, trust_of
 from twisted_exec.auth.request_header import HeaderNames
 from twisted_exec.tls import pem
 

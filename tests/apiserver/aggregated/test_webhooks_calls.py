@@ -1,6 +1,6 @@
 """
 Tests for :mod:`twisted_exec.apiserver.aggregated.webhooks`; more of them is tried with
-webhooks in ``test_admission_webhooks``.
+webhooks in ``test_webhooks``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.connect`: denied take-overs.
+Tests for :mod:`twisted_exec.apiserver.consoles.refusals`: denied take-overs.
 """
 
 from __future__ import annotations

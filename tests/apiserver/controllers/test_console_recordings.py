@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.apiserver.consoles.test_admission_recordings import RECORDINGS, RecordingTestCase
+from tests.apiserver.consoles.test_recording_rules import RECORDINGS, RecordingTestCase
 from tests.apiserver.support import MACHINES
 from twisted_exec.api.kinds import CONSOLERECORDINGS, CONSOLESESSIONS, Object
 from twisted_exec.api.kinds.consolerecordings import state_of

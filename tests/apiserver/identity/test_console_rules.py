@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.identity.reviews`: what reviews tell about consoles.
+Tests for :mod:`twisted_exec.apiserver.identity.console_rules`: what reviews tell about consoles.
 """
 
 from __future__ import annotations

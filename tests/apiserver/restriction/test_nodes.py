@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.restriction.agents`, over HTTP.
+Tests for :mod:`twisted_exec.apiserver.restriction.nodes`, over HTTP.
 """
 
 from __future__ import annotations

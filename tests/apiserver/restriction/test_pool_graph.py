@@ -11,7 +11,7 @@ from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching, mach
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.restriction import pool_graph, visibility
+from twisted_exec.apiserver.restriction import filtered_storage, pool_graph
 from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
 
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -172,7 +172,7 @@ class WatchTests(PoolGraphTestCase):
     def test_others_changes(self) -> None:
         """Changes of other pools' machines cost a poollet's watches nothing."""
         looks = []
-        watch_class: Any = visibility._Watch
+        watch_class: Any = filtered_storage._Watch
         look = watch_class._compare
 
         def counting(watch: Any) -> None:

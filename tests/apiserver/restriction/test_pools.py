@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.restriction.agents`: a poollet and what is not its own.
+Tests for :mod:`twisted_exec.apiserver.restriction.pools`: a poollet and what is not its own.
 """
 
 from __future__ import annotations

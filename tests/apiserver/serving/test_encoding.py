@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.bodies`.
+Tests for :mod:`twisted_exec.apiserver.serving.encoding`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twisted_exec.api.encoded import Encoded
 from twisted_exec.api.kinds import Column, Kind, Object
 from twisted_exec.api.kinds.kind import NOTHING
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.serving.bodies import (
+from twisted_exec.apiserver.serving.encoding import (
     PIECE_BYTES,
     PIECE_ROWS,
     SharedEvents,

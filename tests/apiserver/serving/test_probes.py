@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.site`, within an API server.
+Tests for :mod:`twisted_exec.apiserver.serving.probes`, within an API server.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.apiserver.support import MACHINES, APITestCase, Watching
 from tests.streaming.frames import Peer
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving import watch as watch_module
-from twisted_exec.apiserver.serving.bodies import PIECE_BYTES, object_json
+from twisted_exec.apiserver.serving.encoding import PIECE_BYTES, object_json
 from twisted_exec.apiserver.serving.query import ResponseForm
 from twisted_exec.apiserver.serving.watch import LineStream
 from twisted_exec.program.turns import TURN_SECONDS

@@ -50,6 +50,8 @@ _STATUS = struct(
     description="status is the observed state of the prefix.",
 )
 
+VERSION = "v1alpha1"
+
 
 def is_root_prefix(spec: Object) -> bool:
     """Return whether a prefix has no parent."""
@@ -142,6 +144,3 @@ def prefixes(domain: str) -> Kind:
 def prefix_kinds(domain: str) -> tuple[Kind, ...]:
     """Return all kinds in the group ``ipam.DOMAIN``."""
     return (prefixes(domain),)
-
-
-VERSION = "v1alpha1"

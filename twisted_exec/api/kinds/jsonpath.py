@@ -22,6 +22,9 @@ _STEP = re.compile(
 )
 _Step = Callable[[Any], Iterator[Any]]
 
+TROUBLE = '.status.conditions[?(@.status!="True")].message'
+"""The message of the first condition that is not True."""
+
 
 def column(name: str, path: str, description: str = "", *, wide: bool = False) -> Column:
     """
@@ -41,10 +44,6 @@ def column(name: str, path: str, description: str = "", *, wide: bool = False) -
 def condition(type: str, member: str = "status") -> str:
     """Return the path of a field of a condition."""
     return f'.status.conditions[?(@.type=="{type}")].{member}'
-
-
-TROUBLE = '.status.conditions[?(@.status!="True")].message'
-"""The message of the first condition that is not True."""
 
 
 def _parsed(path: str) -> tuple[_Step, ...]:

@@ -33,6 +33,15 @@ ABSENT: Final = object()
 
 _LEAF, _MAP, _LIST = "leaf", "map", "list"
 
+_EXPECTED: dict[str, tuple[str, tuple[type, ...]]] = {
+    "object": ("map", (dict,)),
+    "array": ("list", (list,)),
+    "string": ("string", (str,)),
+    "integer": ("numeric (int or float)", (int, float)),
+    "number": ("numeric (int or float)", (int, float)),
+    "boolean": ("boolean", (bool,)),
+}
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -120,16 +129,6 @@ def problems(schema: Schema | None, value: Any, path: str = "") -> Iterator[str]
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from problems(schema["items"], item, f"{path}[{index}]")
-
-
-_EXPECTED: dict[str, tuple[str, tuple[type, ...]]] = {
-    "object": ("map", (dict,)),
-    "array": ("list", (list,)),
-    "string": ("string", (str,)),
-    "integer": ("numeric (int or float)", (int, float)),
-    "number": ("numeric (int or float)", (int, float)),
-    "boolean": ("boolean", (bool,)),
-}
 
 
 def _mismatch(schema: Schema, value: Any) -> str | None:

@@ -32,12 +32,9 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.api.users import MASTERS
 from twisted_exec.apiserver.aggregated.admission import HostAdmission
 from twisted_exec.apiserver.aggregated.admission_objects import FOLLOWED
-from twisted_exec.apiserver.aggregated.authentication import (
-    HostAuthenticator,
-    HostTrust,
-    RequestHeaderOverrides,
-)
+from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator
 from twisted_exec.apiserver.aggregated.host_storage import HostedStorage, SplitStorage
+from twisted_exec.apiserver.aggregated.trust import HostTrust, RequestHeaderOverrides
 from twisted_exec.apiserver.controllers.leader_election import LEASE
 from twisted_exec.apiserver.controllers.leader_election import NAMESPACE as ELECTION
 from twisted_exec.apiserver.interfaces import IAdmission, Strictness
@@ -57,6 +54,16 @@ from twisted_exec.program.health import Health
 from twisted_exec.program.metrics import state_gauge
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.tls.files import Replaceable
+
+DELEGATOR = "system:auth-delegator"
+"""A ClusterRole of the host: TokenReviews and SubjectAccessReviews."""
+READER = "extension-apiserver-authentication-reader"
+"""A Role of the host in ``kube-system``: read the authentication ConfigMap."""
+
+RBAC = (ROLES, ROLEBINDINGS, CLUSTERROLES, CLUSTERROLEBINDINGS)
+"""Kinds whose changes are hints that a session may have lost its permission."""
+
+_FOLLOW = ("get", "list", "watch")
 
 
 @dataclass(frozen=True)
@@ -207,17 +214,6 @@ class Behind:
         close: Callable[[], Any] = getattr(self.client, "close", lambda: None)
         stopping = self._changes.stop() if self._changes is not None else succeed(None)
         return stopping.addCallback(lambda _: maybeDeferred(close))
-
-
-DELEGATOR = "system:auth-delegator"
-"""A ClusterRole of the host: TokenReviews and SubjectAccessReviews."""
-READER = "extension-apiserver-authentication-reader"
-"""A Role of the host in ``kube-system``: read the authentication ConfigMap."""
-
-RBAC = (ROLES, ROLEBINDINGS, CLUSTERROLES, CLUSTERROLEBINDINGS)
-"""Kinds whose changes are hints that a session may have lost its permission."""
-
-_FOLLOW = ("get", "list", "watch")
 
 
 def _on(resource: Resource, *verbs: str) -> Rule:

@@ -27,6 +27,10 @@ CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 
 _ANY = "*"
 
+DEFAULT_SECONDS = 10.0
+_MOST_SECONDS = 30.0
+_DRY_RUN = ("None", "NoneOnDryRun")
+
 
 @dataclass(frozen=True)
 class AdmissionAttributes:
@@ -184,11 +188,6 @@ def _rules(entries: Iterable[Mapping[str, Any]] | None) -> tuple[WebhookRule, ..
         )
         for rule in entries or ()
     )
-
-
-DEFAULT_SECONDS = 10.0
-_MOST_SECONDS = 30.0
-_DRY_RUN = ("None", "NoneOnDryRun")
 
 
 @dataclass(frozen=True)

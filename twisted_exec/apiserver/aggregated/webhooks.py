@@ -55,6 +55,12 @@ Time limit of mutating admission for one request, and again of its validating ad
 delete and for a stream the limit of both together.
 """
 
+MAX_ANSWER_BYTES = 4 << 20
+"""Room for a patch of the largest object."""
+
+_KEPT = 200
+_AGENT = "exec-apiserver-admission"
+
 
 @dataclass
 class Reinvocation:
@@ -298,13 +304,6 @@ def _internal(message: str) -> InternalError:
     return InternalError(
         f"Internal error occurred: {message}", details={"causes": [{"message": message}]}
     )
-
-
-MAX_ANSWER_BYTES = 4 << 20
-"""Room for a patch of the largest object."""
-
-_KEPT = 200
-_AGENT = "exec-apiserver-admission"
 
 
 class CallFailed(Exception):

@@ -1,31 +1,26 @@
 """
-Consoles, logs and screens of machines: their routes, the poollets they lead to, and Events about
-refused users.
+Ways from requests for consoles, logs and screens of machines to their poollets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from twisted_exec.api.conditions import unplaced, writers_of
+from twisted_exec.api.conditions import unplaced
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import (
     CONSOLEREQUESTS,
-    CONSOLESESSIONS,
     Kind,
     Object,
     machine_kind,
 )
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
-from twisted_exec.api.kinds.events import WARNING
 from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
@@ -35,10 +30,11 @@ from twisted_exec.api.status import (
     NotFound,
     NotImplementedByBackend,
 )
-from twisted_exec.apiserver.consoles.policies import SessionConditions
 from twisted_exec.apiserver.consoles.policy_evaluation import needs_request
 from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, forwarded_headers, read
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings, session_demand
+from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
+from twisted_exec.apiserver.consoles.session_conditions import SessionConditions
 from twisted_exec.apiserver.interfaces import (
     Admitted,
     Applicant,
@@ -50,7 +46,6 @@ from twisted_exec.apiserver.interfaces import (
 )
 from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
-from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.verbs import RequestTarget
 from twisted_exec.auth.console_rights import (
     CONSOLE,
@@ -61,22 +56,15 @@ from twisted_exec.auth.console_rights import (
     TakeoverRefused,
 )
 from twisted_exec.auth.default_roles import smallest_role
-from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
-from twisted_exec.auth.refusals import TAKEOVER_DENIED, RefusalLimit, TakeoverDenials
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.kube.recorder import Recorder
-from twisted_exec.program.audit import Trail
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome
-from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.interfaces import UID_HEADER
 from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
-from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.subject import Subject
-from twisted_exec.streaming.text.relay import Relay
 from twisted_exec.wire.session_terms import FULL, RECORDED_HEADER, Right
 
 
@@ -400,140 +388,3 @@ def connect_options(kind: Kind, subresource: str, query: Query) -> Object:
         if query.has(key):
             options[key] = query.flag(key) if schema.get("type") == "boolean" else query.text(key)
     return options
-
-
-def console_facts(dialects: Iterable[Dialect]) -> Callable[[RequestTarget], dict[str, str]]:
-    """Make a function from a machine of these dialects to the facts of its sessions."""
-    by_kind = {machine_kind(dialect).resource: dialect for dialect in dialects}
-
-    def facts(target: RequestTarget) -> dict[str, str]:
-        dialect = by_kind[target.kind.resource]
-        return {
-            "namespace": target.namespace,
-            "machine": target.name,
-            "resource": dialect.workload.qualified,
-            "noun": dialect.noun,
-            # A session at the observers' path is one like all others.
-            "subresource": EXEC.name if target.subresource == CONSOLE else target.subresource,
-        }
-
-    return facts
-
-
-def add_consoles(routes: GatedRoutes, dialect: Dialect, proxy: Proxy) -> None:
-    """
-    Add the console routes of one dialect's machines.
-
-    ``DELETE`` ends a session and ``PATCH`` changes its terms, for the caller who opened it.
-    """
-    kind = machine_kind(dialect)
-    for subresource, connect in kind.connects.items():
-        path = f"{_item_path(kind)}/{subresource}"
-        target = partial(_target_of, kind, subresource)
-        facts = console_facts([dialect])
-        routes.add_session(connect.methods, path, proxy.handle, target=target, session=facts)
-        routes.add(["DELETE"], path, proxy.end, is_open=True)
-        routes.add(["PATCH"], path, proxy.limit, is_open=True)
-
-
-def add_machine_texts(
-    routes: GatedRoutes, dialect: Dialect, subresource: str, relay: Relay
-) -> None:
-    """Add the texts of one dialect's machines, such as logs."""
-    kind = machine_kind(dialect)
-    _add_texts(routes, kind, subresource, relay, console_facts([dialect]))
-
-
-def add_retained_texts(routes: GatedRoutes, kind: Kind, subresource: str, relay: Relay) -> None:
-    """Add the texts of objects that may outlive their machines."""
-    facts = {
-        "resource": kind.resource.qualified,
-        "noun": kind.singular,
-        "subresource": subresource,
-    }
-
-    def session(target: RequestTarget) -> dict[str, str]:
-        return {"namespace": target.namespace, "machine": target.name, **facts}
-
-    _add_texts(routes, kind, subresource, relay, session)
-
-
-def _add_texts(
-    routes: GatedRoutes,
-    kind: Kind,
-    subresource: str,
-    relay: Relay,
-    session: Callable[[RequestTarget], dict[str, str]],
-) -> None:
-    path, target = f"{_item_path(kind)}/{subresource}", partial(_target_of, kind, subresource)
-    routes.add_session(["GET"], path, relay.handle, target=target, session=session)
-
-
-def _item_path(kind: Kind) -> str:
-    return f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
-
-
-def _target_of(kind: Kind, subresource: str, match: RouteMatch[Any]) -> RequestTarget:
-    return RequestTarget(kind, match.values["namespace"], match.values["name"], subresource)
-
-
-REFUSED = "ConsoleRefused"
-
-
-class ConsoleRefusals(Service):
-    """
-    Records refusals as Events, and denied take-overs in the audit log, too.
-
-    :param recorder: it is stopped with this service.
-    :param seconds: returns the time, by a monotonic clock.
-    """
-
-    def __init__(
-        self, storage: IStorage, recorder: Recorder, trail: Trail, seconds: Callable[[], float]
-    ) -> None:
-        self._storage, self._recorder = storage, recorder
-        self._by_policies = RefusalLimit(seconds)
-        self._denials = TakeoverDenials(trail, RefusalLimit(seconds))
-
-    def startService(self) -> None:
-        super().startService()
-        self._recorder.start()
-
-    def stopService(self) -> Deferred[Any]:
-        super().stopService()
-        return self._recorder.stop()
-
-    def by_policy(self, kind: Kind, machine: Object, subject: Subject, message: str) -> None:
-        """Record that a policy refused a user, at a limited rate."""
-        if self._by_policies.is_due(subject):
-            acting = f' (by user "{subject.caller}")' if subject.caller else ""
-            text = f'user "{subject.user}"{acting} was refused the console: {message}'
-            self._tell(kind, machine, REFUSED, text)
-
-    async def takeover(self, kind: Kind, subject: Subject, message: str) -> None:
-        """Record that a take-over was denied, at a limited rate."""
-        if not self._denials.is_due(subject):
-            return
-        machine: Object | None = None
-        writers: list[str] = []
-        try:
-            machine = await self._storage.get(kind.resource, subject.namespace, subject.machine)
-            writers = await self._writers(machine)
-        except APIError:
-            pass  # the record does without
-        uid = "" if machine is None else machine["metadata"]["uid"]
-        text = self._denials.record(subject, uid, writers, message, impersonator=subject.caller)
-        if machine is not None:
-            self._tell(kind, machine, TAKEOVER_DENIED, text)
-
-    async def _writers(self, machine: Object) -> list[str]:
-        sessions = writers_of(machine)
-        if not sessions:
-            return []
-        namespace = machine["metadata"]["namespace"]
-        listing = await self._storage.list(CONSOLESESSIONS.resource, namespace, stale=True)
-        specs = (each["spec"] for each in listing.items)
-        return [each.get("user", "") for each in specs if each.get("session") in sessions]
-
-    def _tell(self, kind: Kind, machine: Object, reason: str, text: str) -> None:
-        self._recorder.record(machine, WARNING, reason, text, resource=kind.resource)

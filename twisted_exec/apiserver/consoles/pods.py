@@ -21,7 +21,7 @@ from twisted_exec.api.status import (
     NotFound,
     NotImplementedByBackend,
 )
-from twisted_exec.apiserver.consoles.connect import console_facts
+from twisted_exec.apiserver.consoles.routes import console_facts
 from twisted_exec.apiserver.machine_pods.names import PodNames
 from twisted_exec.apiserver.machine_pods.storage import READ_ONLY
 from twisted_exec.apiserver.serving.filters import query_of

@@ -47,6 +47,10 @@ APPROVAL_REQUIRED = "ApprovalRequired"
 NOT_ALLOWED = "ConsolePolicyNotMet"
 """Reason of a cause: another condition, which the user cannot meet by asking."""
 
+_ACTS = {Right.OBSERVE: "observe", Right.DRIVE: "drive", Right.TAKEOVER: "take over"}
+_OPTIONS = {Right.OBSERVE: "--read-only ", Right.DRIVE: "", Right.TAKEOVER: "--force "}
+"""By which the client asks for a right, and for the approval that it needs."""
+
 
 @dataclass(frozen=True)
 class ParsedPolicy:
@@ -547,11 +551,6 @@ def _your(request: Object, session: _Session) -> str:
 def _named(machine: Object) -> str:
     metadata = machine["metadata"]
     return f"-n {metadata['namespace']} {metadata['name']}"
-
-
-_ACTS = {Right.OBSERVE: "observe", Right.DRIVE: "drive", Right.TAKEOVER: "take over"}
-_OPTIONS = {Right.OBSERVE: "--read-only ", Right.DRIVE: "", Right.TAKEOVER: "--force "}
-"""By which the client asks for a right, and for the approval that it needs."""
 
 
 def _open(machine: Object, options: str, right: Right) -> str:

@@ -34,6 +34,13 @@ EXPIRED_SECONDS = 3600.0
 
 K = TypeVar("K", bound=Hashable)
 
+MOST_BYTES = 16 << 20
+"""Limit of the size of all Events together, as JSON."""
+
+_Key = tuple[str, str]
+_Life = tuple[float, int]
+"""Expiry (by the reactor's clock) and size in bytes."""
+
 
 class ExpiryController(StoreFollower):
     """
@@ -109,14 +116,6 @@ async def delete_all(storage: IStorage, resource: Resource, keys: Iterable[Key])
             obj = await settled(storage.get(resource, *key))
             await settled(storage.delete(resource, obj))
     failures.raise_first()
-
-
-MOST_BYTES = 16 << 20
-"""Limit of the size of all Events together, as JSON."""
-
-_Key = tuple[str, str]
-_Life = tuple[float, int]
-"""Expiry (by the reactor's clock) and size in bytes."""
 
 
 def plan(lives: Mapping[_Key, _Life], now: float, surplus_bytes: int) -> list[tuple[_Key, _Life]]:

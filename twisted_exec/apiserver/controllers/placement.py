@@ -32,6 +32,12 @@ _UNTOLD = 1_000_000
 _HARD = ("NoSchedule", "NoExecute")
 _SOFT = "PreferNoSchedule"
 
+_Toleration = tuple[str, str, str | None]
+"""Key and effect, empty for all, and value, ``None`` for any."""
+
+_FULL, _WITHOUT = "no room for class {name}", "without class {name}"
+_UNLABELLED = "without the labels {labels}"
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -122,13 +128,6 @@ def shows(machine: ReadOnlyObject, placement: Placement) -> bool:
     conditions = machine.get("status", {}).get("conditions", [])
     ready: ReadOnlyObject = next((each for each in conditions if each.get("type") == _READY), {})
     return (ready.get("reason"), ready.get("message")) == (placement.reason, placement.message)
-
-
-_Toleration = tuple[str, str, str | None]
-"""Key and effect, empty for all, and value, ``None`` for any."""
-
-_FULL, _WITHOUT = "no room for class {name}", "without class {name}"
-_UNLABELLED = "without the labels {labels}"
 
 
 def _problem(

@@ -72,6 +72,8 @@ _BIND, _CONDITION, _EVENT = (
 _Hold = tuple[str, str]
 """One of these, and the namespace."""
 
+_BUG = "the scheduler failed; the log of the API server says more"
+
 
 class Scheduler(StoreFollower):
     """
@@ -464,6 +466,3 @@ class Scheduler(StoreFollower):
 
 def _named(machine: Object) -> str:
     return "/".join(key_of(machine))
-
-
-_BUG = "the scheduler failed; the log of the API server says more"

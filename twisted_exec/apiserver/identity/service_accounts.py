@@ -35,6 +35,10 @@ from twisted_exec.streaming.http.responses import respond, respond_json
 from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.http.site import Request
 
+CONFIGURATION = "/.well-known/openid-configuration"
+KEYS = "/openid/v1/jwks"
+_KEEP = b"public, max-age=3600"
+
 
 class TokenInvalidation(StoreFollower):
     """Calls back when a credential may have become invalid."""
@@ -50,11 +54,6 @@ class TokenInvalidation(StoreFollower):
         # Bound objects may change freely; a changed token Secret may hold another token.
         if is_deleted or (event.type != ADDED and event.obj.get("type") == SECRET_TYPE):
             self.changed()
-
-
-CONFIGURATION = "/.well-known/openid-configuration"
-KEYS = "/openid/v1/jwks"
-_KEEP = b"public, max-age=3600"
 
 
 class TokenRequests:

@@ -35,6 +35,12 @@ _GRANTS_NOTHING = "pods here are machines, seen by clients that know only pods"
 _ROLES_TO_OPEN = f"; for kubectl logs {CONSOLE_LOG_READER}, for kubectl attach {CONSOLE_USER}"
 """kubectl reads the Pod first: a user who gets only the role for that would be refused again."""
 
+_Key = tuple[str, str]
+"""A verb, and a subresource of Pods."""
+_KEYS: tuple[_Key, ...] = tuple(
+    (verb, subresource) for subresource, needed in _NEEDED.items() for verb in sorted(needed)
+)
+
 
 @implementer(IRulesAuthorizer)
 class PodsAuthorizer:
@@ -160,13 +166,6 @@ def _without_pods(rule: Rule) -> Rule | None:
 
 def _says_all(rule: Rule) -> bool:
     return ALL in rule.api_groups and ALL in rule.resources
-
-
-_Key = tuple[str, str]
-"""A verb, and a subresource of Pods."""
-_KEYS: tuple[_Key, ...] = tuple(
-    (verb, subresource) for subresource, needed in _NEEDED.items() for verb in sorted(needed)
-)
 
 
 def _allowed(rule: Rule, dialect: Dialect) -> set[_Key]:

@@ -19,9 +19,11 @@ from twisted_exec.api.kinds import PODS, Kind
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound
 from twisted_exec.apiserver.interfaces import Change, IAdmission
-from twisted_exec.apiserver.restriction.agents import CONSOLES, NodeRestriction, PoolRestriction
+from twisted_exec.apiserver.restriction.agents import CONSOLES
 from twisted_exec.apiserver.restriction.exposed import ExposedRestriction
+from twisted_exec.apiserver.restriction.nodes import NodeRestriction
 from twisted_exec.apiserver.restriction.pool_graph import PoolGraph
+from twisted_exec.apiserver.restriction.pools import PoolRestriction
 from twisted_exec.apiserver.restriction.visibility import intersection
 from twisted_exec.auth.credentials import files_of
 from twisted_exec.auth.interfaces import Decision, IAuthorizer, IVisibility, User

@@ -15,77 +15,6 @@ from twisted_exec.api.schema import Schema, anything, array, boolean, integer, s
 from twisted_exec.apiserver.serving.openapi_v2 import encoded, joined
 from twisted_exec.apiserver.serving.registry import KindRegistry
 
-
-class OpenAPI:
-    """The documents of one server, rendered when a client first requests them."""
-
-    def __init__(self, registry: KindRegistry) -> None:
-        self._registry = registry
-
-    def _contents(self) -> dict[str, Object]:
-        return {
-            path_of(group, version): document(self._registry, group, version)
-            for group, versions in self._registry.groups.items()
-            for version in versions
-        }
-
-    @cached_property
-    def _documents(self) -> dict[str, bytes]:
-        return {path: _rendered(content) for path, content in self._contents().items()}
-
-    @cached_property
-    def v2(self) -> bytes:
-        """``GET /openapi/v2`` as JSON."""
-        return _rendered(joined(self._contents().values()))
-
-    @cached_property
-    def v2_binary(self) -> bytes:
-        """The same as protobuf."""
-        return encoded(joined(self._contents().values()))
-
-    def index(self) -> Object:
-        """``GET /openapi/v3``.  Hashes in the URLs let clients cache the documents."""
-        return {
-            "paths": {
-                path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={hash_of(text)}"}
-                for path, text in self._documents.items()
-            }
-        }
-
-    def of(self, path: str) -> bytes | None:
-        """``GET /openapi/v3/PATH``, such as ``apis/GROUP/VERSION``; JSON."""
-        return self._documents.get(path)
-
-
-def _rendered(content: Object) -> bytes:
-    return json.dumps(content, separators=(",", ":")).encode()
-
-
-def hash_of(text: bytes) -> str:
-    """Return the hash that identifies a document's content: 32 hexadecimal digits."""
-    return hashlib.sha256(text).hexdigest()[:32].upper()
-
-
-def path_of(group: str, version: str) -> str:
-    """``apis/GROUP/VERSION``, or ``api/v1``."""
-    return f"apis/{group}/{version}" if group else f"api/{version}"
-
-
-def document(registry: KindRegistry, group: str, version: str) -> Object:
-    """Return one OpenAPI v3 document."""
-    paths: dict[str, Any] = {}
-    components: dict[str, Any] = dict(COMMON)
-    for kind in registry.of(group, version):
-        components |= schemas_of(kind)
-        paths |= paths_of(kind)
-    return {
-        "openapi": "3.0.0",
-        "info": {"title": "twisted-exec", "version": "v1"},
-        "paths": paths,
-        "components": {"schemas": components},
-    }
-
-
 _JSON = "application/json"
 _OBJECT_TYPES = (_JSON, "application/yaml")
 _LIST_TYPES = (*_OBJECT_TYPES, "application/json;stream=watch")
@@ -158,6 +87,114 @@ _NAMESPACE: Object = {
     "required": True,
     "schema": {"type": "string", "uniqueItems": True},
 }
+
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+
+_PRECONDITIONS = struct(
+    {
+        "resourceVersion": string("resourceVersion is the version that the object must have."),
+        "uid": string("uid is the UID that the object must have."),
+    },
+    description="preconditions must hold, or nothing is deleted.",
+)
+_CAUSE = struct(
+    {
+        "field": string("field is the path of the field, such as spec.power."),
+        "message": string("message is the cause in words."),
+        "reason": string("reason is the cause in one word, such as FieldValueInvalid."),
+    }
+)
+_DETAILS = struct(
+    {
+        "causes": array(_CAUSE, "causes are the causes of a failure."),
+        "group": string("group is the API group of the object."),
+        "kind": string("kind is the resource of the object, such as machines."),
+        "name": string("name is the name of the object."),
+        "retryAfterSeconds": integer("retryAfterSeconds is when the client may try again."),
+        "uid": string("uid is the UID of the object."),
+    },
+    description="details say which object the result is about.",
+)
+_LIST_METADATA = struct(
+    {
+        "continue": string("continue is the token for the next part of the list."),
+        "remainingItemCount": integer("remainingItemCount is the number of items after this part."),
+        "resourceVersion": string("resourceVersion is the version of the list."),
+        "selfLink": string("Deprecated and ignored."),
+    },
+    description="ListMeta is the metadata of a list.",
+)
+
+
+class OpenAPI:
+    """The documents of one server, rendered when a client first requests them."""
+
+    def __init__(self, registry: KindRegistry) -> None:
+        self._registry = registry
+
+    def _contents(self) -> dict[str, Object]:
+        return {
+            path_of(group, version): document(self._registry, group, version)
+            for group, versions in self._registry.groups.items()
+            for version in versions
+        }
+
+    @cached_property
+    def _documents(self) -> dict[str, bytes]:
+        return {path: _rendered(content) for path, content in self._contents().items()}
+
+    @cached_property
+    def v2(self) -> bytes:
+        """``GET /openapi/v2`` as JSON."""
+        return _rendered(joined(self._contents().values()))
+
+    @cached_property
+    def v2_binary(self) -> bytes:
+        """The same as protobuf."""
+        return encoded(joined(self._contents().values()))
+
+    def index(self) -> Object:
+        """``GET /openapi/v3``.  Hashes in the URLs let clients cache the documents."""
+        return {
+            "paths": {
+                path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={hash_of(text)}"}
+                for path, text in self._documents.items()
+            }
+        }
+
+    def of(self, path: str) -> bytes | None:
+        """``GET /openapi/v3/PATH``, such as ``apis/GROUP/VERSION``; JSON."""
+        return self._documents.get(path)
+
+
+def _rendered(content: Object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def hash_of(text: bytes) -> str:
+    """Return the hash that identifies a document's content: 32 hexadecimal digits."""
+    return hashlib.sha256(text).hexdigest()[:32].upper()
+
+
+def path_of(group: str, version: str) -> str:
+    """``apis/GROUP/VERSION``, or ``api/v1``."""
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def document(registry: KindRegistry, group: str, version: str) -> Object:
+    """Return one OpenAPI v3 document."""
+    paths: dict[str, Any] = {}
+    components: dict[str, Any] = dict(COMMON)
+    for kind in registry.of(group, version):
+        components |= schemas_of(kind)
+        paths |= paths_of(kind)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "twisted-exec", "version": "v1"},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
 
 
 def paths_of(kind: Kind) -> Object:
@@ -347,45 +384,6 @@ def _description(kind: Kind, action: str, subresource: str, method: str) -> str:
         if subresource
         else f"{verb} the specified {noun}"
     )
-
-
-_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
-
-_PRECONDITIONS = struct(
-    {
-        "resourceVersion": string("resourceVersion is the version that the object must have."),
-        "uid": string("uid is the UID that the object must have."),
-    },
-    description="preconditions must hold, or nothing is deleted.",
-)
-_CAUSE = struct(
-    {
-        "field": string("field is the path of the field, such as spec.power."),
-        "message": string("message is the cause in words."),
-        "reason": string("reason is the cause in one word, such as FieldValueInvalid."),
-    }
-)
-_DETAILS = struct(
-    {
-        "causes": array(_CAUSE, "causes are the causes of a failure."),
-        "group": string("group is the API group of the object."),
-        "kind": string("kind is the resource of the object, such as machines."),
-        "name": string("name is the name of the object."),
-        "retryAfterSeconds": integer("retryAfterSeconds is when the client may try again."),
-        "uid": string("uid is the UID of the object."),
-    },
-    description="details say which object the result is about.",
-)
-_LIST_METADATA = struct(
-    {
-        "continue": string("continue is the token for the next part of the list."),
-        "remainingItemCount": integer("remainingItemCount is the number of items after this part."),
-        "resourceVersion": string("resourceVersion is the version of the list."),
-        "selfLink": string("Deprecated and ignored."),
-    },
-    description="ListMeta is the metadata of a list.",
-)
 
 
 def shown(schema: Any) -> Any:

@@ -21,6 +21,20 @@ JSON = "application/json"
 _METHODS = ("get", "put", "post", "delete", "patch")
 _V3, _V2 = "#/components/schemas/", "#/definitions/"
 
+CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+REQUESTED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+"""The older name of the same type, which kubectl requests.  It is no valid ``Content-Type``."""
+
+_VARINT, _FIXED64, _DELIMITED = 0, 1, 2
+_EXTENSIONS = "x-"
+"""Key of a table for all vendor extensions of a message."""
+
+_Encoder = Callable[[int, Any], bytes]
+"""Encodes a field of a number and a value, with its tag."""
+
+_Fields = Mapping[str, tuple[int, _Encoder]]
+"""Numbers and encoders of a message's fields, by their names in JSON."""
+
 
 def joined(documents: Iterable[Object]) -> Object:
     """Convert several version 3 documents to one of version 2."""
@@ -101,21 +115,6 @@ def _response(response: Mapping[str, Any]) -> Object:
 
 def _first(content: Mapping[str, Any]) -> Any:
     return next(iter(content.values()))
-
-
-CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-REQUESTED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""The older name of the same type, which kubectl requests.  It is no valid ``Content-Type``."""
-
-_VARINT, _FIXED64, _DELIMITED = 0, 1, 2
-_EXTENSIONS = "x-"
-"""Key of a table for all vendor extensions of a message."""
-
-_Encoder = Callable[[int, Any], bytes]
-"""Encodes a field of a number and a value, with its tag."""
-
-_Fields = Mapping[str, tuple[int, _Encoder]]
-"""Numbers and encoders of a message's fields, by their names in JSON."""
 
 
 def encoded(document: Object) -> bytes:

@@ -13,14 +13,8 @@ from typing import Any
 from twisted_exec.api import bodies, patch, strategy
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import MethodNotAllowed, NotFound, one_line
-from twisted_exec.apiserver.serving.bodies import (
-    delete_options,
-    list_pieces,
-    object_json,
-    patch_type,
-    read_body,
-    work_of,
-)
+from twisted_exec.apiserver.serving.bodies import delete_options, patch_type, read_body, work_of
+from twisted_exec.apiserver.serving.encoding import list_pieces, object_json
 from twisted_exec.apiserver.serving.fairness import FairQueue, Work, cost_of_json
 from twisted_exec.apiserver.serving.filters import (
     APIRequest,
@@ -62,6 +56,9 @@ _LAID_OUT_VALUES = 1 << 15
 """Longer answers are neither indented nor converted to YAML."""
 
 _Action = Callable[[RequestContext, RequestTarget], Awaitable[None]]
+
+_WARNING_CHARACTERS = 256
+_WARNINGS_CHARACTERS = 4096
 
 
 def root_of(kind: Kind) -> str:
@@ -377,10 +374,6 @@ def _deleted(kind: Kind, obj: Object) -> Object:
             "uid": metadata["uid"],
         },
     }
-
-
-_WARNING_CHARACTERS = 256
-_WARNINGS_CHARACTERS = 4096
 
 
 @contextmanager

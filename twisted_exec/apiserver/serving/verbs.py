@@ -40,7 +40,7 @@ from twisted_exec.apiserver.interfaces import (
     IAdmission,
     IMutatingAdmission,
 )
-from twisted_exec.apiserver.restriction.visibility import FilteredStorage
+from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
 from twisted_exec.apiserver.serving.fairness import Work, cost_of_object
 from twisted_exec.apiserver.serving.query import (
     ContinueExpired,
@@ -68,6 +68,10 @@ _SMALL = 8
 
 Make = Callable[[Object], Object]
 """From the stored object to the complete new one, before validation."""
+
+_TERMINATING = "NamespaceTerminating"
+
+_FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
 @dataclass(frozen=True)
@@ -638,9 +642,6 @@ def change_of(
     )
 
 
-_TERMINATING = "NamespaceTerminating"
-
-
 async def check_namespace(storage: IStorage, namespace: str) -> None:
     """
     Check that objects can be created in a namespace; an empty one means none.
@@ -715,9 +716,6 @@ def _noted(kind: Kind | None, body: Object, options: WriteOptions) -> str:
         problems += [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
     options.warnings[:] = problems
     return ", ".join(problems)
-
-
-_FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
 def with_collector_finalizer(obj: Object, options: Mapping[str, Any]) -> Object:

@@ -24,8 +24,8 @@ from twisted_exec.api import table
 from twisted_exec.api.encoded import json_bytes, json_of
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError, Expired
-from twisted_exec.apiserver.restriction.visibility import FilteredStorage
-from twisted_exec.apiserver.serving.bodies import (
+from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
+from twisted_exec.apiserver.serving.encoding import (
     PIECE_BYTES,
     SharedEvent,
     SharedEvents,
@@ -33,7 +33,7 @@ from twisted_exec.apiserver.serving.bodies import (
     gathered,
     object_json,
 )
-from twisted_exec.apiserver.serving.bodies import line as event_line
+from twisted_exec.apiserver.serving.encoding import line as event_line
 from twisted_exec.apiserver.serving.query import ListOptions, WatchOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, candidates, selected
 from twisted_exec.auth.interfaces import IVisibility, User
@@ -59,6 +59,8 @@ _WAITING_BYTES = 96
 
 _STEP_SECONDS = TURN_SECONDS / 8
 """Time after which a watch leaves further changes for its next step."""
+
+_LIMIT_OWED_BYTES = 4 << 20
 
 
 class WatchTurns:
@@ -468,9 +470,6 @@ class Watches:
             timers[-1] = self._clock.callLater(_BOOKMARK_SECONDS, mark)
 
         timers.append(self._clock.callLater(_BOOKMARK_SECONDS, mark))
-
-
-_LIMIT_OWED_BYTES = 4 << 20
 
 
 class WatchLines(Paced):

@@ -36,6 +36,11 @@ _MISSING = (
     + install("cel-expr-python")
 )
 
+_LIMIT_URL = 2048
+_LIMIT_ID = 256
+_RESERVED = "system:"
+_COMPONENT = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+:system:", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class Expression:
@@ -94,12 +99,6 @@ class ValidationRule:
         """
         if await self.expression.value(of, evaluator, subject) is not True:
             raise InvalidToken(self.message or f"{self.expression.field} is not true of it")
-
-
-_LIMIT_URL = 2048
-_LIMIT_ID = 256
-_RESERVED = "system:"
-_COMPONENT = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+:system:", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

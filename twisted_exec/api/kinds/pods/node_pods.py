@@ -29,6 +29,16 @@ from twisted_exec.api.schema import (
     struct,
 )
 
+CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
+"""The lists of containers in a Pod's spec; a name is unique among all of them."""
+
+_NARROW = (
+    "pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
+    "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set "
+    "to 1 if it was previously negative)"
+)
+
 
 def _streams(kind: str, **more: Schema) -> Connect:
     properties = {
@@ -59,17 +69,6 @@ CONNECTS = {
         ),
     ),
 }
-
-
-CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
-"""The lists of containers in a Pod's spec; a name is unique among all of them."""
-
-_NARROW = (
-    "pod updates may not change fields other than `spec.containers[*].image`,"
-    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
-    "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set "
-    "to 1 if it was previously negative)"
-)
 
 
 def containers_of(pod: Mapping[str, Any]) -> Iterator[tuple[str, Object]]:

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from tests.apiserver import support
-from tests.apiserver.consoles.test_admission_recordings import RECORDINGS
+from tests.apiserver.consoles.test_recording_rules import RECORDINGS
 from tests.apiserver.support import MACHINES, MERGE, PODS, POOLS, APITestCase, FreezingStorage
 from tests.contracts.stream_locator import StreamLocatorContract
 from twisted_exec.api.kinds import CONSOLERECORDINGS

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.auditing`.
+Tests for :mod:`twisted_exec.apiserver.auditing.policy`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.apiserver.auditing import DEFAULT_POLICY, AuditLevel, load, parse
+from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, AuditLevel, load, parse
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.config_file import ConfigError

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.admission`: who asks, who approves, and for what.
+Tests for :mod:`twisted_exec.apiserver.consoles.request_rights`: who asks, who approves, and for what.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Forbidden, GatewayTimeout, ServiceUnavailable
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.consoles import admission
+from twisted_exec.apiserver.consoles import request_rights
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.interfaces import Applicant
 from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS
@@ -125,7 +125,7 @@ class CreationTests(PolicyTestCase):
 
     def test_many_names(self) -> None:
         """A user cannot make the server forget a name by deleting many requests."""
-        self.patch(admission, "MOST_DELETED", 3)
+        self.patch(request_rights, "MOST_DELETED", 3)
         for number in range(3):
             self.request(f"r-{number}")
             self.answer("DELETE", f"{REQUESTS}/r-{number}", user="jane")

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.auditing`.
+Tests for :mod:`twisted_exec.apiserver.auditing.records`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import base64
 import json
 from typing import Any
 
+from tests.apiserver.auditing.test_policy import policy
 from tests.apiserver.support import EVENTS as EVENTS_PATH
 from tests.apiserver.support import (
     MACHINES,
@@ -17,9 +18,8 @@ from tests.apiserver.support import (
     event,
     machine,
 )
-from tests.apiserver.test_auditing_policy import policy
 from tests.docs import pages
-from twisted_exec.apiserver.auditing import DEFAULT_POLICY, parse
+from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, parse
 
 REQUESTS = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/consolerequests"
 SECRETS = "/api/v1/namespaces/default/secrets"

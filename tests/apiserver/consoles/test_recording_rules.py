@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.admission`.
+Tests for :mod:`twisted_exec.apiserver.consoles.recording_rules`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from tests.apiserver.consoles.policies_support import GROUP, PolicyTestCase
 from tests.apiserver.support import MERGE
 from tests.recording.support import signer
 from twisted_exec.api.kinds import CONSOLERECORDINGS, Object
-from twisted_exec.apiserver.consoles.admission import MOST_OPEN, MOST_RETAINED
+from twisted_exec.apiserver.consoles.recording_rules import MOST_OPEN, MOST_RETAINED
 from twisted_exec.recording.chain import HeadContent
 
 RECORDINGS = f"{GROUP}/consolerecordings"

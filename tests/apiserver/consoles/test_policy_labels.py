@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.admission`.
+Tests for :mod:`twisted_exec.apiserver.consoles.policy_labels`.
 """
 
 from __future__ import annotations

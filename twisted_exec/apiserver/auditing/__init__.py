@@ -1,0 +1,3 @@
+"""
+Audit of requests.
+"""

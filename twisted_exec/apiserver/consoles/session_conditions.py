@@ -1,0 +1,49 @@
+"""
+The conditions of ConsolePolicies for one session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import Forbidden
+from twisted_exec.apiserver.interfaces import (
+    Applicant,
+    IConsolePolicies,
+)
+from twisted_exec.wire.session_terms import Right, Terms
+
+
+@dataclass(frozen=True)
+class SessionConditions:
+    """
+    The policies that apply to one session:
+    :class:`~twisted_exec.auth.console_rights.SessionRequirements`.
+
+    :param machine: as it was when the session was opened.
+    :param recording: of the session; empty if it began without, ``None`` if it shows nothing to
+        record.
+    """
+
+    policies: IConsolePolicies
+    applicant: Applicant
+    machine: Object
+    recording: str | None = None
+
+    def is_strict(self) -> bool:
+        strict: bool = self.policies.is_strict(self.machine)
+        return strict
+
+    def terms(self, right: Right) -> Terms:
+        terms: Terms = self.policies.review(self.applicant, self.machine["metadata"]["uid"], right)
+        if self.recording is None:
+            return terms
+        demand = self.policies.demand(self.machine)
+        if demand is not None and demand.is_required and not demand.is_met_by(self.recording):
+            namespace = self.machine["metadata"]["namespace"]
+            raise Forbidden(
+                f"{demand.rule(namespace)} (input: {demand.input}), and this session began without: "
+                "open it again"
+            )
+        return replace(terms, recording=self.recording)
