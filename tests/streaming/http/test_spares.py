@@ -258,6 +258,15 @@ class SessionTests(LoopbackCase):
         await until(lambda: not self.site.connections)
         self.assertEqual(len(self.spares), 0)
 
+    async def test_no_room(self) -> None:
+        """A server at its limit of connections keeps none, so no request is lost with it."""
+        client, session = await self.raw(b"")
+        self.patch(self.site, "_max_connections", 0)
+        client.transport.write(Mark.END.value)
+        self.assertIsInstance(await session.lost, ConnectionDone)
+        await client.lost
+        self.assertTrue(client.received.endswith(b"\r\n\r\n" + Mark.END.value), client.received)
+
     async def raw(self, *headers: bytes, early: bytes = b"") -> tuple[Recorder, Recorder]:
         """A client of its own that sends these headers; its end and the session's."""
         recorder: Recorder = await client_endpoint(

@@ -651,7 +651,8 @@ class Site(server.Site):
 
     def _following(self, transport: TLSOnDescriptor, mark: Mark) -> Any:
         """Return the protocol of a connection whose session is over; ``None`` to close it."""
-        return self.buildProtocol(transport.getPeer()) if self.keeps(transport) else None
+        protocol = self.buildProtocol(transport.getPeer()) if self.keeps(transport) else None
+        return None if isinstance(protocol, _TurnedAway) else protocol
 
     def keeps(self, transport: TLSOnDescriptor) -> bool:
         """Return whether a connection may carry another session."""
