@@ -43,7 +43,9 @@ class LeafMetricsTests(SynchronousTestCase):
         assert isinstance(self.leaf.told, ClientConfig)
         self.leaf.told = replace(self.leaf.told, token="", certificate=Material(data=pem))
         (end,) = certificates(pem, "it")[:1]
-        self.assertEqual(certificate_ends(self.leaves), {"leaf/one": end.not_valid_after_utc.timestamp()})
+        self.assertEqual(
+            certificate_ends(self.leaves), {"leaf/one": end.not_valid_after_utc.timestamp()}
+        )
 
     def test_none(self) -> None:
         """A leaf without credentials, or with some that cannot be read, is left out."""
