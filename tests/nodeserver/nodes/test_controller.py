@@ -292,13 +292,13 @@ class NodeTests(UpkeepTestCase):
         upkeep = self.start()
         looks: list[float] = []
         worker = upkeep.workers[NAME]
-        desired = worker.wanted
+        desired = worker.desired
 
         def counted() -> Any:
             looks.append(self.clock.seconds())
             return desired()
 
-        with patched(worker, "wanted", counted):
+        with patched(worker, "desired", counted):
             for beat in range(20):
                 alive = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"t{beat}"}
                 self.put_leaf_node(
@@ -330,7 +330,7 @@ class NodeTests(UpkeepTestCase):
         worker, stale = upkeep.workers[NAME], self.node()
         theirs: Object = {"type": "Theirs", "status": "True", "reason": "Mine"}
         self.change(conditions=[*stale["status"]["conditions"], theirs])
-        late = plan(worker.wanted(), stale, "2026-01-01T00:00:00Z", beat=True)
+        late = plan(worker.desired(), stale, "2026-01-01T00:00:00Z", beat=True)
         self.failureResultOf(Deferred.fromCoroutine(worker._do(late, stale)), Conflict)
         self.pass_time(TELL_SECONDS)
         self.assertEqual(self.condition("Theirs"), ("True", "Mine"))
@@ -342,7 +342,7 @@ class NodeTests(UpkeepTestCase):
         theirs: Object = {"type": "Theirs", "status": "True", "reason": "Mine"}
         self.change(conditions=[*stale["status"]["conditions"], theirs])
         stale["metadata"]["labels"] = {}
-        late = plan(worker.wanted(), stale, "2026-01-01T00:00:00Z", beat=True)
+        late = plan(worker.desired(), stale, "2026-01-01T00:00:00Z", beat=True)
         self.assertEqual([type(each) for each in late.actions], [Patch, PatchNodeStatus])
         self.failureResultOf(Deferred.fromCoroutine(worker._do(late, stale)), Conflict)
         self.assertEqual(self.condition("Theirs"), ("True", "Mine"))
