@@ -253,6 +253,16 @@ class RowsTests(SynchronousTestCase):
                 "ask: kubectl patch a --user='b; c, d'",
                 ["ask:", "  kubectl patch a --user='b; c, d'"],
             ),
+            (
+                f'ConsolePolicy "a" is closed; ConsolePolicy "b" needs it: use {use[2:]}; ConsolePolicy "c" is not',
+                [
+                    'ConsolePolicy "a" is closed',
+                    'ConsolePolicy "b" needs it:',
+                    "  use",
+                    use,
+                    'ConsolePolicy "c" is not',
+                ],
+            ),
         ):
             self.assertEqual(rows(line, 30), shown)
 

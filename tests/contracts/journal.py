@@ -145,6 +145,22 @@ class JournalContract:
         self.assertEqual(journal.read(7, 100), b"boot 2\n")
         self.assertEqual(self.whole(journal), b"boot 1\nboot 2\nboot 3\n")
 
+    def test_boot_resets_terminal(self: Any) -> None:
+        """A boot leaves the screen of the editor that was open, and says how many bytes do this."""
+        journal = self.make_journal()
+        journal.booted("Started")
+        journal.append(b"$ vi\r\n\x1b[?1049h\x1b[?25l~")
+        undo = b"\x1b[?25h\x1b[?1049l"
+        for _ in range(2):  # the second boot has nothing to reset
+            journal.booted("Reset")
+        journal.append(b"boot\r\n")
+        _, second, third = journal.boots()
+        self.assertEqual(journal.read(second.offset, 100), undo)
+        self.assertEqual(journal.read(third.offset, 100), b"boot\r\n")
+        events = journal.events(0, journal.end, EventKind.BOOT)
+        resets = [each.data.get("reset_bytes") for each in events]
+        self.assertEqual(resets, [None, len(undo), None])
+
     def test_events_of_a_kind(self: Any) -> None:
         """A reader may ask for the events of one kind."""
         journal = self.make_journal()

@@ -114,6 +114,20 @@ def tiny_rom() -> bytes:
     return boot_rom(_CODE)
 
 
+def editor_rom() -> bytes:
+    """The same firmware, which first switches to an editor's screen."""
+    rom, at, put = bytearray(tiny_rom()), 0x400, 0x3C
+    rom[0xFFF1:0xFFF3] = at.to_bytes(2, "little")
+    for character in b"\x1b[?1049h":
+        # mov $character, %al ; call put
+        rom[at : at + 5] = bytes((0xB0, character, 0xE8)) + (put - at - 5 & 0xFFFF).to_bytes(
+            2, "little"
+        )
+        at += 5
+    rom[at : at + 3] = b"\xe9" + (-at - 3 & 0xFFFF).to_bytes(2, "little")  # jmp 0
+    return bytes(rom)
+
+
 def boot_rom(code: bytes) -> bytes:
     """64 KiB of firmware: the code, and a jump to it where the processor begins."""
     rom = bytearray(b"\xf4" * 0x10000)

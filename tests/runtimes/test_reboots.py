@@ -89,6 +89,15 @@ class CommandTests(RebootCase):
         text = metrics_text(self.machines.streams.registry).decode()
         self.assertIn("twisted_exec_sessions_resumed_total 1.0", text)
 
+    async def test_killed_in_editor(self) -> None:
+        """A boot leaves the screen of a dead editor, for each user."""
+        await self.create()
+        ours, stock = await self.open("s1"), await self.open("s2", resume="")
+        ours.stream.write(b"printf '\\033[?%dh' 1049 25; kill -9 $$\n")
+        await self.started_again(ours, stock)
+        separator = b"\x1b[?1049l\r\n[the process has ended; a new one starts]\r\n"
+        await self.until(lambda: separator in ours.got and separator in stock.got)
+
     async def back(self, user: User) -> User:
         """Lose a user's connection, and resume the session."""
         user.stream.abort()

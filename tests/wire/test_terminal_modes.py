@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import weight
-from twisted_exec.wire.terminal_modes import Modes
+from twisted_exec.wire.terminal_modes import LOOK_BACK_BYTES, Modes, undo_behind
 
 
 class ModesTests(SynchronousTestCase):
@@ -106,6 +106,18 @@ class ModesTests(SynchronousTestCase):
         self.assertEqual(modes.reports(), reports)
         modes.feed(b"\x1b[<u\x1b[?1002;1006;2004l\x1b>\x1b[>4;0m")
         self.assertEqual(modes.reports(), b"\x1b[>1u")
+
+    def test_long_output(self) -> None:
+        """A program that began its screen long before the end of an output is left, too."""
+        begun = b"$ vi\r\n\x1b[?1049h\x1b[?1002;1006h\x1b=\x1b[1;2"
+        drawn = b"\x1b[H~\x1b[K" * 30_000
+        undo = b"\x1b[?25h\x1b[?1002l\x1b[?1006l\x1b[?1049l\x1b>"
+        output = (begun + drawn + b"\x1b[?25l")[-LOOK_BACK_BYTES:]
+        self.assertEqual(undo_behind(output), undo)
+        left = begun + drawn[:20_000] + b"\x1b[?1002;1006l\x1b>\x1b[?1049l$ "
+        for between in (0, 20_000, 100_000):
+            self.assertEqual(undo_behind(left + b"x" * between), b"", between)
+        self.assertEqual(undo_behind(b""), b"")
 
     def test_unfinished(self) -> None:
         """The memory for an unfinished sequence is bounded."""

@@ -44,18 +44,24 @@ _COMMAND = re.compile(
     r"(?:kubectl|twisted-exec) (?:'[^']*'|[^';,]|[;,](?! ))*"
 )
 """A command to copy, behind what says what it is for."""
+_POLICY = re.compile(r"; (?=ConsolePolicy \")")
 
 
 def rows(line: str, columns: int) -> list[str]:
     """
     Return the rows of a message for a terminal of so many columns, broken at blanks.
 
-    Each command gets a row of its own, which is not broken, so that it can be copied.
+    Each policy that refuses begins a row. Each command gets a row of its own, which is not broken,
+    so that it can be copied.
     """
-    from twisted_exec.wire.control_messages import wrapped
-
     if len(line) <= columns:
         return [line]
+    return [row for part in _POLICY.split(line) for row in _rows_of_part(part, columns)]
+
+
+def _rows_of_part(line: str, columns: int) -> list[str]:
+    from twisted_exec.wire.control_messages import wrapped
+
     broken: list[str] = []
     end = 0
     for command in _COMMAND.finditer(line):

@@ -32,7 +32,8 @@ class Event:
 
     The keys of ``data`` in a machine's journal, by kind:
 
-    * ``boot``: ``number`` and ``reason``, one word
+    * ``boot``: ``number`` and ``reason``, one word; ``reset_bytes``, the number of bytes behind the event that reset
+      the terminal, if any
     * ``size``: ``rows`` and ``columns``
     * ``gap``: ``bytes``, the number of missing bytes, or ``None`` if it is unknown; ``end``, the
       offset after the gap
@@ -61,7 +62,7 @@ class Boot:
     One start of the machine.
 
     :param number: grows by one with each boot of the journal, from 1.
-    :param offset: of the first byte that the machine printed since.
+    :param offset: of the first byte of output since.
     :param time_ns: nanoseconds since the epoch.
     """
 
@@ -195,6 +196,9 @@ class IJournal(Interface):
     def booted(reason: str) -> None:
         """
         Record that the machine starts now.
+
+        The output of the new boot begins with what resets the modes of a terminal that the programs
+        before have set, such as the screen of an editor.
 
         :param reason: one word, such as ``Started``.
         """

@@ -38,6 +38,7 @@ from twisted_exec.journal.records import NewerFormat
 from twisted_exec.journal.tail import Tail
 from twisted_exec.program.disk_thread import Files as DiskFiles
 from twisted_exec.program.disk_thread import Unanswered
+from twisted_exec.wire.terminal_modes import LOOK_BACK_BYTES, undo_behind
 
 _MAX_EVENTS = 1000
 _MAX_BOOTS = 1000
@@ -573,9 +574,26 @@ class Journal:
             number = boots[-1].number + 1
         else:
             number = 1 if self._files is None else self._files.open.boots + 1
-        event = self._record(EventKind.BOOT, number=number, reason=reason)
+        undo = self._undo()
+        resets: dict[str, Any] = {"reset_bytes": len(undo)} if undo else {}
+        event = self._record(EventKind.BOOT, number=number, reason=reason, **resets)
         boots.append(Boot(number, event.offset, event.time_ns))
         del boots[:-_MAX_BOOTS]
+        if undo:
+            self.append(undo)
+
+    def _undo(self) -> bytes:
+        """Return what resets the modes that the programs of the newest boot have set."""
+        boots = self._boots_for_now()
+        first = max(boots[-1].offset if boots else 0, self.end - LOOK_BACK_BYTES)
+        pieces = []
+        while (first := self.next_available(first)) < self.end:
+            if data := self.read(first, self.end - first):
+                pieces.append(data)
+                first += len(data)
+            else:  # the disk does not answer, or this part is damaged
+                first = max(first + 1, self._tail.start)
+        return undo_behind(b"".join(pieces))
 
     def lost(self) -> None:
         try:

@@ -20,6 +20,9 @@ _OFF_BY_DEFAULT = frozenset(
     | {1047, 1049, 2004}
 )
 _SCREENS = (47, 1047, 1049)
+_ENTERING, _LEAVING = (
+    [b"\x1b[?%d%s" % (number, way) for number in _SCREENS] for way in (b"h", b"l")
+)
 _REPORTS = frozenset(
     {9, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016, 2004},
 )
@@ -29,6 +32,8 @@ _REPORTS = frozenset(
 _ANSI = frozenset({4, 20})
 
 _LONGEST_BYTES = 64
+_CANCEL = b"\x18"
+"""CAN, which ends an unfinished sequence."""
 # kitty's keyboard protocol: a full stack loses its oldest entry.
 _MOST_PUSHED = 32
 
@@ -45,6 +50,34 @@ _CHANGE = re.compile(
     rb"|(?P<reset>c)"
     rb")"
 )
+
+
+LOOK_BACK_BYTES = 256 << 10
+"""How much output :func:`undo_behind` needs."""
+_RECENT_BYTES = 32 << 10
+"""Output that is searched for all modes: a search takes up to 0.3 us a byte."""
+_SETUP_BYTES = 4 << 10
+"""Output in which a full-screen program sets its modes."""
+
+
+def undo_behind(output: bytes) -> bytes:
+    """
+    Return what resets the modes that are set at the end of an output; empty if there are none.
+
+    Of a full-screen program that began early in a long output, only the modes of its first and of
+    the last output are found.
+    """
+    modes = Modes()
+    recent = max(0, len(output) - _RECENT_BYTES)
+    entered, left = (
+        max(output.rfind(each, 0, recent) for each in sequences)
+        for sequences in (_ENTERING, _LEAVING)
+    )
+    if entered > left:
+        modes.feed(output[entered : min(entered + _SETUP_BYTES, recent)])
+        modes.feed(_CANCEL)
+    modes.feed(output[recent:])
+    return modes.undo()
 
 
 class Modes:

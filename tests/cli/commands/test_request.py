@@ -107,9 +107,29 @@ class CommandTests(RequestCase):
         code, out, err = await self.run_command("approve", "x")
         self.assertEqual((code, out), (1, ""))
         self.assertIn('consolerequest "x" not found in namespace "default"; twisted-exec', err)
-        code, out, err = await self.run_command("approve", "r", user="jane")
+        code, out, err = await self.run_command("approve", "r", user="eve")
         self.assertEqual((code, out, err.count("\n")), (1, "", 1))
-        self.assertIn('User "jane" cannot patch resource "consolerequests/approval"', err)
+        self.assertIn('User "eve" cannot ', err)
+
+    async def test_own(self) -> None:
+        """The user of a request reads that another user decides, and not which role is missing."""
+        await self.request()
+        await self.admin.create(
+            REQUESTS, {"metadata": {"name": "mine"}, "spec": {"machine": "vm"}}, "default"
+        )
+        for command, name, user in (
+            ("approve", "r", "jane"),
+            ("deny", "r", "jane"),
+            ("approve", "mine", "admin"),
+        ):
+            code, out, err = await self.run_command(command, name, user=user)
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn(
+                f'request "{name}" is your own: another user approves or denies it, who has the role '
+                "console-approver and may drive the console; to withdraw it, run "
+                f"kubectl delete consolerequest -n default {name}\n",
+                err,
+            )
 
 
 class ApprovalTests(RequestCase):

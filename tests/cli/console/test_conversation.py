@@ -55,16 +55,18 @@ class TakeOverTests(MenuCase):
         self.assertEqual(roles_of(stream), [Role.WRITER])
 
     def test_writer(self) -> None:
-        """A writer takes over from own sessions; the key that usually confirms is not for the machine."""
-        stream = self.open()
-        stream.attendance = Attendance(2, "ada")
-        self.session.attendance_changed(stream.attendance)
-        drawn = self.type(b"~f", b"y")
-        self.assertIn("You are the writer of this console already.", drawn)
-        self.assertIn("Enter goes on: y", drawn)
-        for keys in (b"\r", b"ls\r"):
-            self.session.typed(keys)
-        self.assertEqual((roles_of(stream), stream.sent), ([Role.WRITER], b"|ls\r"))
+        """A writer takes over from own sessions only after a question; keys for it are not for the machine."""
+        for count, key, expected, told in (
+            (2, b"\r", "other sessions of yours only observe.", []),
+            (2, b"y", "other sessions of yours only observe.", [Role.WRITER]),
+            (1, b"y\r", "You are the writer of this console already.", []),
+        ):
+            stream = self.open()
+            stream.attendance = Attendance(count, "ada")
+            self.session.attendance_changed(stream.attendance)
+            self.assertIn(expected, " ".join(self.type(b"~f", key).split()))
+            self.session.typed(b"ls\r")
+            self.assertEqual((roles_of(stream), stream.sent[-3:]), (told, b"ls\r"))
 
 
 class OverScreenTests(MenuCase):
@@ -201,6 +203,27 @@ class TakeOverFromTests(PeopleCase):
             (Deferred(), f"bob types at this console. {more}"),
         ):
             self.assertIn(f"{expected} y takes over", self.asked(listing))
+
+    def test_own_sessions(self) -> None:
+        """A writer whose other sessions type, too, reads of these in the question."""
+        own, other = Person("bob", is_own=True), Person("bob")
+        for listing, expected in (
+            (
+                [own, other],
+                "You type at this console in another session, too. If you take it over,",
+            ),
+            (
+                [own, other, other],
+                "in 2 other sessions, too. If you take it over, these only observe.",
+            ),
+            ([own, ADA], "You are the writer of this console already."),
+        ):
+            stream = self.open()
+            self.listing = listing
+            stream.attendance = Attendance(len(listing), "bob")
+            self.session.attendance_changed(stream.attendance)
+            self.session.typed(b"~f")
+            self.assertIn(expected, " ".join(self.drawn.decode().split()))
 
 
 class MessageTests(PeopleCase):

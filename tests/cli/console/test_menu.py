@@ -280,7 +280,9 @@ class ScrollbackTests(MenuCase):
         self.session.typed(b"fy")
         stream = self.attach()
         (told,) = self.said
-        self.assertIn("not connected yet", told)
+        self.assertEqual(
+            told, "this command works when the console is open; no further key is sent until then"
+        )
         self.assertEqual((stream.sent, self.session.discarded_keys, self.drawn), (b"a\r", 2, b""))
 
     def test_stopped(self) -> None:
@@ -289,9 +291,14 @@ class ScrollbackTests(MenuCase):
             escapes=parse_escape("^],~"), say=self.said.append, draw=self.draw, act=self.fail
         )
         self.session.discard_input()
+        self.session.problem = "https://server: connection refused; start it"
         self.session.typed(b"~L")
         self.assertEqual(
-            self.said, ["this command needs the server; it works when the console is open"]
+            self.said,
+            [
+                "this command works when the console is open; still waiting: "
+                "https://server: connection refused"
+            ],
         )
 
 

@@ -16,6 +16,7 @@ from twisted_exec.cli.console.display import SessionScript
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import TIMED_OUT, Outcome
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
+from twisted_exec.console.notices import LINE_AGAIN
 from twisted_exec.streaming.remotecommand.client import LOST, SILENCE_SECONDS, Pings
 from twisted_exec.wire.control_messages import Break, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, Position, RoundTrip
@@ -31,7 +32,7 @@ class ResumableStream(FakeStream):
     transport: Any = None
     echo_seconds: float | None = None
     round_trips: tuple[RoundTrip, ...] = ()
-    resumes = missed_bytes = 0
+    resumes = missed_bytes = waiting_keys = 0
     attendance: Attendance | None = None
     session = "3f2a"
     hindrance = ""
@@ -98,16 +99,29 @@ class OutageTests(OutageCase):
             self.assertEqual(self.said[1:], ["reconnected after 3.2 s"])
             self.assertEqual(len(self.clock.getDelayedCalls()), timers)
 
+    def test_line_begins_with_boot(self) -> None:
+        """A command is one behind a new start of the machine, whatever was typed before it."""
+        self.begin()
+        stream = self.attach()
+        self.session.typed(b"vi x")
+        self.session.notice(Notice(LINE_AGAIN))
+        self.session.typed(b"~?")
+        self.assertEqual(stream.sent, b"vi x")
+
     def test_count(self) -> None:
         """On a terminal the line counts the seconds while nothing is printed behind it."""
         drawn: list[bytes] = []
         size = TerminalSize(80, 6)
         self.begin(draw=drawn.append, size=lambda: size, moves_cursor=True, act=self.fail)
-        self.attach()
+        stream = self.attach()
         self.session.outage(LOST)
         self.clock.pump([0.5, 1, 1])
         self.assertEqual(self.said, ["connection lost; Ctrl-] leaves, not Ctrl-C\nreconnecting"])
         self.assertIn(b"mreconnecting, 2 s\x1b", drawn[-1])
+        for count, text in ((1, b"1 key waits"), (5, b"5 keys wait")):
+            stream.waiting_keys = count
+            self.clock.advance(1)
+            self.assertRegex(drawn[-1], rb"mreconnecting, \d s; " + text + rb" to be sent\x1b")
         self.session.typed(b"~s")
         count = len(drawn)
         self.clock.advance(1)

@@ -10,11 +10,12 @@ from typing import Any
 from twisted.internet.protocol import Factory, Protocol
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom
+from tests.runtimes.qemus import COUNTER, QemuCase, boot_rom, editor_rom
 from tests.tiers import PROGRAMS
 from twisted_exec.journal.interfaces import Event, EventKind, missing_bytes
 from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.interfaces import IJournalWriter
+from twisted_exec.runtimes.qemu.command_line import Board
 from twisted_exec.runtimes.qemu.driver import QemuRun
 from twisted_exec.runtimes.qemu.serial import SerialLog
 
@@ -83,6 +84,30 @@ class PositionTests(LogCase):
         self.journal._tail.start = self.journal._tail.end = 1007
         self.print(b"twothree")
         self.assertEqual(self.missing(), b"hree")
+
+    def test_boots(self) -> None:
+        """What a journal adds at a boot is no output of QEMU."""
+        self.journal.append(b"\x1b[?1049h")
+        self.log.create()
+        self.journal.booted("Started")
+        self.carry(b"one\x1b[?25l")
+        self.journal.booted("Reset")
+        self.carry(b"two")
+        self.print(b"three")
+        self.assertEqual(self.journal.end, 8 + 8 + 9 + 6 + 3)
+        self.assertEqual(self.missing(), b"three")
+
+    def test_killed_at_boot(self) -> None:
+        """A runtime that was killed before it could add this continues with the right byte."""
+        self.log.create()
+        self.carry(b"one\x1b[?25l")
+        for written in (0, 3):
+            self.journal._events = [  # type: ignore[assignment]
+                Event(9, 1, EventKind.BOOT, {"number": 1, "reason": "Reset", "reset_bytes": 6}),
+            ]
+            if written:
+                self.journal.append(b"\x1b[?")
+            self.assertEqual(self.log.position(), 9, written)
 
     def test_too_much(self) -> None:
         """The oldest part of a very large log is left out."""
@@ -246,6 +271,30 @@ class MachineTests(QemuCase):
         await self.open(again)
         first, second = self.journal.boots()
         self.assertEqual((first.offset, second.offset), (0, expected))
+
+    async def test_reset_in_editor(self) -> None:
+        """A reset leaves the editor's screen; a runtime that comes back then reads nothing twice."""
+        path = os.path.join(self.directory, "editor.rom")
+        with open(path, "wb") as file:
+            file.write(editor_rom())
+        driver = self.driver(Board(firmware=path))
+        run = self.run_of(driver, keep=True, journal=self.journal)
+        line = await self.open(run)
+        entering, leaving = b"\x1b[?1049h", b"\x1b[?1049l"
+        await self.until(lambda: self.journal.end == 10)
+        line.write(b"@")
+        await self.until(lambda: self.journal.end == 28)
+        self.assertEqual(self.text().count(leaving), 1)
+        # The event of the reset comes beside the output.
+        self.assertEqual(self.text().replace(leaving, b""), (entering + b"ok") * 2)
+        run.release()
+        facts = self.facts(keep=True, journal=self.journal)
+        run = driver.adopt(facts, self.leaders)  # type: ignore[assignment]
+        self.addCleanup(run.stop)
+        line = await self.open(run)
+        line.write(b"x")
+        await self.until(lambda: self.journal.end == 30)
+        self.assertTrue(self.text().endswith(b"x."))
 
 
 class ResetTests(QemuCase):

@@ -11,8 +11,10 @@ from typing import Any
 from twisted_exec.api import times
 from twisted_exec.api.kinds import CONSOLEREQUESTS
 from twisted_exec.api.kinds.consolerequests import APPROVED, PENDING, WITHDRAWN, expiry, state_of
-from twisted_exec.api.status import NotFound
+from twisted_exec.api.status import APIError, Forbidden, NotFound
+from twisted_exec.auth.rbac import CONSOLE_APPROVER
 from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.console.space import who
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
 from twisted_exec.cli.messages import for_stdout, one_line
@@ -133,12 +135,27 @@ async def _decide(client: CommandClient, options: argparse.Namespace, status: Ob
         status["message"] = options.reason
     # With the UID, so that the server refuses if another request has got this name meanwhile.
     uid = request["metadata"]["uid"]
-    return await client.patch(
-        CONSOLEREQUESTS.resource,
-        options.name,
-        {"metadata": {"uid": uid}, "status": status},
-        client.config.namespace,
-        subresource="approval",
+    try:
+        return await client.patch(
+            CONSOLEREQUESTS.resource,
+            options.name,
+            {"metadata": {"uid": uid}, "status": status},
+            client.config.namespace,
+            subresource="approval",
+        )
+    except APIError as refusal:
+        requesters = request["spec"].get("user"), request["spec"].get("caller")
+        if refusal.code == Forbidden.code and await who(client) in requesters:
+            raise InputError(_own(options.name, client.config.namespace)) from None
+        raise
+
+
+def _own(name: str, namespace: str) -> str:
+    """Return the refusal for the user of a request, who could not decide with any role."""
+    return (
+        f'request "{name}" is your own: another user approves or denies it, who has the role '
+        f"{CONSOLE_APPROVER} and may drive the console; to withdraw it, run "
+        f"kubectl delete consolerequest -n {namespace} {name}"
     )
 
 

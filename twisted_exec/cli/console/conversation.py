@@ -33,6 +33,8 @@ Talk = Callable[[Dialog], Coroutine[Any, Any, "NextSession | None"]]
 NO_MESSAGES = (
     "The machine runtime of this console passes no messages on: it is of an earlier release."
 )
+TAKES_OVER = "y takes over; any other key cancels: "
+YOU_ARE_WRITER = "You are the writer of this console already."
 NO_MARKS = "A session that cannot be resumed sends no messages."
 
 _INTERRUPT = b"\x03"
@@ -178,5 +180,39 @@ async def confirm_takeover(
     elif sessions and all(each.is_lost for each in sessions):
         state = f"{writer}'s connection is lost; {writer} is the writer"
     dialog.tell(f"{state}. If you take it over, {loser} only observes.")
-    if await dialog.key("y takes over; any other key cancels: ") == "y":
+    if await dialog.key(TAKES_OVER) == "y":
+        take_over()
+
+
+async def confirm_takeover_again(
+    dialog: Dialog,
+    take_over: Callable[[], object],
+    people: Awaitable[Sequence[Person]],
+    *,
+    is_alone: bool,
+) -> None:
+    """
+    Ask a writer, and take over from the user's other sessions.
+
+    :param people: as of :func:`confirm_takeover`.
+    :param is_alone: there is no other session at the console.
+    """
+    sessions = [] if is_alone else await people
+    own = next((each.user for each in sessions if each.is_own), None)
+    others = sum(each.user == own and not each.is_own for each in sessions)
+    if is_alone or (own is not None and not others):
+        dialog.tell(YOU_ARE_WRITER)
+        return
+    if others:
+        state = "You type at this console in another session, too"
+        loser = "that session only observes"
+        if others > 1:
+            state, loser = (
+                f"You type at this console in {others} other sessions, too",
+                "these only observe",
+            )
+    else:  # the server has not listed them
+        state, loser = "You are the writer already", "other sessions of yours only observe"
+    dialog.tell(f"{state}. If you take it over, {loser}.")
+    if await dialog.key(TAKES_OVER) == "y":
         take_over()

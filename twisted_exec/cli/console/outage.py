@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.cli.messages import duration
 from twisted_exec.streaming.remotecommand.client import LOST
+from twisted_exec.wire.control_messages import keys_counted
 
 SILENT_SECONDS = 0.5
 """A loss that ends sooner is not worth a line."""
@@ -36,6 +37,7 @@ class Outage:
     :param watch_network: calls its argument after each change of the network; returns a function
         that stops this.
     :param try_now: tries whether the server is in reach.
+    :param waiting_keys: returns the number of keys that are sent when the connection is back.
     """
 
     def __init__(
@@ -46,8 +48,10 @@ class Outage:
         how_to_leave: str,
         watch_network: Callable[[Callable[[], None]], Callable[[], None]],
         try_now: Callable[[], None],
+        waiting_keys: Callable[[], int],
     ) -> None:
         self._clock, self._reason, self._lines = clock, reason, lines
+        self._waiting_keys = waiting_keys
         self._how_to_leave = how_to_leave
         self._is_told = False
         self._begun = clock.seconds()
@@ -95,9 +99,10 @@ class Outage:
         self._timer = self._clock.callLater(1, self._go_on)
 
     def _go_on(self) -> None:
-        self._lines.count(
-            f"{self._heading}\nreconnecting, {self._clock.seconds() - self._begun:.0f} s"
-        )
+        line = f"reconnecting, {self._clock.seconds() - self._begun:.0f} s"
+        if count := self._waiting_keys():
+            line += f"; {keys_counted(count)} {'waits' if count == 1 else 'wait'} to be sent"
+        self._lines.count(f"{self._heading}\n{line}")
         self._timer = self._clock.callLater(1, self._go_on)
 
 

@@ -557,9 +557,7 @@ class _Console(ConsoleProgram):
         self._hint = ""
         self._at: tuple[ClientConfig, Dialect, str] | None = None
         self._is_reset, self._stopped = False, ""
-        self._problems: set[str] = (
-            set()
-        )  # why the server could not be reached, as the user has read
+        self._problem = ""  # why the server could not be reached, as the user has read
 
     @property
     def subject(self) -> str:
@@ -653,7 +651,7 @@ class _Console(ConsoleProgram):
         super()._follow(following)
         self._hint = ""
         self._is_reset, self._stopped = following.reset, following.stopped
-        self._problems.clear()
+        self._problem = ""
         if self._at is not None:
             self._options.among = [self._at[1]]
 
@@ -720,11 +718,11 @@ class _Console(ConsoleProgram):
                 return stream
 
     def _hindered(self, problem: str) -> None:
-        """Take note why no session opens yet; the user reads each problem once."""
+        """Take note why no session opens yet; the user reads when that changes."""
         self._session.problem = one_line(problem).removeprefix("cannot reach ")
-        if self._session.problem not in self._problems:
-            self._problems.add(self._session.problem)
-            self._inform(f"still waiting: {self._session.problem}")
+        if self._session.problem != self._problem:
+            self._problem = self._session.problem
+            self._inform(f"still waiting: {self._problem}")
 
     @property
     def step(self) -> str:

@@ -28,7 +28,7 @@ from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, Sys
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS, EndOfInput, TypeAhead
 from twisted_exec.cli.messages import duration, one_line
-from twisted_exec.console.notices import NOBODY
+from twisted_exec.console.notices import LINE_AGAIN, NOBODY
 from twisted_exec.kube.console import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
@@ -72,7 +72,6 @@ NOT_SENT = "the input was not sent"
 WHEN_BACK = "open the console again when the server is back"
 
 NO_BREAK = "this console has no BREAK; nothing was sent"
-YOU_ARE_WRITER = "You are the writer of this console already."
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
@@ -464,6 +463,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         elif notice.kind is NoticeKind.RECEIPT:
             self._timers.cancel("receipt")
         self._machine_discards = notice.kind is NoticeKind.DISCARDED
+        if notice.text == LINE_AGAIN and self._escapes is not None:
+            self._escapes.begin_line()  # the machine has nothing of what was typed before
         if self._takes_over and notice.kind is NoticeKind.ROLE:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint:
@@ -537,6 +538,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._how_to_leave + ", not Ctrl-C" * (self._escapes is not None),
             self._watch_network,
             self._facts.network_changed,
+            lambda: self._facts.waiting_keys if self._is_sent else 0,
         )
 
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
@@ -655,8 +657,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._open_dialog(typed)
         elif typed is EscapeCommand.TAKE_OVER and self._asks_first:
             self._confirm_takeover()
-        elif typed is EscapeCommand.TAKE_OVER and self._is_writer:
-            self._take_over_again()
+        elif typed is EscapeCommand.TAKE_OVER and self._is_writer and self._scrollback is not None:
+            self._confirm_takeover_again()
         elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
 
@@ -706,10 +708,18 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             lambda dialog: confirm_takeover(dialog, writer, take_over, self._people_soon())
         )
 
-    def _take_over_again(self) -> None:
-        """Take over from other sessions of the user; the key that confirms is not for the machine."""
-        if self._wish(Role.WRITER) and self._scrollback is not None:
-            self._converse(_nothing, YOU_ARE_WRITER, pauses=True)
+    def _confirm_takeover_again(self) -> None:
+        """Ask a writer whether to take over from the user's other sessions, which may type, too."""
+        from twisted_exec.cli.console.conversation import confirm_takeover_again
+
+        take_over = partial(self._wish, Role.WRITER)
+        is_alone = self.viewers == 1
+        self._converse(
+            lambda dialog: confirm_takeover_again(
+                dialog, take_over, self._people_soon(), is_alone=is_alone
+            ),
+            pauses=True,
+        )
 
     def _explain_takeover(self) -> None:
         """Say why the user did not become the writer."""
@@ -738,13 +748,14 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._converse(lambda dialog: act(command, dialog, scrollback), warning, pauses=True)
 
     def _wait_for_server(self) -> None:
-        """Say that a command needs the server."""
-        if self._input is not None and self._input.discards:
-            self._display.tell("this command needs the server; it works when the console is open")
-            return
-        # The keys that follow are for the command, not for the machine.
-        self.discard_input()
-        self._display.tell("not connected yet; until then no further key is sent")
+        """Say that a command needs the server, and why there is no answer of the server yet."""
+        why = (self.problem or self.step()).partition("; ")[0]  # without the remedy
+        line = f"this command works when the console is open{why and f'; still waiting: {why}'}"
+        if self._input is not None and not self._input.discards:
+            # The keys that follow are for the command, not for the machine.
+            self.discard_input()
+            line += "; no further key is sent until then"
+        self._display.tell(line)
 
     def _converse(
         self, talk: Talk, first_line: str = "", *, pauses: bool = False, asks: bool = True
@@ -1006,10 +1017,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if attempt is not None:
             attempt.cancel()  # once more: it does not wait any longer
         self.finished.callback(outcome)
-
-
-async def _nothing(dialog: Dialog) -> NextSession | None:
-    return None
 
 
 def _told(ending: Ending) -> str:

@@ -281,6 +281,9 @@ class SerialLog:
             for event in journal.events(base["journal"], journal.end, EventKind.GAP):
                 if event.data["bytes"] is None:
                     read -= event.data["end"] - event.offset  # offsets that no byte has
+            for event in journal.events(base["journal"], journal.end, EventKind.BOOT):
+                # The journal's own bytes, unless the runtime was killed before they were written.
+                read -= min(event.data.get("reset_bytes", 0), journal.end - event.offset)
         return max(int(base["punched"]), int(base["log"]) + read)
 
     def skip_excess(self) -> int:

@@ -7,7 +7,7 @@ Input counts in pieces (see :mod:`twisted_exec.wire.resume`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from twisted_exec.wire.control_messages import Break, Role, keys_in
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -48,6 +48,11 @@ class InputLog:
     @property
     def has_room(self) -> bool:
         return self.uncertain + self.unsent <= LIMIT_PIECES // 2
+
+    @property
+    def unsent_keys(self) -> int:
+        """Number of keys and requests that were not sent."""
+        return _keys(self._waiting)
 
     def put(self, item: Item) -> None:
         _append(self._waiting, item)
@@ -117,10 +122,7 @@ class InputLog:
         :return: the numbers of dropped keys and requests that were sent, and that were not.
         """
         has_end = None in self._sent or None in self._waiting
-        sent, unsent = (
-            sum(keys_in(item) if isinstance(item, bytes) else item is not None for item in items)
-            for items in (self._sent, self._waiting)
-        )
+        sent, unsent = _keys(self._sent), self.unsent_keys
         self._sent.clear()
         self._waiting.clear()
         self.uncertain = self.unsent = 0
@@ -139,3 +141,7 @@ def _append(items: deque[Item], item: Item) -> None:
         items[-1] = last + item
     else:
         items.append(item)
+
+
+def _keys(items: Iterable[Item]) -> int:
+    return sum(keys_in(item) if isinstance(item, bytes) else item is not None for item in items)

@@ -185,6 +185,11 @@ class ResumingClient(ConsoleStream, Living[Life]):
         return self._retries.problem
 
     @property
+    def waiting_keys(self) -> int:
+        """Number of keys and requests that were not sent yet."""
+        return self._input.unsent_keys
+
+    @property
     def round_trips(self) -> tuple[RoundTrip, ...]:
         stream = self._present
         return () if stream is None or stream.resumable is None else stream.resumable.round_trips

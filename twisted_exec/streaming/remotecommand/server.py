@@ -612,10 +612,10 @@ class UserInput:
             self._settle(dropped)
 
     def close(self) -> None:
+        self._deliver_size()  # otherwise the machine keeps the size before
         self._is_closed = True
         self._queue.close()
         self.on_settled = None
-        self._size = None
         self._tell, self._used = _discard, _do_nothing
         if self._next_size is not None and self._next_size.active():
             self._next_size.cancel()

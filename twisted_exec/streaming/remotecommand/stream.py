@@ -74,6 +74,11 @@ class ConsoleStream:
         return ""
 
     @property
+    def waiting_keys(self) -> int:
+        """Number of keys and requests that were not sent yet."""
+        return 0
+
+    @property
     def echo_seconds(self) -> float | None:
         """The machine's last time from input to output; ``None`` if unknown."""
         return None
