@@ -21,8 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.auth import forge
-from tests.tls.support import authority
-from tests.tls.test_pem import replaced
+from tests.tls.support import authority, replaced
 from twisted_exec.auth.jwt_keys import jwks_keys, pem_keys, signing_key
 from twisted_exec.tls.errors import TLSConfigError
 

@@ -16,8 +16,8 @@ from twisted_exec.api.dialects import DIALECTS, IRONCORE
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.auth.interfaces import IAuthorizer, User
-from twisted_exec.auth.rbac import IRuleSource, RBACAuthorizer, RBACObjects, Rule
-from twisted_exec.auth.rules import ALL_RULES, Attributes
+from twisted_exec.auth.rbac import IRuleSource, RBACAuthorizer, RBACObjects
+from twisted_exec.auth.rules import ALL_RULES, Attributes, Rule
 
 GROUP = IRONCORE.group
 AUTHENTICATED = "system:authenticated"

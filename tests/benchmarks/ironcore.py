@@ -20,7 +20,8 @@ from pathlib import Path
 from tests import needs, procfs
 from tests.interop import chains
 from tests.interop.chains import OurCluster
-from tests.interop.ironcore import ForeignCluster, Make, ironcore, kubectl
+from tests.interop.hosts import kubectl
+from tests.interop.ironcore import ForeignCluster, Make, ironcore
 from tests.interop.programs import Programs
 
 from .console import Console, connect, user_context

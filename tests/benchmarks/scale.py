@@ -27,7 +27,8 @@ from pathlib import Path
 from tests import needs, procfs
 from tests.interop import chains
 from tests.interop.chains import OurCluster
-from tests.interop.ironcore import ForeignCluster, ironcore, kubectl
+from tests.interop.hosts import kubectl
+from tests.interop.ironcore import ForeignCluster, ironcore
 from tests.interop.programs import Programs
 
 from . import collections, many_machines

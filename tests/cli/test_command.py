@@ -69,7 +69,7 @@ class AskOnceTests(SynchronousTestCase):
             from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint
             from twisted.internet.protocol import Factory, Protocol
             from twisted.internet.defer import Deferred
-            from twisted_exec.cli.runner import failed
+            from twisted_exec.cli.failures import failed
 
             class Request(Protocol):
                 def connectionLost(self, reason):
@@ -94,7 +94,7 @@ class AskOnceTests(SynchronousTestCase):
         async def ask(reactor):
             from twisted.internet.defer import CancelledError, Deferred
             from twisted.internet.task import deferLater
-            from twisted_exec.cli.runner import failed
+            from twisted_exec.cli.failures import failed
 
             reactor.callLater(0, os.kill, os.getpid(), signal.SIGINT)
             try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec import cli
-from twisted_exec.cli import main
+from twisted_exec.cli.commands import registry
 from twisted_exec.cli.console.options import make_parser
 from twisted_exec.cli.options import CheckedParser
 
@@ -48,7 +48,7 @@ class OptionTests(SynchronousTestCase):
         """Every option of a command is read somewhere."""
         options = [
             option
-            for parser in (make_parser(), main.make_parser())
+            for parser in (make_parser(), registry.make_parser())
             for option in destinations(parser)
         ]
         self.assertGreater(len(options), 50)

@@ -12,8 +12,8 @@ from tests.apiserver.chain import ChainTestCase
 from tests.cli.typed import typed
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
+from twisted_exec.cli.console.machine import MachineConsole
 from twisted_exec.cli.console.options import parse_options
-from twisted_exec.cli.console.program import _Console
 from twisted_exec.cli.options import config_of
 from twisted_exec.wire.stream_options import CONSOLE
 
@@ -28,7 +28,7 @@ class SuggestionTests(ChainTestCase):
         """Return the message of ``kubectl console``."""
         path = self.kubeconfig(f"user-{user}")
         options = parse_options([name, "--kubeconfig", path, *words])
-        console = _Console(options, config_of(options))
+        console = MachineConsole(options, config_of(options))
         with self.assertRaises(APIError) as caught:
             await console.attempt(_NOBODY, reactor, CONSOLE)
         return console.explain(caught.exception)

@@ -10,7 +10,7 @@ from twisted.internet import reactor
 from twisted.trial.unittest import TestCase
 
 from twisted_exec.cli import runner as asking
-from twisted_exec.cli.main import make_parser
+from twisted_exec.cli.commands.registry import make_parser
 
 
 async def typed(test: TestCase, *words: str) -> tuple[int, str, str]:

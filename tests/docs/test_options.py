@@ -12,7 +12,7 @@ from twisted.python import usage
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.apiserver import tap as apiserver
-from twisted_exec.cli import main
+from twisted_exec.cli.commands import registry
 from twisted_exec.cli.console import options as console
 from twisted_exec.cli.options import CheckedParser
 from twisted_exec.nodeserver import tap as nodeserver
@@ -74,7 +74,7 @@ def of_parser(parser: CheckedParser) -> Iterator[tuple[str, Defaults]]:
 def programs() -> dict[str, Defaults]:
     """Return the options of all programs."""
     result = {name: of_tap(options()) for name, options in TAPS.items()}
-    for parser in (console.make_parser(), main.make_parser()):
+    for parser in (console.make_parser(), registry.make_parser()):
         result |= dict(of_parser(parser))
     return result
 

@@ -7,26 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tests.nodeserver.support import CLUSTERS, OWNER, PODS, SimpleLeaf, SimpleLeaves, SimpleRootPods
+from twisted_exec.api.kinds.core import LEASES, NAMESPACES
+from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.kind import Kind
+from twisted_exec.api.kinds.nodes import NODES
+from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import LeafNode, LeafPod
 from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS
 from twisted_exec.testing.cluster import MemoryCluster
-
-from .support import (
-    CLUSTERS,
-    EVENTS,
-    LEASES,
-    NAMESPACES,
-    NODES,
-    OWNER,
-    PODS,
-    SECRETS,
-    SimpleLeaf,
-    SimpleLeaves,
-    SimpleRootPods,
-)
 
 MAPS = Kind(resource=CONFIG_MAPS, singular="configmap")
 

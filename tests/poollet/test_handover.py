@@ -5,8 +5,8 @@ Tests for the hand-over of :class:`twisted_exec.poollet.service.Poollet`.
 from __future__ import annotations
 
 from tests.chain import until
-from tests.poollet.chain import MACHINES, PoolletCase, machine
-from tests.poollet.doubles import POOLS
+from tests.poollet.chain import PoolletCase
+from tests.poollet.doubles import MACHINES, POOLS, machine
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 
 

@@ -5,9 +5,8 @@ Options that name a machine.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import path_segment
@@ -53,26 +52,6 @@ def possible_dialects(options: argparse.Namespace) -> Sequence[Dialect]:
             "the name"
         )
     return among
-
-
-def run_with_machine(
-    name: str,
-    options: argparse.Namespace,
-    main: Callable[[argparse.Namespace, Any], Coroutine[Any, Any, int]],
-    error_code: int = 1,
-) -> int:
-    """
-    Run a command with :func:`add_machine_options` in a reactor; return the exit code.
-
-    :param main: gets the options, with ``among`` (the possible dialects), and the reactor.
-    """
-    from twisted_exec.cli import runner  # not for kubectl console, which starts faster without it
-
-    try:
-        options.among = possible_dialects(options)
-    except ValueError as problem:
-        return runner.failed(name, str(problem), error_code)
-    return runner.run_in_reactor(name, lambda reactor: main(options, reactor), error_code)
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,29 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from twisted_exec.cli.messages import Colour, explain, for_stderr, output_failure, painter, say
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.logger import globalLogBeginner
+from twisted.python.failure import Failure
 
-if TYPE_CHECKING:
-    from twisted_exec.cli.client import CommandClient
-
-    Ask = Callable[[CommandClient, argparse.Namespace], Awaitable[str]]
-    """Asks an API server as the options say, and returns what to print."""
+from twisted_exec.api.status import APIError
+from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.failures import InputError, crashed, failed
+from twisted_exec.cli.machine_options import possible_dialects
+from twisted_exec.cli.messages import explain, say
+from twisted_exec.cli.options import add_cluster_options, config_of
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.program.maker import stop_on_interrupt
+from twisted_exec.tls.errors import TLSConfigError
 
 _INTERRUPTED = 130
 
+Ask = Callable[[CommandClient, argparse.Namespace], Awaitable[str]]
+"""Asks an API server as the options say, and returns what to print."""
+
 Asking = Callable[[Any], Coroutine[Any, Any, int]]
 """Runs a command with a reactor; returns the exit code."""
-
-
-class InputError(Exception):
-    """A command cannot do what its arguments ask for; the message is one line."""
 
 
 def server_command(
@@ -36,8 +41,6 @@ def server_command(
     ask: Ask,
 ) -> argparse.ArgumentParser:
     """Add a command that uses an API server."""
-    from twisted_exec.cli.options import add_cluster_options
-
     whole = f"{command} {name}"
 
     def run(options: argparse.Namespace) -> int:
@@ -58,12 +61,6 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     :param options: those of :func:`~twisted_exec.cli.options.add_cluster_options`; the command also
         finds the reactor in them.
     """
-    from twisted_exec.api.status import APIError
-    from twisted_exec.cli.client import CommandClient
-    from twisted_exec.cli.options import config_of
-    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-    from twisted_exec.tls.errors import TLSConfigError
-
     options.reactor = reactor
     try:
         client = CommandClient(
@@ -106,11 +103,6 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1, *, quiet: 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing to clean up during the imports
     from twisted.internet import reactor
-    from twisted.internet.defer import Deferred, gatherResults
-    from twisted.logger import globalLogBeginner
-    from twisted.python.failure import Failure
-
-    from twisted_exec.program.maker import stop_on_interrupt
 
     globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
     codes: list[int] = []
@@ -149,19 +141,19 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1, *, quiet: 
     return codes[0]
 
 
-def crashed(command: str, error: BaseException, code: int = 1) -> int:
-    """Print an error that a command does not expect; return the exit code."""
-    if isinstance(error, ModuleNotFoundError):
-        from twisted_exec.program.libraries import missing_library
+def run_with_machine(
+    name: str,
+    options: argparse.Namespace,
+    main: Callable[[argparse.Namespace, Any], Coroutine[Any, Any, int]],
+    error_code: int = 1,
+) -> int:
+    """
+    Run a command with :func:`.add_machine_options` in a reactor; return the exit code.
 
-        return failed(command, missing_library(error), code)
-    why = output_failure(error) or f"internal error: {type(error).__name__}: {error}"
-    return failed(command, why, code)
-
-
-def failed(command: str, why: str, code: int = 1) -> int:
-    """Print an error, see :func:`.for_stderr`; return the exit code."""
-    start = f"twisted-exec {command}:"
-    text = for_stderr(f"{start} {why}").removeprefix(start)
-    print(f"{painter(sys.stderr)(start, Colour.RED)}{text}", file=sys.stderr)
-    return code
+    :param main: gets the options, with ``among`` (the possible dialects), and the reactor.
+    """
+    try:
+        options.among = possible_dialects(options)
+    except ValueError as problem:
+        return failed(name, str(problem), error_code)
+    return run_in_reactor(name, lambda reactor: main(options, reactor), error_code)

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
@@ -217,14 +218,11 @@ class ExecLocator:
             raise self._unknown(subject)
         return machine
 
-    def _unknown(self, subject: Subject) -> NotFound:
+    def _unknown(self, subject: Subject) -> APIError:
         workload = self.access.dialect.workload
-        return NotFound(
-            workload.plural,
-            subject.machine,
-            workload.group,
-            f'{workload.qualified} "{subject.machine}" not found in pool "{self.access.pool}"',
-        )
+        message = f'{workload.qualified} "{subject.machine}" not found in pool "{self.access.pool}"'
+        unknown = NotFound(workload.plural, subject.machine, workload.group, message)
+        return because(Obstacle.NOT_IN_POOL, unknown)
 
     def _check(self, machine: Object, is_open: bool) -> None:
         """:raises Conflict: the Machine is being deleted, or is powered off."""
@@ -233,7 +231,7 @@ class ExecLocator:
         if metadata.get("deletionTimestamp"):
             raise Conflict(f"{name} is being deleted")
         if self.what.is_stream and not is_open and not wants_power(machine):
-            raise Conflict(f"{name} is powered off")
+            raise because(Obstacle.POWERED_OFF, Conflict(f"{name} is powered off"))
 
     async def _check_again(self, subject: Subject, is_open: bool) -> None:
         """
@@ -267,8 +265,10 @@ class ExecLocator:
         name = f'{self.access.dialect.noun} "{subject.machine}"'
         if not machines:
             if trouble := self._trouble(subject):  # waiting may not help
-                raise ServiceUnavailable(f"{name} is not running yet: {trouble}")
-            raise ServiceUnavailable(f"{name} is not running yet", retry_after_seconds=1)
+                error = ServiceUnavailable(f"{name} is not running yet: {trouble}")
+                raise because(Obstacle.CANNOT_START, error)
+            pending = ServiceUnavailable(f"{name} is not running yet", retry_after_seconds=1)
+            raise because(Obstacle.NOT_RUNNING, pending)
         if len(machines) > 1:
             raise Conflict(f"{name} has {len(machines)} machines in the runtime")
         return self.dialler.target(await self.url(self.runtime, machines[0].metadata.id, subject))

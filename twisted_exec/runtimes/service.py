@@ -17,6 +17,7 @@ from zope.interface import implementer
 
 import twisted_exec
 from twisted_exec.api.display import BANNER, banner_lines
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import (
     BadRequest,
     Conflict,
@@ -489,10 +490,12 @@ class RuntimeConsoles:
     def _console(self, record: MachineRecord, machine_uid: str) -> SharedConsole:
         supervisor = self._supervisor(record, machine_uid)
         if supervisor.is_off or supervisor.console is None:
-            raise Conflict(f'machine "{record.label}" is powered off')
+            off = Conflict(f'machine "{record.label}" is powered off')
+            raise because(Obstacle.POWERED_OFF, off)
         if supervisor.start_problem:
             # The next attempt may be half a minute away, and a user would see nothing until then.
-            raise Conflict(f'machine "{record.label}" cannot start: {supervisor.start_problem}')
+            message = f'machine "{record.label}" cannot start: {supervisor.start_problem}'
+            raise because(Obstacle.CANNOT_START, Conflict(message))
         return supervisor.console
 
     def _supervisor(self, record: MachineRecord, machine_uid: str) -> Supervisor:

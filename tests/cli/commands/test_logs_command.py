@@ -22,8 +22,8 @@ from twisted_exec.api.status import NotFound, ServiceUnavailable
 from twisted_exec.api.times import NANOSECONDS, nanoseconds
 from twisted_exec.cli.commands import logs as logs_command
 from twisted_exec.cli.commands.logs import log_options
-from twisted_exec.cli.main import make_parser
-from twisted_exec.cli.runner import InputError
+from twisted_exec.cli.commands.registry import make_parser
+from twisted_exec.cli.failures import InputError
 
 NOON = "2026-11-20T12:00:00Z"
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import DEFAULT
+from twisted_exec.api.obstacles import Obstacle, because
+from twisted_exec.api.status import APIError, from_status
 from twisted_exec.cli.commands import machine_checks
 from twisted_exec.wire.control_messages import COMPLETED, INTERNAL, LINE_LOST, POWERED_OFF, Ending
 
@@ -35,8 +37,22 @@ class RefusalTests(SynchronousTestCase):
             ("cannot reach https://a: the handshake is wrong", 502, "server", "API server"),
             ("out of order", 500, "console", "API server"),
         ):
-            found, remedy = machine_checks.of_refusal(message, code)
+            found, remedy = machine_checks.of_refusal(APIError(message, code=code))
             self.assertEqual(found, check, message)
+            self.assertIn(words, remedy)
+
+    def test_obstacles(self) -> None:
+        """The part and the remedy follow the obstacle, whatever the message says."""
+        for obstacle, check, words in (
+            (Obstacle.POWERED_OFF, "machine", ""),
+            (Obstacle.CANNOT_START, "runtime", "the message names"),
+            (Obstacle.NOT_RUNNING, "runtime", "the runtime runs"),
+            (Obstacle.NOT_IN_POOL, "poollet", "exec-poollet"),
+            (Obstacle.NO_ADDRESS, "pool", "--addresses"),
+        ):
+            error = from_status(because(obstacle, APIError("no", code=409)).to_status())
+            found, remedy = machine_checks.of_refusal(error)
+            self.assertEqual(found, check)
             self.assertIn(words, remedy)
 
     def test_connections(self) -> None:
@@ -69,7 +85,7 @@ class RefusalTests(SynchronousTestCase):
             (f"{runtime}its name is not known", "runtime", "--base-url"),
             (f"{runtime}connection refused", "runtime", "--machine-runtime-endpoint"),
         ):
-            found, remedy = machine_checks.of_refusal(message, 502)
+            found, remedy = machine_checks.of_message(message)
             self.assertEqual(found, check, message)
             self.assertIn(words, remedy)
 
@@ -79,7 +95,7 @@ class RefusalTests(SynchronousTestCase):
             'cannot connect to pool "a" at b:1: its name is not known; '
             'pool "a" at 10.0.0.1:1: connection refused'
         )
-        _, remedy = machine_checks.of_refusal(message, 502)
+        _, remedy = machine_checks.of_message(message)
         self.assertIn("--addresses", remedy)
         self.assertIn("exec-poollet runs", remedy)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.cli.commands.registry import make_parser
 from twisted_exec.cli.commands.web_program import chosen_context, follow_config
-from twisted_exec.cli.main import make_parser
 
 
 class FollowConfigTests(SynchronousTestCase):

@@ -13,8 +13,8 @@ from tests.cli.typed import typed
 from tests.kube.console_cases import Consoles, ConsolesCase
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
+from twisted_exec.cli.commands.registry import make_parser
 from twisted_exec.cli.commands.screen import printable, screen_options
-from twisted_exec.cli.main import make_parser
 from twisted_exec.streaming.http.responses import respond
 from twisted_exec.streaming.http.site import Request
 

@@ -19,6 +19,7 @@ from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.cli.commands import space as commands
 from twisted_exec.cli.commands import space as kubeconfig
+from twisted_exec.cli.commands.registry import make_parser
 from twisted_exec.cli.commands.space import (
     ASK_AGAIN_SECONDS,
     INFO,
@@ -28,10 +29,8 @@ from twisted_exec.cli.commands.space import (
     ask_again,
     asked_for,
 )
-from twisted_exec.cli.main import make_parser
-from twisted_exec.cli.runner import InputError
+from twisted_exec.cli.failures import InputError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import expiry
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.loader import load, load_inline
 from twisted_exec.kube.late_credentials import LateCredentials
@@ -218,7 +217,7 @@ class AnsweredTests(SynchronousTestCase):
         """
         self.assertEqual(ask_again(ClientConfig("https://x", token="t"), 0), ASK_AGAIN_SECONDS)
         for end, asked in ((10_000, 300), (200, 140), (61, 10), (-5, 10)):
-            self.patch(expiry, "expiry_of", lambda _, end=end: float(end))
+            self.patch(commands, "expiry_of", lambda _, end=end: float(end))
             self.assertEqual(ask_again(ClientConfig("https://x", token="t"), 0), asked)
         self.assertEqual(SHORTEST_SECONDS, 10)
 

@@ -69,8 +69,12 @@ MODULES = [
     "cli.console.display",
     "cli.console.escape",
     "cli.console.first_screen",
+    "cli.console.interfaces",
+    "cli.console.machine",
     "cli.console.options",
+    "cli.console.process",
     "cli.console.program",
+    "cli.console.running",
     "cli.console.session",
     "cli.console.terminal",
     "cli.console.timers",
@@ -511,17 +515,17 @@ class PipeTests(ProcessCase):
         attachment.transport.end(Ending(MACHINE_DELETED, "bye"))
         await self.ends_with(process, 1)
         self.assertEqual(process.stdout, b"=> ")
-        command = "import os; from twisted_exec.cli.console import program, session; os.close(2); "
-        command += "raise SystemExit(program.conclude(session.Outcome(1, 'last'), mid_line=True))"
+        command = "import os; from twisted_exec.cli.console import running, session; os.close(2); "
+        command += "raise SystemExit(running.conclude(session.Outcome(1, 'last'), mid_line=True))"
         process = self.start(command=command)
         await self.ends_with(process, 1)
         self.assertEqual(process.stdout, b"")
 
     async def test_standard_error_elsewhere(self) -> None:
         """The last message goes elsewhere, and the shell's prompt begins a line of the terminal."""
-        command = "from twisted_exec.cli.console import program, session; "
+        command = "from twisted_exec.cli.console import running, session; "
         command += "print('=> ', end='', flush=True); "
-        command += "raise SystemExit(program.conclude(session.Outcome(1, 'last'), mid_line=True))"
+        command += "raise SystemExit(running.conclude(session.Outcome(1, 'last'), mid_line=True))"
         for line in (True, False):
             far, near = os.openpty()
             self.addCleanup(os.close, far)

@@ -24,7 +24,6 @@ from tests.tiers import PROGRAMS
 from twisted_exec.cli.console import script as shell
 from twisted_exec.cli.console.options import make_script, parse_options, scripted_outcome
 from twisted_exec.cli.console.script import (
-    FAILED_CODE,
     GOES_ON,
     MAY_GO_ON,
     NO_SHELL_CODE,
@@ -34,6 +33,7 @@ from twisted_exec.cli.console.script import (
     ShellRun,
 )
 from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
+from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import HINT, WAITS, understood
 from twisted_exec.wire.escape_sequences import PlainLines

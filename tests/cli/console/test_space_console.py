@@ -19,8 +19,8 @@ from tests.spaces.hub import HubTestCase, reactor
 from twisted_exec.api import spaces
 from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.kinds.rbac import CLUSTERROLEBINDINGS, CLUSTERROLES
+from twisted_exec.cli.console.machine import MachineConsole
 from twisted_exec.cli.console.options import parse_options
-from twisted_exec.cli.console.program import _Console
 from twisted_exec.cli.console.space import user_agent_of
 from twisted_exec.cli.messages import explain
 from twisted_exec.cli.options import config_of
@@ -49,7 +49,7 @@ class SpaceConsoleTests(HubTestCase):
         """Return the error of a console that cannot be opened."""
         path = kubeconfig or self.kubeconfig(f"user-{user}")
         options = parse_options(["vm", "--kubeconfig", path, *words])
-        program = _Console(options, config_of(options))
+        program = MachineConsole(options, config_of(options))
         try:
             await program.attempt(RecordingUser(), reactor, CONSOLE)
         except Exception as refused:

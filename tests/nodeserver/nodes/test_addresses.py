@@ -7,6 +7,7 @@ import itertools
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.nodes.addresses import (
     Address,
     addresses_of,
@@ -16,7 +17,6 @@ from twisted_exec.nodeserver.nodes.addresses import (
     publication_order,
     root_family,
 )
-from twisted_exec.nodeserver.nodes.status import Object
 
 OURS = [("InternalDNS", "10.9.9.9")]
 LEAF = [

@@ -7,6 +7,7 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.conditions import ConditionValue
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.nodes.conditions import (
     ALWAYS,
     EXEC,
@@ -19,7 +20,7 @@ from twisted_exec.nodeserver.nodes.conditions import (
     NodeObservation,
     conditions,
 )
-from twisted_exec.nodeserver.nodes.status import Object, trimmed
+from twisted_exec.nodeserver.nodes.status import trimmed
 
 YES: ConditionValue = ("True", "Fine", "")
 WELL = NodeObservation(YES, YES, YES)

@@ -18,6 +18,7 @@ from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds import EVENTS, LEASES
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import Conflict, ServiceUnavailable
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
@@ -28,7 +29,6 @@ from twisted_exec.nodeserver.nodes.plan import (
     ENDPOINTS,
     KEPT_BY,
     LEAF,
-    Object,
     Patch,
     PatchNodeStatus,
     plan,

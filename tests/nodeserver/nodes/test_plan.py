@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.leaves.kosmos import KOSMOS_LEAF
 from twisted_exec.nodeserver.nodes.conditions import UNPROBED
@@ -21,7 +22,6 @@ from twisted_exec.nodeserver.nodes.plan import (
     Create,
     DesiredNode,
     NodePlan,
-    Object,
     Patch,
     PatchNodeStatus,
     contested,

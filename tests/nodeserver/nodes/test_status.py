@@ -6,10 +6,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.nodes import status as leaf_nodes
 from twisted_exec.nodeserver.nodes.addresses import addresses_of
-from twisted_exec.nodeserver.nodes.status import Object
 
 
 def node(name: str, *, ready: str = "True", unschedulable: bool = False, **status: Any) -> Object:

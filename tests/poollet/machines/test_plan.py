@@ -15,12 +15,12 @@ from twisted_exec.poollet.machines.actions import (
     Create,
     Delete,
     MachinePlan,
-    PatchObject,
     PatchStatus,
     SetAnnotations,
     SetFinalizers,
     SetPower,
 )
+from twisted_exec.poollet.machines.claims import PatchObject
 from twisted_exec.poollet.machines.plan import plan, unreachable_plan
 from twisted_exec.poollet.machines.references import References, Unread
 from twisted_exec.poollet.machines.runtime_machine import runtime_machine

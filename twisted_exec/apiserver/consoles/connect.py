@@ -21,6 +21,7 @@ from twisted_exec.api.kinds import (
     machine_kind,
 )
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
@@ -377,7 +378,8 @@ class MachineLocator:
             remedy = f", and you may not switch it; a user with the role {role} powers it on"
         command = f"kubectl patch {noun} {target.name} -n {target.namespace}"
         patch = """--type=merge -p '{"spec":{"power":"On"}}'"""
-        raise Conflict(f'{noun} "{target.name}" is powered off{remedy}: {command} {patch}')
+        off = Conflict(f'{noun} "{target.name}" is powered off{remedy}: {command} {patch}')
+        raise because(Obstacle.POWERED_OFF, off)
 
 
 def connect_options(kind: Kind, subresource: str, query: Query) -> Object:

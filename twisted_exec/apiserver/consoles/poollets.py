@@ -22,8 +22,10 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import ADDRESS_TYPES, Object
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
+    APIError,
     Forbidden,
     NotFound,
     NotImplementedByBackend,
@@ -193,14 +195,15 @@ def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(matching))[:_MOST_ADDRESSES]
 
 
-def no_address(pool: Object, types: Sequence[str], noun: str) -> ServiceUnavailable:
+def no_address(pool: Object, types: Sequence[str], noun: str) -> APIError:
     """The error for a pool, or a node, without a usable address."""
     reported = pool.get("status", {}).get("addresses", [])
     addresses = listed((f"{item['type']}={item['address']}" for item in reported), _MOST_ADDRESSES)
-    return ServiceUnavailable(
+    error = ServiceUnavailable(
         f'{noun} "{pool["metadata"]["name"]}" has no usable address of the preferred types '
         f"{', '.join(types)}; known addresses: {addresses or 'none'}"
     )
+    return because(Obstacle.NO_ADDRESS, error)
 
 
 def forwarded_headers(user: User) -> Sequence[tuple[bytes, bytes]]:

@@ -10,14 +10,20 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from twisted_exec.api.times import NANOSECONDS
+from twisted_exec.cli.commands.audit_sessions import (
+    READS,
+    AuditedSession,
+    AuditFileError,
+    AuditRecord,
+    Damage,
+    collect,
+    read_records,
+)
+from twisted_exec.cli.failures import failed
 from twisted_exec.cli.options import since_time
-from twisted_exec.cli.runner import failed
-
-if TYPE_CHECKING:
-    from twisted_exec.cli.commands.audit_sessions import AuditedSession, AuditRecord, Damage
+from twisted_exec.cli.table import table
 
 _DEFAULT_FILE = os.path.join("exec-state", "audit.jsonl")
 _WHO = """\
@@ -34,13 +40,9 @@ _LONGEST_CAUSE = 60
 _DROVE = {True: "yes", False: "no", None: "?"}
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``audit`` to a program's commands."""
-    parser = subparsers.add_parser(
-        "audit",
-        help="answer questions from audit files",
-        description="Answer questions from audit files.",
-    )
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``audit``."""
+    parser.description = "Answer questions from audit files."
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     who = commands.add_parser(
         "who",
@@ -114,8 +116,6 @@ def _sessions(options: argparse.Namespace) -> int:
 def _answer(
     options: argparse.Namespace, matches: Callable[[AuditRecord], bool], subject: str
 ) -> int:
-    from twisted_exec.cli.commands.audit_sessions import READS, AuditFileError, Damage, collect
-
     def is_selected(record: AuditRecord) -> bool:
         if options.namespace and record.text("namespace") != options.namespace:
             return False
@@ -147,15 +147,11 @@ def _answer(
 
 
 def _all_records(paths: Iterable[str], damage: Damage) -> Iterator[AuditRecord]:
-    from twisted_exec.cli.commands.audit_sessions import read_records
-
     for path in dict.fromkeys(paths):
         yield from read_records(path, damage)
 
 
 def _table(sessions: Sequence[AuditedSession], now: datetime) -> str:
-    from twisted_exec.cli.output import table
-
     rows = [_row(session, now) for session in sessions]
     headings = (
         "USER",

@@ -9,6 +9,10 @@ import sys
 from typing import Any
 
 from twisted_exec.cli import runner
+from twisted_exec.cli.commands.machine_checks import check_machine
+from twisted_exec.cli.commands.server_checks import Findings, Unusable, check_user, reach_server
+from twisted_exec.cli.console.connecting import ProgressLine
+from twisted_exec.cli.failures import failed
 from twisted_exec.cli.machine_options import add_machine_options, possible_dialects
 from twisted_exec.cli.messages import painter
 from twisted_exec.cli.options import add_cluster_options
@@ -23,14 +27,10 @@ _EPILOG = "Exit code: 0 if a console can be opened, 1 if a check found an error.
 _TIMEOUT_SECONDS = 10.0
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``doctor`` to a program's commands.  Its options have ``run(options) -> int``."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="find out why a console does not open",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``doctor``."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     add_machine_options(parser, is_optional=True)
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s"
@@ -43,15 +43,11 @@ def _run(options: argparse.Namespace) -> int:
     try:
         options.among = possible_dialects(options)
     except ValueError as problem:
-        return runner.failed("doctor", str(problem))
+        return failed("doctor", str(problem))
     return runner.run_in_reactor("doctor", lambda reactor: _examine(options, reactor))
 
 
 async def _examine(options: argparse.Namespace, reactor: Any) -> int:
-    from twisted_exec.cli.commands.machine_checks import check_machine
-    from twisted_exec.cli.commands.server_checks import Findings, Unusable, check_user, reach_server
-    from twisted_exec.cli.console.connecting import ProgressLine
-
     name = options.machine.name if options.machine else ""
     report = Findings(name)
 

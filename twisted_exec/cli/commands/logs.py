@@ -6,18 +6,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted_exec.api.logs import LogOptions
-from twisted_exec.cli import runner
-from twisted_exec.cli.machine_options import add_machine_options, run_with_machine
+from twisted_exec.api.patterns import Pattern, PatternError, Search
+from twisted_exec.api.status import APIError
+from twisted_exec.cli.commands.log_output import LogOutput
+from twisted_exec.cli.console.connecting import ProgressLine
+from twisted_exec.cli.failures import InputError, failed
+from twisted_exec.cli.machine_options import add_machine_options
 from twisted_exec.cli.messages import one_line, painted, painter
 from twisted_exec.cli.options import add_cluster_options, config_of, since_time
-
-if TYPE_CHECKING:
-    from twisted_exec.api.patterns import Search
-    from twisted_exec.cli.commands.log_output import LogOutput
+from twisted_exec.cli.runner import run_with_machine
+from twisted_exec.cli.suggestion import explain_with_hint
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.logs import MachineLog, deleted_log
+from twisted_exec.tls.errors import TLSConfigError
 
 _DESCRIPTION = """\
 Print what a machine's console printed, also before anybody looked and across restarts. The
@@ -34,14 +38,10 @@ _LOUD_SECONDS = 1.0
 """Shorter outages are not reported."""
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``logs`` to a program's commands."""
-    parser = subparsers.add_parser(
-        "logs",
-        help="print what a machine's console printed",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``logs``."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     add_machine_options(parser)
     parser.add_argument(
         "--deleted",
@@ -89,14 +89,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.set_defaults(run=_run)
 
 
-def error_code(arguments: Sequence[str]) -> int:
-    """Return the exit code for errors of a command line of ``twisted-exec``."""
-    searches = arguments[:1] == ["logs"] and any(
-        each.partition("=")[0] == "--grep" for each in arguments
-    )
-    return _GREP_ERROR if searches else 1
-
-
 def _failed(options: argparse.Namespace) -> int:
     return 1 if options.grep is None else _GREP_ERROR
 
@@ -125,11 +117,11 @@ def log_options(options: argparse.Namespace) -> LogOptions:
     """
     first, last = options.between or (options.since, None)
     if last is not None and last < first:
-        raise runner.InputError("the second time of --between is before the first")
+        raise InputError("the second time of --between is before the first")
     if last is not None and options.follow:
-        raise runner.InputError("--between has an end: omit --follow")
+        raise InputError("--between has an end: omit --follow")
     if options.deleted and options.follow:
-        raise runner.InputError("a deleted machine prints nothing more: omit --follow")
+        raise InputError("a deleted machine prints nothing more: omit --follow")
     return LogOptions(
         follow=options.follow,
         timestamps=options.timestamps,
@@ -147,13 +139,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
-    from twisted_exec.api.status import APIError
-    from twisted_exec.cli.console.connecting import ProgressLine
-    from twisted_exec.cli.suggestion import explain_with_hint
-    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-    from twisted_exec.kube.logs import MachineLog, deleted_log
-    from twisted_exec.tls.errors import TLSConfigError
-
     progress: ProgressLine | None = None
 
     def answered(_: object = None) -> None:
@@ -182,33 +167,29 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
         finally:
             answered()
             output.finish()
-    except (runner.InputError, KubeConfigError, TLSConfigError) as problem:
-        return runner.failed("logs", str(problem), _failed(options))
+    except (InputError, KubeConfigError, TLSConfigError) as problem:
+        return failed("logs", str(problem), _failed(options))
     except APIError as refusal:
         message = await explain_with_hint(refusal, config, name, reactor)
         if refusal.code == 404 and not options.deleted:
             joint = " If" if message.endswith("?") else "; if"
             message += f"{joint} the machine was deleted, add --deleted"
-        return runner.failed("logs", message, _failed(options))
+        return failed("logs", message, _failed(options))
     except BrokenPipeError:  # twisted-exec logs ... | head
         return _failed(options)
     return 0 if search is None or output.matches else _NO_MATCH
 
 
 def _search(options: argparse.Namespace) -> Search | None:
-    from twisted_exec.api.patterns import Pattern, PatternError, Search
-
     if options.grep is None:
         return None
     try:
         return Search(Pattern(options.grep, is_regex=True))
     except PatternError as problem:
-        raise runner.InputError(f"--grep: {problem}") from None
+        raise InputError(f"--grep: {problem}") from None
 
 
 def _output(options: argparse.Namespace, search: Search | None) -> LogOutput:
-    from twisted_exec.cli.commands.log_output import LogOutput
-
     stream = sys.stdout.buffer
 
     def write(data: bytes) -> None:

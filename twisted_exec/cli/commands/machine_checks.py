@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
 from twisted_exec.api.kinds.events import written
+from twisted_exec.api.obstacles import Obstacle, obstacle_of
 from twisted_exec.api.status import APIError, Forbidden, NotFound, TooManyRequests, message_of
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.commands.server_checks import (
@@ -336,12 +337,15 @@ class _MachineCheck:
         stream.leave()
         await visitor.within(_LEFT_SECONDS, server.reactor)
 
-    def _judge_refusal(self, problem: Exception) -> None:
-        message, code = message_of(problem), getattr(problem, "code", 0)
+    def _judge_refusal(self, problem: APIError | KubeConfigError) -> None:
+        message = message_of(problem)
         condition = str(self._line_condition.get("message") or "")
         if condition and condition in message:
             return  # run() reports the condition, which says the same
-        check, remedy = of_refusal(message, code)
+        if isinstance(problem, APIError):
+            check, remedy = of_refusal(problem)
+        else:
+            check, remedy = of_message(message)
         if check == "rights" and self._lacks_console:
             return
         if self._unready and self._unready in message:
@@ -406,6 +410,12 @@ API_SERVER = "see the log of the API server, and the network on the way"
 POOLLET = "see that exec-poollet runs and reaches the API server: its log, and /readyz"
 RUNTIME = "see that the runtime runs (its log), and --machine-runtime-endpoint of the poollet"
 _RIGHTS = "ask an administrator for the right that the message names"
+_START = "mend what the message names, and see the runtime's log"
+_COPY = "see the log of exec-poollet, whose copy may be out of date"
+_ADDRESSES = (
+    "set --addresses of the poollet, or the address types of --preferred-address-types of the API "
+    "server"
+)
 
 LINES = {
     "NoLine": "delete the machine and create it again with the name of a free line, or add a line of "
@@ -484,17 +494,25 @@ _CONNECTIONS = {
 }
 """Remedies by the check, for texts of a refusal: the remedies of all its texts apply."""
 
-_REFUSALS: tuple[tuple[str, str, str], ...] = (
-    ("is powered off", "machine", ""),
-    ("cannot start:", "runtime", "mend what the message names, and see the runtime's log"),
-    ("not running yet:", "runtime", "mend what the message names, and see the runtime's log"),
-    ("not found in pool", "poollet", "see the log of exec-poollet, whose copy may be out of date"),
-    (
-        "has no usable address",
-        "pool",
-        "set --addresses of the poollet, or the address types of "
-        "--preferred-address-types of the API server",
-    ),
+_OBSTACLES: Mapping[Obstacle, tuple[str, str]] = {
+    Obstacle.POWERED_OFF: ("machine", ""),
+    Obstacle.CANNOT_START: ("runtime", _START),
+    Obstacle.NOT_RUNNING: ("runtime", RUNTIME),
+    Obstacle.NOT_IN_POOL: ("poollet", _COPY),
+    Obstacle.NO_ADDRESS: ("pool", _ADDRESSES),
+}
+"""The part that an obstacle is about, and the remedy."""
+
+_OF_0_2_0: tuple[tuple[str, Obstacle], ...] = (
+    ("is powered off", Obstacle.POWERED_OFF),
+    ("cannot start:", Obstacle.CANNOT_START),
+    ("not running yet:", Obstacle.CANNOT_START),
+    ("not found in pool", Obstacle.NOT_IN_POOL),
+    ("has no usable address", Obstacle.NO_ADDRESS),
+)
+"""Texts of release 0.2.0, whose refusals do not name the obstacle."""
+
+_PARTS: tuple[tuple[str, str, str], ...] = (
     ('pool "', "poollet", POOLLET),
     ('fleet "', "poollet", POOLLET),
     ("runtime", "runtime", RUNTIME),
@@ -502,26 +520,33 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
     ("cannot reach http", "server", API_SERVER),
 )
 """
-Text of a refusal, the part that it is about, and the remedy. The first text that matches counts.
+Name of a part in a refusal, the part, and the remedy. The first text that matches counts.
 """
 
 
-def of_refusal(message: str, code: int) -> tuple[str, str]:
+def of_refusal(error: APIError) -> tuple[str, str]:
     """
     Return the part that refused a console, as a check's name, and the remedy.
 
     For ``machine`` :func:`power_on` has the remedy.
-
-    :param code: of the answer; 0 without one.
     """
-    if code == Forbidden.code:
-        return "rights", role_to_request(message) or _RIGHTS
-    if code == TooManyRequests.code:
+    if error.code == Forbidden.code:
+        return "rights", role_to_request(error.message) or _RIGHTS
+    if error.code == TooManyRequests.code:
         return (
             "console",
             "try again later, or raise the limit of the program that the message names",
         )
-    for text, check, remedy in _REFUSALS:
+    obstacle = obstacle_of(error)
+    return _OBSTACLES[obstacle] if obstacle is not None else of_message(error.message)
+
+
+def of_message(message: str) -> tuple[str, str]:
+    """Return the part that a message is about, as a check's name, and the remedy."""
+    for text, obstacle in _OF_0_2_0:
+        if text in message:
+            return _OBSTACLES[obstacle]
+    for text, check, remedy in _PARTS:
         if text in message:
             fitting = [each for why, each in _CONNECTIONS.get(check, ()) if why in message]
             return check, "; ".join(dict.fromkeys(fitting)) or remedy
@@ -545,4 +570,4 @@ def of_ending(ending: Ending, dialect: Dialect, name: str, namespace: str) -> st
         return power_on(dialect, name, namespace)
     if remedy := _ENDINGS.get(ending.reason):
         return remedy
-    return of_refusal(ending.message, 0)[1] or "see the log of the API server"
+    return of_message(ending.message)[1] or "see the log of the API server"

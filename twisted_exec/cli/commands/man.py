@@ -13,9 +13,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from twisted.application.service import IServiceMaker
+from twisted.plugin import getPlugins
+
 from twisted_exec import __version__
+from twisted_exec.cli.commands import registry
+from twisted_exec.cli.console import options as console
+from twisted_exec.cli.failures import crashed, failed
 from twisted_exec.cli.options import CheckedParser
-from twisted_exec.cli.runner import failed
 
 _ENDLESS_COLUMNS = 100_000
 _HEADING = re.compile(r"(\S.*):")
@@ -25,16 +30,11 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 Page = Callable[[], str]
 
 
-def register(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    make_parser: Callable[[], CheckedParser],
-) -> None:
-    """Add ``man`` to a program's commands."""
-    parser = subparsers.add_parser(
-        "man",
-        help="print or write manual pages",
-        description="Print a manual page, or write all of them. To read one: "
-        "twisted-exec man kubectl-console | man -l -",
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``man``."""
+    parser.description = (
+        "Print a manual page, or write all of them. To read one: "
+        "twisted-exec man kubectl-console | man -l -"
     )
     parser.add_argument(
         "page",
@@ -48,11 +48,11 @@ def register(
         metavar="DIR",
         help="write all pages into man1 and man8 of this directory, such as ~/.local/share/man",
     )
-    parser.set_defaults(run=partial(_run, make_parser))
+    parser.set_defaults(run=_run)
 
 
-def _run(make_parser: Callable[[], CheckedParser], options: argparse.Namespace) -> int:
-    pages = _pages(make_parser)
+def _run(options: argparse.Namespace) -> int:
+    pages = _pages()
     if options.directory:
         try:
             for path in _write(pages, options.directory):
@@ -84,20 +84,28 @@ def _write(pages: dict[str, Page], directory: str) -> Iterator[str]:
         yield path
 
 
-def _pages(make_parser: Callable[[], CheckedParser]) -> dict[str, Page]:
-    from twisted.application.service import IServiceMaker
-    from twisted.plugin import getPlugins
-
-    from twisted_exec.cli.console import options as console
-
+def _pages() -> dict[str, Page]:
     pages: dict[str, Page] = {
-        "twisted-exec.1": lambda: _command_page(make_parser(), "twisted-exec"),
+        "twisted-exec.1": lambda: _command_page(registry.make_parser(_usable()), "twisted-exec"),
         "kubectl-console.1": lambda: _command_page(console.make_parser(), "kubectl-console"),
     }
     for maker in sorted(getPlugins(IServiceMaker), key=lambda maker: str(maker.tapname)):
         if maker.tapname.startswith("exec-"):
             pages[f"{maker.tapname}.8"] = partial(_program_page, maker)
     return pages
+
+
+def _usable() -> list[str]:
+    """Return the commands whose libraries are installed; report the others."""
+    usable = []
+    for command in registry.COMMANDS:
+        try:
+            registry.load(command)
+        except ModuleNotFoundError as missing:
+            crashed(f"man: no arguments of {command}", missing)
+        else:
+            usable.append(command)
+    return usable
 
 
 def _command_page(parser: CheckedParser, name: str) -> str:

@@ -31,13 +31,9 @@ from twisted_exec.tls.pki import (
 _Command = Callable[[argparse.Namespace], list[str]]
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``pki`` to a program's commands."""
-    parser = subparsers.add_parser(
-        "pki",
-        help="make certificates",
-        description="Make the certificates that programs on several hosts need.",
-    )
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``pki``."""
+    parser.description = "Make the certificates that programs on several hosts need."
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     _command(commands, "init", "create the three certificate authorities", _init)

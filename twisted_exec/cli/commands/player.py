@@ -10,9 +10,9 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
-from twisted_exec.cli.runner import InputError
+from twisted_exec.cli.failures import InputError
 from twisted_exec.recording.playback import (
     PlayedFrame,
     block_before,
@@ -21,9 +21,7 @@ from twisted_exec.recording.playback import (
     first_block,
     frames,
 )
-
-if TYPE_CHECKING:
-    from twisted_exec.screens.rendering import Screen
+from twisted_exec.screens.rendering import Animation, AnimationTooLarge, Screen
 
 CONTEXT_BYTES = 384 << 10
 """How much output the terminal gets before the new position."""
@@ -287,8 +285,6 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
     :raises ModuleNotFoundError: the package pyavt is missing.
     :raises InvalidRecording: a line is not of the format.
     """
-    from twisted_exec.screens.rendering import Animation, AnimationTooLarge
-
     animation, idle, time = Animation(), round(idle_seconds * 1000), 0
     before: int | None = None
     try:
@@ -305,7 +301,7 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
 
 
 def _screens(file: BinaryIO, first: int, last: int) -> Iterator[tuple[int, Screen]]:
-    from twisted_exec.screens.process import AvtScreen
+    from twisted_exec.screens.process import AvtScreen  # pyavt is not on every system
 
     block = block_before(file, first)
     if block is None:

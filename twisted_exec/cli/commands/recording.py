@@ -15,20 +15,34 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from tempfile import TemporaryFile, gettempdir
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from twisted_exec.api import times
+from twisted_exec.api.kinds import CONSOLERECORDINGS
+from twisted_exec.api.kinds.consolerecordings import end_of, size_of, state_of
+from twisted_exec.api.status import APIError
+from twisted_exec.api.times import stamp
 from twisted_exec.cli import runner
+from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.commands.player import Player, animated_svg, play
+from twisted_exec.cli.failures import InputError, crashed, failed
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
 from twisted_exec.cli.messages import explain, one_line
-from twisted_exec.cli.options import add_cluster_options, since_time
-from twisted_exec.cli.runner import InputError, failed, server_command
-
-if TYPE_CHECKING:
-    from twisted_exec.cli.client import CommandClient
-    from twisted_exec.recording.chain import HeadContent
-    from twisted_exec.recording.verification import Report
-
+from twisted_exec.cli.options import add_cluster_options, config_of, since_time
+from twisted_exec.cli.runner import server_command
+from twisted_exec.cli.suggestion import missing_machine
+from twisted_exec.cli.table import table
+from twisted_exec.journal.snapshot import NotAJournal, Snapshot
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.recordings import read_recording
+from twisted_exec.recording.chain import HEAD, HeadContent, InvalidRecording, decode_head
+from twisted_exec.recording.export import NothingPrinted, excerpt, export
+from twisted_exec.recording.playback import end_time, frames, version_2
+from twisted_exec.recording.signatures import HeadSigner, TrustedRecorders, UnusableCertificate
+from twisted_exec.recording.verification import Report, verify
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import read_file
 
 _NOT_CLOSED = 2
 _MILLISECOND = 1_000_000
@@ -70,13 +84,9 @@ _FILE_OR_NAME = "the recording: a file, or else the name of a ConsoleRecording"
 _TIME = "a time such as 2026-11-20T08:00:00Z, or how long ago, such as 30d or 1h30m"
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``recording`` to a program's commands."""
-    parser = subparsers.add_parser(
-        "recording",
-        help="list, export, verify and play recordings of consoles",
-        description="List, export, verify and play recordings of consoles.",
-    )
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``recording``."""
+    parser.description = "List, export, verify and play recordings of consoles."
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _register_list(commands)
 
@@ -200,12 +210,6 @@ def _answered(use: Use) -> Use:
 
 
 def _answering(options: argparse.Namespace, command: Callable[[], int]) -> int:
-    from twisted_exec.journal.snapshot import NotAJournal
-    from twisted_exec.recording.chain import InvalidRecording
-    from twisted_exec.recording.export import NothingPrinted
-    from twisted_exec.recording.signatures import UnusableCertificate
-    from twisted_exec.tls.errors import TLSConfigError
-
     try:
         return command()
     except BrokenPipeError:
@@ -215,7 +219,7 @@ def _answering(options: argparse.Namespace, command: Callable[[], int]) -> int:
     except InvalidRecording as error:
         return failed(options.command, f"{options.file}: not valid: {error}")
     except ModuleNotFoundError as error:
-        return runner.crashed(options.command, error)
+        return crashed(options.command, error)
     except (
         InputError,
         NotAJournal,
@@ -231,12 +235,6 @@ def _export(options: argparse.Namespace) -> int:
         raise InputError("--idle shortens the pauses of a picture: give --svg, too")
     if not options.certificate:
         return _export_object(options)
-    from twisted_exec.journal.snapshot import Snapshot
-    from twisted_exec.recording.export import export
-    from twisted_exec.recording.signatures import HeadSigner
-    from twisted_exec.tls import pem
-    from twisted_exec.tls.files import read_file
-
     namespace, _, name = options.machine.partition("/")
     if options.machine and not (namespace and name):
         raise InputError(f'--machine "{options.machine}": give NAMESPACE/NAME')
@@ -312,8 +310,6 @@ def _temporary() -> BinaryIO:
 
 
 def _write_version_2(path: str, lines: Iterable[bytes]) -> None:
-    from twisted_exec.recording.playback import version_2
-
     _write(path, version_2(lines))
 
 
@@ -324,8 +320,6 @@ def _write_svg(
     first: int | None = None,
     last: int | None = None,
 ) -> None:
-    from twisted_exec.cli.commands.player import animated_svg
-
     begin = 0 if first is None else first // _MILLISECOND
     end = _FOREVER if last is None else last // _MILLISECOND
     _write(path, [animated_svg(file, begin, end, options.idle)])
@@ -377,12 +371,6 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _verify_content(options: argparse.Namespace, file: BinaryIO, head: str) -> int:
-    from twisted_exec.recording.playback import end_time
-    from twisted_exec.recording.signatures import TrustedRecorders
-    from twisted_exec.recording.verification import verify
-    from twisted_exec.tls import pem
-    from twisted_exec.tls.files import read_file
-
     authorities = pem.certificates(read_file(options.ca, "CA"), f'CA "{options.ca}"')
     stored = _head(options.head) if options.head else None
     if stored is None and head:
@@ -413,8 +401,6 @@ def _head(path: str) -> HeadContent:
 
 
 def _decoded(line: bytes, source: str) -> HeadContent:
-    from twisted_exec.recording.chain import HEAD, InvalidRecording, decode_head
-
     try:
         if not line.startswith(HEAD):
             raise InvalidRecording
@@ -425,8 +411,6 @@ def _decoded(line: bytes, source: str) -> HeadContent:
 
 
 def _summary(report: Report, end: int) -> Iterator[tuple[str, str]]:
-    from twisted_exec.api.times import stamp
-
     def when(time: int) -> str:
         try:
             return f"{stamp(time * _MILLISECOND)[:-7]}Z"
@@ -452,9 +436,6 @@ def _play(options: argparse.Namespace) -> int:
 
 
 def _play_content(options: argparse.Namespace, file: BinaryIO, head: str) -> int:
-    from twisted_exec.cli.commands.player import Player
-    from twisted_exec.recording.playback import frames
-
     if not sys.stdout.isatty():
         start = options.at // _MILLISECOND if options.at else 0
         for frame in frames(file):
@@ -462,16 +443,12 @@ def _play_content(options: argparse.Namespace, file: BinaryIO, head: str) -> int
                 sys.stdout.buffer.write(frame.data)
         sys.stdout.flush()
         return 0
-    from twisted_exec.cli.commands.player import play
-
     player = Player(file, speed=options.speed, idle_seconds=options.idle)
     at = options.at // _MILLISECOND if options.at else None
     return play(player, sys.stdin.fileno(), sys.stdout.fileno(), at)
 
 
 def _cut(options: argparse.Namespace) -> int:
-    from twisted_exec.recording.export import excerpt
-
     first, last = _between(options)
     with open(options.file, "rb") as file:
         _write(options.output, excerpt(file, first // _MILLISECOND, last // _MILLISECOND))
@@ -496,10 +473,6 @@ def _register_list(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 async def _list(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.api.kinds import CONSOLERECORDINGS
-    from twisted_exec.cli.output import table
-    from twisted_exec.cli.suggestion import missing_machine
-
     namespace = "" if options.all_namespaces else client.config.namespace
     selector = f"spec.machine={options.machine}" if options.machine else ""
     listed = await client.list(CONSOLERECORDINGS.resource, namespace, field_selector=selector)
@@ -521,8 +494,6 @@ async def _list(client: CommandClient, options: argparse.Namespace) -> str:
 
 
 def _row(recording: Object) -> list[str]:
-    from twisted_exec.api.kinds.consolerecordings import end_of, size_of, state_of
-
     spec, status = recording["spec"], recording.get("status", {})
     begin, end, size = status.get("startTime", ""), end_of(recording), size_of(recording)
     length = times.human(end - times.seconds(begin)) if begin and end is not None else ""
@@ -551,11 +522,7 @@ def _use_content(options: argparse.Namespace, use: Use) -> int:
 
 async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
     from twisted_exec.api.kinds import CONSOLERECORDINGS
-    from twisted_exec.api.status import APIError
     from twisted_exec.cli.client import CommandClient
-    from twisted_exec.cli.options import config_of
-    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-    from twisted_exec.kube.recordings import read_recording
     from twisted_exec.tls.errors import TLSConfigError
 
     name = options.file

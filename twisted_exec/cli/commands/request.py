@@ -6,26 +6,29 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted_exec.api import times
+from twisted_exec.api.kinds import CONSOLEREQUESTS
+from twisted_exec.api.kinds.consolerequests import APPROVED, PENDING, WITHDRAWN, expiry, state_of
+from twisted_exec.api.status import APIError, Forbidden, NotFound
+from twisted_exec.auth.default_roles import CONSOLE_APPROVER
+from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.console.space import who
+from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
 from twisted_exec.cli.messages import for_stdout, one_line
-from twisted_exec.cli.runner import InputError, nothing_found, server_command
-
-if TYPE_CHECKING:
-    from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.runner import nothing_found, server_command
+from twisted_exec.cli.table import table
 
 Object = dict[str, Any]
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``request`` to a program's commands."""
-    parser = subparsers.add_parser(
-        "request",
-        help="approve requests of users for consoles",
-        description="List, approve and deny the ConsoleRequests of users who need an approval for a "
-        "console. Users create them with kubectl console --request.",
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``request``."""
+    parser.description = (
+        "List, approve and deny the ConsoleRequests of users who need an approval for a "
+        "console. Users create them with kubectl console --request."
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     listing = server_command(commands, "request", "list", "list requests, the newest last", _list)
@@ -48,9 +51,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 async def _list(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.api.kinds import CONSOLEREQUESTS
-    from twisted_exec.cli.output import table
-
     namespace = "" if options.all_namespaces else client.config.namespace
     requests = (await client.list(CONSOLEREQUESTS.resource, namespace))["items"]
     if not requests:
@@ -66,8 +66,6 @@ async def _list(client: CommandClient, options: argparse.Namespace) -> str:
 
 
 def _row(request: Object) -> list[str]:
-    from twisted_exec.api.kinds.consolerequests import APPROVED, PENDING, state_of
-
     spec, now = request["spec"], time.time()
     state = state_of(request, now)
     values = (
@@ -83,14 +81,10 @@ def _row(request: Object) -> list[str]:
 
 
 def _left(request: Object, now: float) -> str:
-    from twisted_exec.api.kinds.consolerequests import expiry
-
     return times.human(expiry(request) - now)
 
 
 async def _show(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.api.kinds.consolerequests import APPROVED, PENDING, state_of
-
     request = await _get(client, options.name)
     spec, status, now = request["spec"], request.get("status", {}), time.time()
     state = state_of(request, now)
@@ -126,8 +120,6 @@ async def _approve(client: CommandClient, options: argparse.Namespace) -> str:
 
 
 async def _deny(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.api.kinds.consolerequests import WITHDRAWN, state_of
-
     request = await _decide(client, options, {"denied": True})
     if state_of(request, time.time()) != WITHDRAWN:
         return f'request "{options.name}" denied\n'
@@ -138,10 +130,6 @@ async def _deny(client: CommandClient, options: argparse.Namespace) -> str:
 
 
 async def _decide(client: CommandClient, options: argparse.Namespace, status: Object) -> Object:
-    from twisted_exec.api.kinds import CONSOLEREQUESTS
-    from twisted_exec.api.status import APIError, Forbidden
-    from twisted_exec.cli.console.space import who
-
     request = await _get(client, options.name)
     if options.reason:
         status["message"] = options.reason
@@ -164,7 +152,6 @@ async def _decide(client: CommandClient, options: argparse.Namespace, status: Ob
 
 def _own(name: str, namespace: str) -> str:
     """Return the refusal for the user of a request, who could not decide with any role."""
-    from twisted_exec.auth.default_roles import CONSOLE_APPROVER
 
     return (
         f'request "{name}" is your own: another user approves or denies it, who has the role '
@@ -174,9 +161,6 @@ def _own(name: str, namespace: str) -> str:
 
 
 async def _get(client: CommandClient, name: str) -> Object:
-    from twisted_exec.api.kinds import CONSOLEREQUESTS
-    from twisted_exec.api.status import NotFound
-
     namespace = client.config.namespace
     try:
         return await client.get(CONSOLEREQUESTS.resource, name, namespace)

@@ -10,9 +10,15 @@ import sys
 from typing import Any
 
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
-from twisted_exec.cli import runner
-from twisted_exec.cli.machine_options import add_machine_options, run_with_machine
+from twisted_exec.api.status import APIError
+from twisted_exec.cli.failures import failed
+from twisted_exec.cli.machine_options import add_machine_options
 from twisted_exec.cli.options import add_cluster_options, config_of, since_time
+from twisted_exec.cli.runner import run_with_machine
+from twisted_exec.cli.suggestion import explain_with_hint
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.screens import read_screen
+from twisted_exec.tls.errors import TLSConfigError
 
 _DESCRIPTION = """\
 Print what a terminal would show of a machine's console, now or earlier. The viewers at the console are not told,
@@ -24,11 +30,9 @@ _CONTROL = re.compile(r"\x1b\[(?:[\d;]*[mH]|2J|\?25[hl])|[\x00-\x08\x0b-\x1f\x7f
 """The sequences that draw a screen, and all control characters but tabs and newlines."""
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``screen`` to a program's commands."""
-    parser = subparsers.add_parser(
-        "screen", help="print the screen of a machine's console", description=_DESCRIPTION
-    )
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``screen``."""
+    parser.description = _DESCRIPTION
     add_machine_options(parser)
     parser.add_argument(
         "--at",
@@ -82,12 +86,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
-    from twisted_exec.api.status import APIError
-    from twisted_exec.cli.suggestion import explain_with_hint
-    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-    from twisted_exec.kube.screens import read_screen
-    from twisted_exec.tls.errors import TLSConfigError
-
     try:
         config = config_of(options)
         screen = await read_screen(
@@ -113,14 +111,14 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
                     why = ": the machine had printed nothing by then, or its journal begins later"
                 print(f"twisted-exec screen: the screen is empty{why}", file=sys.stderr)
     except (KubeConfigError, TLSConfigError) as problem:
-        return runner.failed("screen", str(problem))
+        return failed("screen", str(problem))
     except APIError as refusal:
         name = options.machine.name
-        return runner.failed("screen", await explain_with_hint(refusal, config, name, reactor))
+        return failed("screen", await explain_with_hint(refusal, config, name, reactor))
     except BrokenPipeError:  # twisted-exec screen ... | head
         return 1
     except OSError as problem:
         if options.svg is None:
             raise  # standard output
-        return runner.failed("screen", f"cannot write {options.svg}: {problem.strerror}")
+        return failed("screen", f"cannot write {options.svg}: {problem.strerror}")
     return 0

@@ -22,27 +22,37 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from twisted.internet.task import deferLater
 
 from twisted_exec.api import times
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.spaces import ROTATE, SPACES, VIEWPOINTS
 from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.messages import for_stdout
 from twisted_exec.cli.options import add_provider, add_viewpoint, duration, viewpoint_of
-from twisted_exec.cli.runner import InputError, server_command
-from twisted_exec.spaces.kubeconfigs import read
+from twisted_exec.cli.runner import Ask, server_command
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig.client_config import (
+    NEVER,
+    ClientConfig,
+    ExecPlugin,
+    KubeConfigError,
+    Material,
+)
+from twisted_exec.kube.kubeconfig.entries import NoKubeConfig
+from twisted_exec.kube.kubeconfig.expiry import expiry_of
+from twisted_exec.kube.kubeconfig.loader import EXEC_V1, context_name
+from twisted_exec.kube.kubeconfig.writer import written
+from twisted_exec.spaces.interfaces import SpaceName
+from twisted_exec.spaces.kubeconfigs import config_in, read
+from twisted_exec.spaces.lookup import FoundSpace, find_space
 from twisted_exec.spaces.space_view import secret_of
-
-if TYPE_CHECKING:
-    from twisted_exec.cli.client import CommandClient
-    from twisted_exec.cli.runner import Ask
-    from twisted_exec.kube.interfaces import IKubeClient, Object
-    from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-    from twisted_exec.spaces.interfaces import SpaceName
-    from twisted_exec.spaces.lookup import FoundSpace
-
+from twisted_exec.tls.pki import write_private
 
 LOOK_SECONDS = 0.5
 SETTLE_SECONDS = 3.0
@@ -78,8 +88,6 @@ class CredentialRotation:
         :return: the message for the user.
         :raises InputError: they cannot be rotated, or not in time.
         """
-        from twisted.internet.task import deferLater
-
         # Not control.polling: what is awaited is the message that says how it ended.
         end = self._clock.seconds() + (self._limit or float("inf"))
         name = self._found.name
@@ -168,13 +176,9 @@ async def _why(client: IKubeClient, location: FoundSpace) -> str:
     return "its manager has answered that this cannot be done"
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``space`` to a program's commands."""
-    parser = subparsers.add_parser(
-        "space",
-        help="use the API server of a Space by the Space's name",
-        description="Use the API server of a Space, and rotate its credentials.",
-    )
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``space``."""
+    parser.description = "Use the API server of a Space, and rotate its credentials."
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     command = _command(commands, "kubeconfig", "write a kubeconfig for a Space", _kubeconfig)
     add_viewpoint(command)
@@ -223,9 +227,7 @@ def _command(
 
 
 async def _kubeconfig(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.spaces.kubeconfigs import config_in
     from twisted_exec.spaces.lookup import find_space
-    from twisted_exec.tls.pki import write_private
 
     path = options.output
     if path and os.path.lexists(path) and not options.force:
@@ -241,7 +243,6 @@ async def _kubeconfig(client: CommandClient, options: argparse.Namespace) -> str
 
 
 async def _rotate(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.spaces.lookup import find_space
 
     location = await find_space(client, options.name, options.provider)
     check_provider(location.space, location.name)
@@ -274,7 +275,6 @@ def kubeconfig_content(
 
     :raises InputError: a kubeconfig cannot express it, or would have a secret of the command line.
     """
-    from twisted_exec.kube.kubeconfig.writer import written
 
     if options.static:
         return written(config, str(name))
@@ -292,9 +292,6 @@ def asking(
     environ: Mapping[str, str] | None = None,
 ) -> ClientConfig:
     """Return a configuration for the same server with a credential plugin."""
-    from twisted_exec.kube.kubeconfig.client_config import NEVER, ExecPlugin, Material
-    from twisted_exec.kube.kubeconfig.loader import EXEC_V1
-
     _check_no_secrets(options)
     environ = os.environ if environ is None else environ
     plugin = ExecPlugin(
@@ -334,7 +331,7 @@ def _program() -> str:
 
 
 def _files(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
-    from twisted_exec.kube.kubeconfig.entries import NoKubeConfig, file_names
+    from twisted_exec.kube.kubeconfig.entries import file_names
 
     try:
         return os.pathsep.join(file_names(options.kubeconfig, environ))
@@ -353,9 +350,6 @@ def _check_no_secrets(options: argparse.Namespace) -> None:
 
 
 def _hub_words(options: argparse.Namespace, environ: Mapping[str, str]) -> Iterator[str]:
-    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-    from twisted_exec.kube.kubeconfig.loader import context_name
-
     try:
         context = context_name(options.kubeconfig, options.context, environ=environ)
     except KubeConfigError:
@@ -397,7 +391,6 @@ async def credential(client: CommandClient, options: argparse.Namespace) -> str:
     :raises InputError: the request is not supported or is for another server, or the credentials do
         not fit the format.
     """
-    from twisted_exec.spaces.kubeconfigs import config_in
     from twisted_exec.spaces.lookup import find_space
 
     request = asked_for(os.environ)
@@ -476,7 +469,6 @@ def ask_again(config: ClientConfig, now: float) -> float:
     Return the ``expirationTimestamp`` in seconds since the epoch, early enough to notice rotated
     credentials.
     """
-    from twisted_exec.kube.kubeconfig.expiry import expiry_of
 
     end = expiry_of(config)
     latest = now + ASK_AGAIN_SECONDS

@@ -13,27 +13,30 @@ import shlex
 import string
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted_exec.api import times
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
+from twisted_exec.api.kinds import SECRETS, bootstrap_tokens
+from twisted_exec.api.kinds.bootstrap_tokens import NAMESPACE, PREFIX
+from twisted_exec.api.kinds.secrets import values_of
+from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.options import duration
-from twisted_exec.cli.runner import InputError, nothing_found, server_command
-
-if TYPE_CHECKING:
-    from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.runner import nothing_found, server_command
+from twisted_exec.cli.table import table
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.kubeconfig.writer import written
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pki import write_private
 
 _MARKS = string.ascii_lowercase + string.digits
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``token`` to a program's commands."""
-    parser = subparsers.add_parser(
-        "token",
-        help="create bootstrap tokens for new poollets",
-        description="Create, list and delete the bootstrap tokens of an API server.",
-    )
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``token``."""
+    parser.description = "Create, list and delete the bootstrap tokens of an API server."
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     create = server_command(
         commands,
@@ -77,10 +80,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 async def _create(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.api.kinds import SECRETS
-    from twisted_exec.api.kinds.bootstrap_tokens import NAMESPACE, PREFIX
-    from twisted_exec.tls.errors import TLSConfigError
-
     path = options.bootstrap_kubeconfig
     if path and os.path.lexists(path) and not options.force:
         raise InputError(f'"{path}" exists already: give --force to replace it')
@@ -104,7 +103,7 @@ def _random(length: int) -> str:
 
 
 def _secret(token_id: str, token_secret: str, options: argparse.Namespace) -> dict[str, Any]:
-    from twisted_exec.api.kinds import bootstrap_tokens
+    # Only here: the roles bring the modules of a server.
     from twisted_exec.auth.default_roles import bootstrappers
 
     groups = options.group or [bootstrappers(by_name(options.dialect))]
@@ -141,9 +140,6 @@ def _command_line(path: str | None) -> str:
 
 
 def _write_kubeconfig(path: str, client: CommandClient, token: str) -> None:
-    from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-    from twisted_exec.kube.kubeconfig.writer import written
-    from twisted_exec.tls.pki import write_private
 
     ours = client.config
     theirs = ClientConfig(
@@ -153,10 +149,6 @@ def _write_kubeconfig(path: str, client: CommandClient, token: str) -> None:
 
 
 async def _list(client: CommandClient, options: argparse.Namespace) -> str:
-    from twisted_exec.api.kinds import SECRETS, bootstrap_tokens
-    from twisted_exec.api.kinds.secrets import values_of
-    from twisted_exec.cli.output import table
-
     selector = f"type={bootstrap_tokens.SECRET_TYPE}"
     secrets = await client.list(
         SECRETS.resource, bootstrap_tokens.NAMESPACE, field_selector=selector
@@ -194,7 +186,6 @@ def _left(expiration: str) -> str:
 
 async def _delete(client: CommandClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import SECRETS
-    from twisted_exec.api.kinds.bootstrap_tokens import NAMESPACE, PREFIX
 
     for text in options.id:
         token_id = text.partition(".")[0]

@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from twisted_exec.cli import runner
-from twisted_exec.cli.machine_options import add_machine_options, run_with_machine
+from twisted_exec.api.status import APIError
+from twisted_exec.cli.failures import failed
+from twisted_exec.cli.machine_options import add_machine_options
 from twisted_exec.cli.options import add_cluster_options
+from twisted_exec.cli.runner import run_with_machine
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.tls.errors import TLSConfigError
 
 _DESCRIPTION = """\
 Serve the web console on this computer, with the credentials of your kubeconfig, and open it in your browser: machines,
@@ -17,11 +21,9 @@ command and the terminals that are open in the page.
 """
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``web`` to a program's commands."""
-    parser = subparsers.add_parser(
-        "web", help="open the web console in your browser", description=_DESCRIPTION
-    )
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``web``."""
+    parser.description = _DESCRIPTION
     add_machine_options(parser, is_optional=True)
     add_web_options(parser)
     add_cluster_options(parser, limit="10s, and 60s for the answer")
@@ -53,15 +55,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _serve(options: argparse.Namespace, reactor: Any) -> int:
-    from twisted_exec.api.status import APIError
+    # Not for --help, nor completion: the page needs most of a server.
     from twisted_exec.cli.commands.web_program import serve
-    from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-    from twisted_exec.tls.errors import TLSConfigError
 
     try:
         await serve(options, reactor)
     except (KubeConfigError, TLSConfigError) as problem:
-        return runner.failed("web", str(problem))
+        return failed("web", str(problem))
     except APIError as refusal:
-        return runner.failed("web", refusal.message)
+        return failed("web", refusal.message)
     return 0

@@ -26,10 +26,10 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.status import APIError, NotFound, Unauthorized
-from twisted_exec.cli import runner
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.commands.web_server import AGENT, VALID_SECONDS, LocalServer
 from twisted_exec.cli.console.terminal import TerminalInput, nonblocking
+from twisted_exec.cli.failures import failed
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.cli.options import overrides_of
 from twisted_exec.cli.suggestion import explain_with_hint
@@ -97,7 +97,7 @@ async def _report_refusal(options: argparse.Namespace, config: ClientConfig, rea
         await client.create(SELFSUBJECTREVIEWS.resource, {})
     except APIError as refusal:
         if refusal.code == Unauthorized.code:  # of anything else the page says enough
-            runner.failed("web", explain(refusal, config=config))
+            failed("web", explain(refusal, config=config))
     except KubeConfigError:
         pass
     finally:

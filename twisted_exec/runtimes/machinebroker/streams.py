@@ -12,6 +12,7 @@ from typing import Any
 
 from zope.interface import implementer
 
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.reasons import REASON_HEADER, reason_headers, reason_of_headers
 from twisted_exec.api.status import (
     BadGateway,
@@ -81,7 +82,7 @@ def find(
     if entry.deleting:
         raise NotFound("machines", machine_id, message=f'machine "{label}" is being deleted')
     if needs_power and not entry.is_on:
-        raise Conflict(f'machine "{label}" is powered off')
+        raise because(Obstacle.POWERED_OFF, Conflict(f'machine "{label}" is powered off'))
     return entry
 
 

@@ -8,41 +8,29 @@ protobuf's JSON format of ironcore's revision, with secrets replaced by their si
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+from google.protobuf.json_format import MessageToDict
 
 from twisted_exec.api import quantity
 from twisted_exec.api.times import human, timestamp
-from twisted_exec.cli.messages import one_line
-
-if TYPE_CHECKING:
-    from twisted_exec.iri.protos import machine_pb2 as pb
-    from twisted_exec.iri.protos.event_pb2 import Event
+from twisted_exec.cli.table import NONE, table
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.protos.event_pb2 import Event
+from twisted_exec.iri.protos.machine_pb2 import MachineState
 
 FORMATS = ("table", "json", "yaml")
 
 _NANOSECONDS = 1_000_000_000
 _NO_ZEROS = 10
-_NONE = "<none>"
 _SECRETS = ("ignitionData",)
 _SECRET_MAPS = ("secretData", "encryptionData")
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return columns in kubectl's format."""
-    lines = [list(headings), *([one_line(cell) or _NONE for cell in row] for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    return "".join(
-        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        + "\n"
-        for line in lines
-    )
-
-
 def document(message: Any, form: str) -> str:
     """Return a message, or a list of messages, as JSON or YAML."""
-    from google.protobuf.json_format import MessageToDict
-
     document = (
         [MessageToDict(item) for item in message]
         if isinstance(message, list)
@@ -51,8 +39,6 @@ def document(message: Any, form: str) -> str:
     _hide(document)
     if form == "json":
         return json.dumps(document, indent=2) + "\n"
-    import yaml
-
     text: str = yaml.safe_dump(document, sort_keys=False)
     return text
 
@@ -89,8 +75,8 @@ def status(answer: pb.StatusResponse) -> str:
         rows.append(
             [
                 status.machine_class.name,
-                _NONE if cpu is None else str(cpu),
-                _NONE if memory is None else quantity.binary(memory),
+                NONE if cpu is None else str(cpu),
+                NONE if memory is None else quantity.binary(memory),
                 ",".join(f"{name}={value}" for name, value in sorted(resources.items())),
                 str(status.quantity),
             ]
@@ -120,7 +106,7 @@ def machines(items: Iterable[pb.Machine], now: float) -> str:
 def events(items: Iterable[Event]) -> str:
     rows = [
         [
-            timestamp(event.spec.event_time / _NANOSECONDS) if event.spec.event_time > 0 else _NONE,
+            timestamp(event.spec.event_time / _NANOSECONDS) if event.spec.event_time > 0 else NONE,
             event.spec.type,
             event.spec.reason,
             event.spec.involved_object_meta.id,
@@ -133,8 +119,6 @@ def events(items: Iterable[Event]) -> str:
 
 def state(number: int) -> str:
     """Return the name of a machine's state without prefix, or its number."""
-    from twisted_exec.iri.protos.machine_pb2 import MachineState
-
     try:
         name = str(MachineState.Name(number))
     except ValueError:
@@ -151,8 +135,8 @@ def _label(machine: pb.Machine, ending: str) -> str:
     for name, value in sorted(machine.metadata.labels.items()):
         if name.endswith(ending) and not name.startswith("downward-api."):
             return str(value)
-    return _NONE
+    return NONE
 
 
 def _age(nanoseconds: int, now: float) -> str:
-    return human(now - nanoseconds / _NANOSECONDS) if nanoseconds > 0 else _NONE
+    return human(now - nanoseconds / _NANOSECONDS) if nanoseconds > 0 else NONE

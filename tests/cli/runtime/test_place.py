@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.commands.iri`.
+Tests for :mod:`twisted_exec.cli.runtime.place`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import io
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.commands.iri import REVISIONS, NoRuntimeError, RuntimePlace, place
-from twisted_exec.cli.main import make_parser
-from twisted_exec.iri import revisions
+from twisted_exec.cli.commands.registry import make_parser
+from twisted_exec.cli.runtime.place import NoRuntimeError, RuntimePlace, place
 
 IRI, ORI = "IRI_MACHINE_RUNTIME_ENDPOINT", "ORI_MACHINE_RUNTIME_ENDPOINT"
 
@@ -72,7 +71,3 @@ class PlaceTests(SynchronousTestCase):
         with contextlib.redirect_stderr(errors), self.assertRaises(SystemExit):
             parser.parse_args(["iri", "version", "--runtime-uid=nobody-at-all"])
         self.assertIn("there is no user 'nobody-at-all' on this host", errors.getvalue())
-
-    def test_revisions(self) -> None:
-        """The revisions of the option are those of the registry."""
-        self.assertEqual(REVISIONS, tuple(revisions.REVISIONS))

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.commands.iri`: the log of a real machine's console.
+Tests for :mod:`twisted_exec.cli.runtime.log`: the log of a real machine's console.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tests.runtimes.support import SHELL, RuntimeCase, runtime_id
 from tests.tiers import PROGRAMS
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.cli.commands.iri import asked_of, read_log
-from twisted_exec.cli.main import make_parser
+from twisted_exec.cli.commands.registry import make_parser
+from twisted_exec.cli.runtime.log import asked_of, read_log
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.dialling import Dialler

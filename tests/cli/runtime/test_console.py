@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.commands.iri`: consoles behind exec URLs of our make and of others.
+Tests for :mod:`twisted_exec.cli.runtime.console`: consoles behind exec URLs of our make and of others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.iri.test_client import RPCCase
 from tests.streaming.foreign import Foreign
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.cli.commands.iri import open_console
+from twisted_exec.cli.runtime.console import open_console
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.dialling import Dialler
 from twisted_exec.streaming.http.site import Site

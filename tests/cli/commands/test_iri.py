@@ -21,8 +21,8 @@ from tests.tiers import PROGRAMS
 from tests.tls.support import client_identity
 from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.cli.commands import iri
-from twisted_exec.cli.commands.iri import place
-from twisted_exec.cli.main import make_parser
+from twisted_exec.cli.commands.registry import make_parser
+from twisted_exec.cli.runtime.place import place
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.commands.store`.
+Tests for :mod:`twisted_exec.cli.commands.restore` and :mod:`twisted_exec.cli.commands.backup`.
 """
 
 from __future__ import annotations

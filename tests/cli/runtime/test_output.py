@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.output`.
+Tests for :mod:`twisted_exec.cli.runtime.output`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli import output
+from twisted_exec.cli.runtime import output
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 

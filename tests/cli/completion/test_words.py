@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.commands.completion`.
+Tests for :mod:`twisted_exec.cli.completion.words`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.commands.completion import Completion, complete
+from twisted_exec.cli.commands.registry import make_parser
+from twisted_exec.cli.completion.words import Completion, complete
 from twisted_exec.cli.console import options as console
-from twisted_exec.cli.main import make_parser
 
 
 class Names:

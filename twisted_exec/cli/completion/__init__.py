@@ -1,0 +1,3 @@
+"""Completion of command lines."""
+
+from __future__ import annotations

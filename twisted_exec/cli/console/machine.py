@@ -1,0 +1,342 @@
+"""
+``kubectl console``: the console of a machine of an API server, opened again when that is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.status import APIError
+from twisted_exec.cli.console.first_screen import FirstScreen, state_reader
+from twisted_exec.cli.console.interfaces import NextSession
+from twisted_exec.cli.console.options import (
+    NOW,
+    START,
+    Parser,
+    make_script,
+    recorded_input_of,
+)
+from twisted_exec.cli.console.process import the_reactor
+from twisted_exec.cli.console.running import ConsoleProgram, conclude, is_dumb
+from twisted_exec.cli.console.session import Outcome
+from twisted_exec.cli.messages import ASK_FOR_ROLE, explain, one_line, power_on
+from twisted_exec.cli.options import config_of
+from twisted_exec.kube.console import ConsoleOptions, open_console
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.kube.machine_requests import AGENT, TIMEOUT_SECONDS
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
+from twisted_exec.wire.control_messages import keys_counted
+from twisted_exec.wire.stream_options import StreamOptions
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.console.menu import MachineAccess
+    from twisted_exec.cli.console.people import Person
+    from twisted_exec.cli.console.script import Script
+
+
+_NOT_READY = (404, 409, 429)
+"""Status codes of a server that has just started: it has no machine yet, or none that runs."""
+NOT_READY_SECONDS = 60.0
+"""Time for such a server to have the machine."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Open a console until it ends; return the exit code."""
+    try:
+        config = config_of(options)
+    except KubeConfigError as error:
+        return conclude(Outcome(Parser.failure_code, str(error)), False)
+    return conclude(*MachineConsole(options, config).run())
+
+
+class MachineConsole(ConsoleProgram):
+    """The console of a machine."""
+
+    def __init__(self, options: argparse.Namespace, config: ClientConfig) -> None:
+        super().__init__(options)
+        self._config = config
+        self._hint = ""
+        self._at: tuple[ClientConfig, Dialect, str] | None = None
+        self._is_reset, self._stopped = False, ""
+        self._problem = ""  # why the server could not be reached, as the user has read
+
+    @property
+    def subject(self) -> str:
+        options = self._options
+        if not options.space:
+            return str(options.name)
+        as_whom = ", with the space's own credentials" if options.space_credentials else ""
+        return f"{options.name} in space {options.space}{as_whom}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.subject} at {self._config.server}"
+
+    @property
+    def full_place(self) -> str:
+        if self._options.space:
+            return self.place
+        return f"{self.subject} ({self._config.namespace}) at {self._config.server}"
+
+    @property
+    def shows_more(self) -> bool:
+        return not self._options.raw and self._options.first_output != START
+
+    def again(self, why: str) -> NextSession | None:
+        if not self._terminal.is_terminal or self._options.timeout:
+            return None
+        return NextSession(str(self._options.name), stopped=why)
+
+    def make_script(self, reactor: Any) -> Script | None:
+        return make_script(self._options, reactor)
+
+    def explain(self, error: BaseException) -> str:
+        options = self._options
+        # With a Space, the context's namespace is one of another cluster.
+        namespace = options.namespace or "default" if options.space else self._config.namespace
+        config = self._at[0] if self._at is not None else self._config
+        line = explain(error, namespace, config)
+        if re.search(rf"(; |If so, ){ASK_FOR_ROLE} ", line):  # the refusal is long: its point
+            line = f"you may not open {options.name}: {line}"
+        return f"{line}; {self._hint}" if self._hint else line
+
+    def _begin(self, source: int, sink: int) -> None:
+        if not self._config.needs_plugin:
+            self._open(source, sink, self._timeout_seconds)
+            return
+        from twisted_exec.cli.console.credential_plugin import run_plugin_in_terminal
+
+        # Before the terminal is raw, because the plugin may prompt for a password.
+        run_plugin_in_terminal(
+            self._config,
+            the_reactor(),
+            self._session,
+            interactive=self._terminal.is_terminal,
+            timeout_seconds=self._timeout_seconds,
+            then=lambda timeout: self._open(source, sink, timeout),
+        ).addErrback(self._refused)
+
+    def access(self) -> MachineAccess | None:
+        from twisted_exec.cli.console.menu import MachineAccess
+
+        if self._at is None:
+            return None
+        config, dialect, agent = self._at
+        return MachineAccess(config, dialect, str(self._options.name), agent, the_reactor())
+
+    def power_on(self) -> str:
+        if self._at is None or self._options.space:
+            return ""
+        config, dialect, _ = self._at
+        return power_on(dialect, str(self._options.name), config.namespace)
+
+    @property
+    def people(self) -> Callable[[str], Awaitable[Sequence[Person]]] | None:
+        return self._people_here
+
+    @property
+    def tells_company(self) -> bool:
+        return not self._options.no_presence
+
+    async def _people_here(self, session: str) -> Sequence[Person]:
+        # Imported here, because a short session lists nobody.
+        from twisted_exec.cli.console.people import people_at
+
+        access = self.access()
+        assert access is not None  # the console is open
+        return await people_at(access, session)
+
+    def _follow(self, following: NextSession) -> None:
+        super()._follow(following)
+        self._hint = ""
+        self._is_reset, self._stopped = following.reset, following.stopped
+        self._problem = ""
+        if self._at is not None:
+            self._options.among = [self._at[1]]
+
+    def attempt(
+        self, user: ConsoleUser, reactor: Any, options: StreamOptions
+    ) -> Deferred[ConsoleStream]:
+        if not self._is_reset and not self._stopped:
+            return self._attempt(user, reactor, options)
+        if self._stopped:
+            escapes = self._options.escape
+            leaves = f"{escapes.how_to_leave}, not Ctrl-C" if escapes else "Ctrl-C leaves"
+            self._say(f"session ended: {one_line(self._stopped)}")
+            self._say(f"A new session opens when the server is back ({leaves}).")
+            return Deferred.fromCoroutine(self._attempt_again(user, reactor, options))
+        from twisted_exec.cli.console.menu import switch_on_again
+
+        access = self.access()
+        assert access is not None
+        self._say(f"{self._options.name} is being reset.")
+
+        def is_on(_: None) -> Deferred[ConsoleStream]:
+            self._is_reset = False
+            return self._attempt(user, reactor, options)
+
+        return Deferred.fromCoroutine(switch_on_again(access)).addCallback(is_on)
+
+    async def _attempt_again(
+        self, user: ConsoleUser, reactor: Any, options: StreamOptions
+    ) -> ConsoleStream:
+        from twisted_exec.control.retries import Pauses
+
+        # The machine may be at another prompt when the server is back.
+        self._session.discard_input(interrupts=self._options.escape is not None)
+        # Neither a PokedLoop nor Retries: it ends with a stream, and waits for the kubeconfig, too; each
+        # failure is shown to the user, who may leave.
+        pauses, refusal, not_ready_since = Pauses(reactor), None, None
+        while True:
+            await deferLater(reactor, pauses.next_seconds(refusal))
+            refusal = None
+            try:
+                if not self._config.needs_plugin:
+                    # A server may write a new file at its start.
+                    self._config = config_of(self._options)
+                stream = await self._attempt(user, reactor, options)
+            except KubeConfigError as error:
+                # exec-standalone writes the file when it is ready.
+                self._hindered(str(error))
+            except APIError as error:
+                if error.code < 500:
+                    now = reactor.seconds()
+                    not_ready_since = not_ready_since or now
+                    if error.code not in _NOT_READY or now - not_ready_since > NOT_READY_SECONDS:
+                        raise
+                refusal = error
+                self._hindered(explain(error))
+            else:
+                self._stopped = ""
+                return stream
+
+    def _hindered(self, problem: str) -> None:
+        """Take note why no session opens yet; the user reads when that changes."""
+        self._session.problem = one_line(problem).removeprefix("cannot reach ")
+        if self._session.problem != self._problem:
+            self._problem = self._session.problem
+            self._inform(f"still waiting: {self._problem}")
+
+    @property
+    def step(self) -> str:
+        return "switching it off and on" if self._is_reset else super().step
+
+    def progress(self, seconds: int) -> str:
+        if not self._stopped:
+            return super().progress(seconds)
+        line = f"waiting for the server, {seconds} s"
+        if count := self._session.discarded_keys:
+            line += f"; {keys_counted(count)} will not be sent"
+        return line
+
+    def _attempt(
+        self, user: ConsoleUser, reactor: Any, options: StreamOptions
+    ) -> Deferred[ConsoleStream]:
+        timeout = self._options.request_timeout or TIMEOUT_SECONDS
+
+        def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleStream]:
+            screen = self._first_screen(user, reactor, config.namespace, agent)
+
+            def requested(current: ClientConfig, dialect: Dialect) -> None:
+                self._at = current, dialect, agent
+                if screen is not None:
+                    screen.ask(current, dialect)
+
+            opening = open_console(
+                config,
+                config.namespace,
+                self._options.name,
+                user if screen is None else screen,
+                reactor,
+                ConsoleOptions(
+                    timeout_seconds=timeout,
+                    stream=options,
+                    among=self._options.among,
+                    agent=agent,
+                    reason=self._options.reason,
+                    record=recorded_input_of(self._options),
+                    resume=not self._options.no_resume,
+                    silence_seconds=self._options.lost_after,
+                ),
+                requested=requested,
+                connected=self._connected,
+            )
+            if screen is not None:
+                opening.addErrback(screen.refused)
+            return opening.addErrback(self._suggest, config, reactor)
+
+        def requested_after(failure: Failure) -> Any:
+            def approved(_: None) -> Deferred[ConsoleStream]:
+                self._session.problem = ""
+                return opened(self._config)
+
+            return self._request(failure, reactor, options, timeout).addCallback(approved)
+
+        if self._options.request:
+            return opened(self._config).addErrback(requested_after)
+        if not self._options.space:
+            return opened(self._config)
+        from twisted_exec.cli.console.space import visit
+
+        visiting = visit(self._config, self._options, reactor)
+        return visiting.addCallback(
+            lambda visit: opened(visit.config, visit.agent).addErrback(visit.explain)
+        )
+
+    def _first_screen(
+        self, user: Any, reactor: Any, namespace: str, agent: str
+    ) -> FirstScreen | None:
+        options, terminal = self._options, self._terminal
+        if options.no_resume or self._script is not None:
+            return None
+        begins = START if options.raw else options.first_output
+        if begins == NOW or (not begins and not os.isatty(0)):
+            return FirstScreen(user, reactor, terminal.size, None)
+        if begins == START:
+            return None
+        if not (terminal.is_terminal and os.isatty(1) and not is_dumb()):
+            return None
+        read = state_reader(options.name, namespace, reactor, options.reason, agent)
+        self._screen = FirstScreen(user, reactor, terminal.size, read)
+        return self._screen
+
+    def _request(
+        self, refusal: Failure, reactor: Any, options: StreamOptions, timeout: float
+    ) -> Deferred[None]:
+        from twisted_exec.cli.console.approval import approval, is_required
+
+        if not is_required(refusal.value):
+            refusal.raiseException()
+        self._end_progress()
+        self._session.problem = "the request for approval waits for another user"
+        waiting = approval(
+            self._config,
+            self._options.name,
+            self._options.among,
+            options,
+            self._options.reason,
+            reactor,
+            self._report,
+            timeout,
+            refusal.value,
+        )
+        return Deferred.fromCoroutine(waiting)
+
+    def _suggest(self, failure: Failure, config: ClientConfig, reactor: Any) -> Any:
+        from twisted_exec.cli.suggestion import hint_after
+
+        def found(hint: str) -> None:
+            self._hint = hint
+
+        looking = hint_after(failure.value, config, self._options.name, reactor)
+        # The user reads the refusal in any case.
+        return looking.addCallback(found).addBoth(lambda _: failure)

@@ -1,0 +1,3 @@
+"""A machine runtime that a command uses directly, without an API server."""
+
+from __future__ import annotations
