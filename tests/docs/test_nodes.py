@@ -39,11 +39,11 @@ class PageTests(SynchronousTestCase):
     def test_reasons(self) -> None:
         """The page names every reason of a failing condition and of an Event."""
         reasons: set[str] = set()
-        for module in ("probe", "status"):
+        for module in ("probe", "conditions", "status"):
             code = (CODE / "nodes" / f"{module}.py").read_text()
             reasons.update(re.findall(r'\("(?:False|Unknown)", "(\w+)"', code))
             reasons.update(re.findall(r'_away\("(\w+)"', code))
-        for module in ("worker", "controller"):
+        for module in ("worker", "address_conflict", "controller"):
             code = (CODE / "nodes" / f"{module}.py").read_text()
             reasons.update(re.findall(r'"(?:Warning|Normal)", "(\w+)"', code))
         self.assertGreater(len(reasons), 15)
