@@ -10,7 +10,8 @@ from twisted.internet.task import Clock
 from tests import needs
 from tests.storage.etcds import EtcdCase, any_prefix
 from tests.tiers import PROGRAMS
-from twisted_exec.storage.etcd.client import RANGE, EtcdClient, EtcdError
+from twisted_exec.storage.etcd.client import RANGE, EtcdClient
+from twisted_exec.storage.etcd.errors import EtcdError
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.reflector import Compaction

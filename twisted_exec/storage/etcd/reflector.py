@@ -25,17 +25,8 @@ from twisted.python.failure import Failure
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.loop import PokedLoop
-from twisted_exec.storage.etcd.client import (
-    COMPACT,
-    RANGE,
-    TXN,
-    WATCH,
-    EtcdClient,
-    EtcdError,
-    error_of,
-    hint,
-    refused,
-)
+from twisted_exec.storage.etcd.client import COMPACT, RANGE, TXN, WATCH, EtcdClient
+from twisted_exec.storage.etcd.errors import EtcdError, error_of, hint, refused
 from twisted_exec.storage.etcd.keys import ForeignKey, Keys, MarkerValue, read_marker, shown
 from twisted_exec.storage.etcd.order import Order
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb

@@ -15,7 +15,8 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError
 
-from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient, EtcdError, hint, refused
+from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient
+from twisted_exec.storage.etcd.errors import EtcdError, hint, refused
 from twisted_exec.storage.etcd.keys import (
     Keys,
     MarkerValue,
