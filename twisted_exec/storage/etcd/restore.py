@@ -26,8 +26,8 @@ from twisted_exec.storage.etcd.keys import (
     shown,
     value_of,
 )
+from twisted_exec.storage.etcd.listing import check_free, list_all
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
-from twisted_exec.storage.etcd.reflector import check_free, list_all
 from twisted_exec.storage.etcd.target import EtcdTarget, parse_target
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import StorageError
