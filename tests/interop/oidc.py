@@ -24,7 +24,7 @@ from tests.tls.support import write
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.identity.credentials import Identities
-from twisted_exec.apiserver.options import OIDCOptions, issuers
+from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material

@@ -30,7 +30,8 @@ from tests.runtimes.support import pause
 from tests.shared import ENDS_WITH_PARENT
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError
-from twisted_exec.storage.etcd.client import COMPACT, RANGE, TXN, EtcdClient, EtcdError
+from twisted_exec.storage.etcd.client import COMPACT, RANGE, TXN, EtcdClient
+from twisted_exec.storage.etcd.errors import EtcdError
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.store import EtcdStorage

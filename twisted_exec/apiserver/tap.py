@@ -12,17 +12,13 @@ from twisted.application.service import IService
 from twisted.python.usage import UsageError
 
 from twisted_exec.api.dialects import one_per_group
+from twisted_exec.apiserver.aggregated.options import AggregatedOptions, aggregated
+from twisted_exec.apiserver.aggregated.options import check_aggregated as check_aggregated
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS
-from twisted_exec.apiserver.options import (
-    AggregatedOptions,
-    KubeletOptions,
-    aggregated,
-    identities,
-    kubelet_access,
-    web_client,
-)
-from twisted_exec.apiserver.options import check_aggregated as check_aggregated
-from twisted_exec.apiserver.options import check_kubelets as check_kubelets
+from twisted_exec.apiserver.identity.oidc_options import web_client
+from twisted_exec.apiserver.identity.options import identities
+from twisted_exec.apiserver.node_pods.options import KubeletOptions, kubelet_access
+from twisted_exec.apiserver.node_pods.options import check_kubelets as check_kubelets
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError

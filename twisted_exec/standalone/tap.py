@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.application.service import IService
 
-from twisted_exec.apiserver.options import OIDCOptions, issuers, web_client
+from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers, web_client
 from twisted_exec.program.config_file import ConfigError
 from twisted_exec.program.options.declaration import settings_of
 from twisted_exec.program.start import make_service

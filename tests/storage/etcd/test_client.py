@@ -22,7 +22,8 @@ from tests.storage.etcds import EtcdCase, Etcds, any_prefix, loopback, shared, u
 from tests.tiers import PROGRAMS
 from tests.tls.support import authority, client_identity, write
 from twisted_exec.storage.etcd import client as client_module
-from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient, EtcdError, grpc
+from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient, grpc
+from twisted_exec.storage.etcd.errors import EtcdError
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.target import EtcdTarget
 from twisted_exec.storage.interfaces import StorageError

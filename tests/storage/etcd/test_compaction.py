@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.storage.etcd.reflector`.
+Tests for :mod:`twisted_exec.storage.etcd.compaction`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from twisted.internet.task import Clock
 from tests import needs
 from tests.storage.etcds import EtcdCase, any_prefix
 from tests.tiers import PROGRAMS
-from twisted_exec.storage.etcd.client import RANGE, EtcdClient, EtcdError
+from twisted_exec.storage.etcd.client import RANGE, EtcdClient
+from twisted_exec.storage.etcd.compaction import Compaction
+from twisted_exec.storage.etcd.errors import EtcdError
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
-from twisted_exec.storage.etcd.reflector import Compaction
 from twisted_exec.storage.etcd.target import EtcdTarget
 
 

@@ -1,12 +1,13 @@
 """
-Tests for :mod:`twisted_exec.storage.etcd.client`.
+Tests for :mod:`twisted_exec.storage.etcd.errors`.
 """
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.storage.etcd.client import EtcdError, grpc, read_refusal, write_refusal
+from twisted_exec.storage.etcd.client import grpc
+from twisted_exec.storage.etcd.errors import EtcdError, read_refusal, write_refusal
 
 StatusCode = grpc.StatusCode
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.storage.etcd.store`.
+Tests for :mod:`twisted_exec.storage.etcd.reads`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tests.storage.etcds import EtcdCase, any_prefix, shared
 from tests.tiers import PROGRAMS
 from twisted_exec.storage.etcd.client import EtcdClient
 from twisted_exec.storage.etcd.keys import Keys
+from twisted_exec.storage.etcd.reads import Reads
 from twisted_exec.storage.etcd.reflector import EtcdReflector
-from twisted_exec.storage.etcd.store import Reads
 from twisted_exec.storage.history import History
 
 

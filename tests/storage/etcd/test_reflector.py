@@ -20,7 +20,8 @@ from tests.tiers import PROGRAMS
 from twisted_exec.api.encoded import json_text
 from twisted_exec.api.status import APIError, Expired, NotFound
 from twisted_exec.storage.etcd.keys import Keys, value_of
-from twisted_exec.storage.etcd.store import EtcdStorage, Reads
+from twisted_exec.storage.etcd.reads import Reads
+from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.interfaces import Event, StorageError
 
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.storage.etcd.store`.
+Tests for :mod:`twisted_exec.storage.etcd.writes`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError
 
-from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient, EtcdError, hint, refused
+from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient
+from twisted_exec.storage.etcd.errors import EtcdError, hint, refused
 from twisted_exec.storage.etcd.keys import (
     Keys,
     MarkerValue,
@@ -25,8 +26,8 @@ from twisted_exec.storage.etcd.keys import (
     shown,
     value_of,
 )
+from twisted_exec.storage.etcd.listing import check_free, list_all
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
-from twisted_exec.storage.etcd.reflector import check_free, list_all
 from twisted_exec.storage.etcd.target import EtcdTarget, parse_target
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import StorageError

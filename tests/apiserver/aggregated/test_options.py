@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.options`.
+Tests for :mod:`twisted_exec.apiserver.aggregated.options`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Tests for :mod:`twisted_exec.apiserver.options`."""
+"""Tests for :mod:`twisted_exec.apiserver.node_pods.options`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.apiserver.options import kubelet_access
+from twisted_exec.apiserver.node_pods.options import kubelet_access
 from twisted_exec.apiserver.tap import Options, settings
 
 NEEDED = [

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.options`.
+Tests for :mod:`twisted_exec.apiserver.identity.oidc_options`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.apiserver.options import OIDCOptions, issuers, web_client
+from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers, web_client
 from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.web.oidc import WebClient

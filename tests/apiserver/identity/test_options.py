@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.options`.
+Tests for :mod:`twisted_exec.apiserver.identity.options`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
-from twisted_exec.apiserver.options import IdentityOptions, identities
+from twisted_exec.apiserver.identity.options import IdentityOptions, identities
 
 ISSUER = "https://exec.example"
 
