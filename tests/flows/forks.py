@@ -40,6 +40,7 @@ _MODULES = [
     "twisted.internet.endpoints",
     "twisted_exec.cli.main",
     "twisted_exec.cli.console.program",
+    "twisted_exec.cli.console.machine",
     "twisted_exec.apiserver.tap",
     "twisted_exec.poollet.tap",
     "twisted_exec.runtimes.tap",
