@@ -1,5 +1,5 @@
 """
-Tests for ``docs/explanation/threats.rst``.
+Tests for ``docs/reference/threats.rst``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAME = re.compile(r"``([\w.]+)``")
 
 def rows(title: str) -> list[list[str]]:
     """Return the cells of each row of a table: threat, where it was seen, defence, tests."""
-    table = pages.table(pages.page("explanation/threats"), title)
+    table = pages.table(pages.page("reference/threats"), title)
     return [[" ".join(cell.split()) for cell in cells] for cells in _ROW.findall(table)][1:]
 
 
