@@ -22,7 +22,7 @@ from twisted_exec.tls.fast import names
 from twisted_exec.tls.fast.names import NAMES, PARTS
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "explanation" / "speed.rst"
+PAGE = ROOT / "docs" / "reference" / "speed.rst"
 
 PACKAGES = {
     "Twisted": ["twisted"],
