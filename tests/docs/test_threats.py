@@ -34,19 +34,18 @@ def rows(table: str) -> list[list[str]]:
     return [[" ".join(cell.split()) for cell in cells] for cells in _ROW.findall(table)][1:]
 
 
-def tables() -> dict[str, list[list[str]]]:
-    """Return the rows of each area, and of the rules behind them."""
+def areas() -> dict[str, list[list[str]]]:
+    """Return the rows of each area."""
     threats = pages.page("reference/threats")
-    rules = pages.table(pages.page("explanation/threats"), "The rules behind the rows")
-    return {"rules": rows(rules)} | {area: rows(pages.section(threats, area)) for area in AREAS}
+    return {area: rows(pages.section(threats, area)) for area in AREAS}
 
 
 class ThreatsPageTests(SynchronousTestCase):
     """Every defence that the pages claim has tests."""
 
     def test_rows(self) -> None:
-        """Each table has threats, and each row is complete and names tests."""
-        for title, threats in tables().items():
+        """Each area has threats, and each row is complete and names tests."""
+        for title, threats in areas().items():
             self.assertTrue(threats, title)
             self.assertEqual([row for row in threats if not all(row)], [], title)
             self.assertEqual([row[0] for row in threats if not _NAME.findall(row[3])], [], title)
@@ -60,7 +59,7 @@ class ThreatsPageTests(SynchronousTestCase):
 
     def test_every_test(self) -> None:
         """Every named test exists."""
-        for threats in tables().values():
+        for threats in areas().values():
             for threat, _, _, tests in threats:
                 for name in _NAME.findall(tests):
                     self.assertTrue(exists(name), f"{threat}: {name}")
