@@ -67,5 +67,5 @@ class SecurityTests(SynchronousTestCase):
     def test_links(self) -> None:
         """Each link leads to a file of the repository."""
         links = re.findall(r"\]\(([^)]+)\)", self.text)
-        self.assertIn("docs/explanation/threats.rst", links)
+        self.assertIn("docs/reference/threats.rst", links)
         self.assertEqual([link for link in links if not (ROOT / link).is_file()], [])

@@ -59,7 +59,7 @@ class ReviewersPageTests(SynchronousTestCase):
 
     def test_threats(self) -> None:
         """The numbers of tests of threats are right within a quarter."""
-        tests = _THREAT_TEST.findall(pages.page("explanation/threats"))
+        tests = _THREAT_TEST.findall(pages.page("reference/threats"))
         for name, (_, _, _, _, told) in rows().items():
             found = tests.count(name)
             self.assertTrue(0.75 * found <= int(told) <= 1.25 * found, f"{name}: {found}")

@@ -1,5 +1,5 @@
 """
-Tests for ``docs/explanation/threats.rst``.
+Tests for ``docs/explanation/threats.rst`` and ``docs/reference/threats.rst``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from . import pages
 from .named_tests import exists, functions_of
 
-TABLES = (
-    "The rules behind the rows",
+AREAS = (
     "Identity and permission",
     "Spaces",
     "Tokens and secrets",
@@ -23,7 +22,6 @@ TABLES = (
     "Output to people",
     "The web console",
 )
-"""Number of threats in each table; change it when you add or remove a threat."""
 
 _ROW = re.compile(
     r"^   \* - (.+?)\n     - (.+?)\n     - (.+?)\n     - (.+?)(?=\n   \* |\n*\Z)", re.M | re.S
@@ -31,32 +29,38 @@ _ROW = re.compile(
 _NAME = re.compile(r"``([\w.]+)``")
 
 
-def rows(title: str) -> list[list[str]]:
+def rows(table: str) -> list[list[str]]:
     """Return the cells of each row of a table: threat, where it was seen, defence, tests."""
-    table = pages.table(pages.page("explanation/threats"), title)
     return [[" ".join(cell.split()) for cell in cells] for cells in _ROW.findall(table)][1:]
 
 
+def areas() -> dict[str, list[list[str]]]:
+    """Return the rows of each area."""
+    threats = pages.page("reference/threats")
+    return {area: rows(pages.section(threats, area)) for area in AREAS}
+
+
 class ThreatsPageTests(SynchronousTestCase):
-    """Every defence that the page claims has tests."""
+    """Every defence that the pages claim has tests."""
 
     def test_rows(self) -> None:
-        """Each table of the page has threats, and each row is complete."""
-        for title in TABLES:
-            threats = rows(title)
+        """Each area has threats, and each row is complete and names tests."""
+        for title, threats in areas().items():
             self.assertTrue(threats, title)
             self.assertEqual([row for row in threats if not all(row)], [], title)
+            self.assertEqual([row[0] for row in threats if not _NAME.findall(row[3])], [], title)
 
-    def test_every_claim(self) -> None:
-        """Each row names tests."""
-        for title in TABLES:
-            for threat, _, _, tests in rows(title):
-                self.assertTrue(_NAME.findall(tests), threat)
+    def test_areas(self) -> None:
+        """The page of the rules leads to each area."""
+        rules = pages.page("explanation/threats")
+        labels = re.findall(r"^\.\. _(threats-[\w-]+):$", pages.page("reference/threats"), re.M)
+        self.assertEqual(re.findall(r":ref:`(threats-[\w-]+)`", rules), labels)
+        self.assertEqual(len(labels), len(AREAS))
 
     def test_every_test(self) -> None:
         """Every named test exists."""
-        for title in TABLES:
-            for threat, _, _, tests in rows(title):
+        for threats in areas().values():
+            for threat, _, _, tests in threats:
                 for name in _NAME.findall(tests):
                     self.assertTrue(exists(name), f"{threat}: {name}")
 
