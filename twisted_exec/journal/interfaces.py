@@ -63,7 +63,7 @@ class Boot:
     One start of the machine.
 
     :param number: counts the boots in this journal, from 1.
-    :param offset: of the first byte that the machine printed since.
+    :param offset: of the first byte of output since.
     :param time_ns: nanoseconds since the epoch.
     """
 
