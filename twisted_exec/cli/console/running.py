@@ -49,11 +49,6 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.scrollback import Scrollback
 
 
-_NOT_READ = (
-    "standard input is not sent to the machine: --run, --expect and --send have all of the input"
-)
-
-
 def conclude(outcome: Outcome, mid_line: bool) -> int:
     """Print the final message and return the exit code."""
     if mid_line and os.isatty(1):
@@ -262,12 +257,12 @@ class ConsoleProgram:
         output: Sink = TerminalOutput(sink, session.output_lost, reactor)
         self._output = output
         if self._script is not None:
-            from twisted_exec.cli.console.script import ScriptSink
+            from twisted_exec.cli.console.script import NOT_READ, ScriptSink
 
             self._script.drive(session)
             self._printed = ScriptSink(self._script, output)
             if self._terminal.has_data and not options.quiet:
-                self._report(_NOT_READ)
+                self._report(NOT_READ)
             session.start(self._script, self._printed, timeout_seconds=timeout)
         else:
             self._begin_line()

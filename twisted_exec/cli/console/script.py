@@ -47,6 +47,9 @@ _ATTENDANCE_SECONDS = 1.5
 """Time for the runtime to tell a new session how many sessions there are."""
 EXPECT_SECONDS = 60.0
 """Limit of each ``--expect`` without ``--timeout``."""
+NOT_READ = (
+    "standard input is not sent to the machine: --run, --expect and --send have all of the input"
+)
 
 _HELD_BYTES = 16 << 10
 _SHOWN_CHARACTERS = 60

@@ -20,10 +20,6 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigE
 from twisted_exec.program.descriptors import raise_descriptor_limit
 from twisted_exec.tls.fast.loop import use_monotonic_clock
 
-_NOT_READ = (
-    "standard input is not sent to the machine: --run, --expect and --send have all of the input"
-)
-
 
 def run(options: argparse.Namespace) -> int:
     """Run the task that the options select; return the exit code."""
@@ -79,10 +75,11 @@ def _fleet_task(
 
         return Tiled(options, config, reactor, terminal)
     if options.script_command is not None:
+        from twisted_exec.cli.console.script import NOT_READ
         from twisted_exec.cli.fleet.run import RunTask
 
         if terminal.has_data and not options.quiet:
-            say(_NOT_READ)
+            say(NOT_READ)
         return RunTask(options, config, reactor)
     from twisted_exec.cli.fleet.prefixed import Prefixed
 
