@@ -61,6 +61,7 @@ that it imported.
 
 MODULES = [
     "api.dialects",
+    "api.display",
     "api.names",
     "api.reasons",
     "api.resource",
@@ -89,7 +90,12 @@ MODULES = [
     "kube.kubeconfig.connection",
     "kube.kubeconfig.credentials",
     "kube.kubeconfig.entries",
+    "kube.kubeconfig.environment",
+    "kube.kubeconfig.expiry",
+    "kube.kubeconfig.headers",
     "kube.kubeconfig.loader",
+    "kube.machine_requests",
+    "kube.recording_news",
     "streaming.flow",
     "streaming.http.upgrade_client",
     "streaming.http.upgrade_server",
