@@ -28,6 +28,7 @@ CREATED_BY_READERS = {
 
 _LITERAL = re.compile(r"``([^`]+)``")
 _DOTTED = re.compile(r"twisted_exec(\.\w+)+")
+_BELOW = re.compile(r"[a-z_]+\.[a-z_]\w*(\.[a-z_]\w*)*\.\w+")
 _GRPC = re.compile(r".*\.v1alpha1\.\w+")
 _FILE = re.compile(r"(twisted_exec|twisted|tests|docs)/[\w./-]*\w\.(py|rst|yaml|sh)")
 
@@ -63,6 +64,24 @@ class NamesTests(SynchronousTestCase):
             if not _GRPC.fullmatch(name) and "/release-" not in page
         }
         self.assertEqual([each for each in sorted(names) if not exists(each[1])], [])
+
+    def test_parts_of_modules(self) -> None:
+        """
+        Each ``x.y.name`` exists, where ``twisted_exec.x.y`` is a module or a package.
+
+        Attributes of classes are left out: some exist in instances alone.
+        """
+        names = {
+            (page, name)
+            for page, name in literals(_BELOW)
+            if "/release-" not in page
+            and ".test_" not in name  # see tests.docs.named_tests
+            and exists("twisted_exec." + ".".join(name.split(".")[:2]))
+        }
+        self.assertGreater(len(names), 20)
+        self.assertEqual(
+            [each for each in sorted(names) if not exists(f"twisted_exec.{each[1]}")], []
+        )
 
     def test_index(self) -> None:
         """No page and no message installs twisted-exec from an index that may not have it."""
