@@ -7,17 +7,12 @@ import binascii
 import json
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from cryptography import x509
 
 from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.tls.pem import validity_problem
-
-if TYPE_CHECKING:
-    pass
-
 
 _LONGEST_TOKEN = 64 << 10
 

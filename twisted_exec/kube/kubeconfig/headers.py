@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from twisted_exec.kube.kubeconfig.client_config import (
@@ -18,10 +17,6 @@ from twisted_exec.kube.kubeconfig.client_config import (
     KubeConfigError,
     read_file,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 _TOKEN = re.compile(rb"[\x21-\x7e]+")
 

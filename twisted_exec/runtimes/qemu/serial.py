@@ -8,7 +8,7 @@ A QEMU that outlives the runtime usually has a file (:mod:`.serial_log`) and a F
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.error import ConnectionDone
@@ -19,9 +19,6 @@ from zope.interface import implementer
 
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.streaming.flow import unwritten
-
-if TYPE_CHECKING:
-    pass
 
 
 class QemuSerialPort(Protocol):

@@ -9,14 +9,11 @@ import errno
 import json
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.logger import Logger
 
 from twisted_exec.journal.interfaces import EventKind, IJournal
-
-if TYPE_CHECKING:
-    pass
 
 # The kernel's linux/falloc.h; a hole needs both flags (fallocate(2)).
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
