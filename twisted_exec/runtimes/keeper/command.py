@@ -13,9 +13,8 @@ import resource
 import termios
 import tty
 
-from twisted_exec.runtimes.keeper.system import signals
-
 from .protocol import BadMessage, Message
+from .system import signals
 
 _EXEC_FAILED = 127
 

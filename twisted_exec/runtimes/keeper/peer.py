@@ -10,9 +10,8 @@ import os
 import sys
 import termios
 
-from twisted_exec.runtimes.keeper.system import sockets
-
 from .protocol import MAX_MESSAGE_BYTES, VERSION, BadMessage, Message
+from .system import sockets
 
 _INT_BYTES = 4
 _CREDENTIALS_BYTES = 12

@@ -13,8 +13,6 @@ import select
 import sys
 import time
 
-from twisted_exec.runtimes.keeper.system import accept, sockets
-
 from .command import KeeperCommand
 from .peer import Holding, Peer
 from .protocol import (
@@ -25,6 +23,7 @@ from .protocol import (
     BadMessage,
     Message,
 )
+from .system import accept, sockets
 
 TYPE_CHECKING = False  # typing takes 1 MiB
 if TYPE_CHECKING:
