@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
+from twisted_exec.cli.console.connecting import ProgressLine, step
 from twisted_exec.cli.console.display import UserTerminal, framed
 from twisted_exec.cli.console.escape import EscapeCommand
 from twisted_exec.cli.console.first_screen import FirstScreen
 from twisted_exec.cli.console.interfaces import NextSession, Sink
-from twisted_exec.cli.console.options import (
-    scripted_outcome,
-)
+from twisted_exec.cli.console.network_changes import watch_network
+from twisted_exec.cli.console.options import NOT_READ, scripted_outcome
+from twisted_exec.cli.console.people import Person
 from twisted_exec.cli.console.process import collect_garbage, start_log, the_reactor
 from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
 from twisted_exec.cli.console.terminal import (
@@ -41,17 +42,10 @@ from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 from twisted_exec.wire.terminal_modes import Modes
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.connecting import ProgressLine
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.menu import MachineAccess
-    from twisted_exec.cli.console.people import Person
     from twisted_exec.cli.console.script import Script, ScriptSink
     from twisted_exec.cli.console.scrollback import Scrollback
-
-
-_NOT_READ = (
-    "standard input is not sent to the machine: --run, --expect and --send have all of the input"
-)
 
 
 def conclude(outcome: Outcome, mid_line: bool) -> int:
@@ -267,7 +261,7 @@ class ConsoleProgram:
             self._script.drive(session)
             self._printed = ScriptSink(self._script, output)
             if self._terminal.has_data and not options.quiet:
-                self._report(_NOT_READ)
+                self._report(NOT_READ)
             session.start(self._script, self._printed, timeout_seconds=timeout)
         else:
             self._begin_line()
@@ -305,8 +299,6 @@ class ConsoleProgram:
 
     @property
     def step(self) -> str:
-        from twisted_exec.cli.console.connecting import step
-
         return step(the_reactor(), is_verified=self._is_verified)
 
     def progress(self, seconds: int) -> str:
@@ -318,8 +310,6 @@ class ConsoleProgram:
     def _begin_progress(self) -> None:
         if self._options.quiet or not self._has_screen:
             return
-        from twisted_exec.cli.console.connecting import ProgressLine
-
         self._progress = ProgressLine.on_terminal(
             2 if os.isatty(2) else 1, the_reactor(), self.progress
         )
@@ -403,7 +393,4 @@ def _write_message(text: bytes) -> None:
 
 
 def _watch_network(changed: Callable[[], None]) -> Callable[[], None]:
-    # Imported here, because most sessions never lose their connection.
-    from twisted_exec.cli.console.network_changes import watch_network
-
     return watch_network(changed, the_reactor())

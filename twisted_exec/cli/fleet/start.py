@@ -10,6 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from twisted_exec.cli.console.options import NOT_READ
 from twisted_exec.cli.console.process import collect_garbage, start_log, the_reactor
 from twisted_exec.cli.console.terminal import Signals, Terminal
 from twisted_exec.cli.fleet.targets import MOST_SPACES
@@ -19,10 +20,6 @@ from twisted_exec.cli.options import config_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.program.descriptors import raise_descriptor_limit
 from twisted_exec.tls.fast.loop import use_monotonic_clock
-
-_NOT_READ = (
-    "standard input is not sent to the machine: --run, --expect and --send have all of the input"
-)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -82,7 +79,7 @@ def _fleet_task(
         from twisted_exec.cli.fleet.run import RunTask
 
         if terminal.has_data and not options.quiet:
-            say(_NOT_READ)
+            say(NOT_READ)
         return RunTask(options, config, reactor)
     from twisted_exec.cli.fleet.prefixed import Prefixed
 
