@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.spaces import SPACES
+from twisted_exec.api.status import APIError
 
 if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -138,7 +140,6 @@ def explain(error: BaseException, namespace: str = "", config: ClientConfig | No
 
     :param namespace: of the machine, for the message that it does not exist.
     """
-    from twisted_exec.api.status import APIError
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
     if isinstance(error, APIError):
@@ -284,8 +285,6 @@ def grant(
 
     For the parameters see :func:`ask_for_role`.
     """
-    import shlex  # few messages need it
-
     from twisted_exec.auth.default_roles import smallest_role
 
     role = smallest_role(verb, group, kind, subresource)

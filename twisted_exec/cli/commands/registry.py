@@ -1,7 +1,9 @@
 """
 The commands of ``twisted-exec``, each in the module of its name, which is imported when the command is used.
 
-So a command may import what it needs, and the others start without it.
+So a command may import what it needs, and the others start without it.  The help and the completed options of
+a command take as long as its imports: a second module per command, with its options alone, would
+save some tenths of a second there, and part each command in two.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from twisted_exec.cli.console.options import (
     make_script,
     recorded_input_of,
 )
+from twisted_exec.cli.console.people import Person, people_at
 from twisted_exec.cli.console.process import the_reactor
 from twisted_exec.cli.console.running import ConsoleProgram, conclude, is_dumb
 from twisted_exec.cli.console.session import Outcome
@@ -39,7 +40,6 @@ from twisted_exec.wire.stream_options import StreamOptions
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.menu import MachineAccess
-    from twisted_exec.cli.console.people import Person
     from twisted_exec.cli.console.script import Script
 
 
@@ -148,9 +148,6 @@ class MachineConsole(ConsoleProgram):
         return not self._options.no_presence
 
     async def _people_here(self, session: str) -> Sequence[Person]:
-        # Imported here, because a short session lists nobody.
-        from twisted_exec.cli.console.people import people_at
-
         access = self.access()
         assert access is not None  # the console is open
         return await people_at(access, session)

@@ -7,7 +7,9 @@ As all modules that a command line needs, this module imports little.
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from twisted_exec import build
@@ -46,6 +48,10 @@ limit; 125 if the session failed.
 """
 
 _SCRIPTED = ("--expect", "--send", "--run")
+NOT_READ = (
+    "standard input is not sent to the machine: --run, --expect and --send have all of the input"
+)
+"""Message for a user who gave a script and input."""
 
 
 def _add_script_options(parser: argparse.ArgumentParser) -> None:
@@ -163,8 +169,6 @@ _MACHINE_ENDED = tuple(
 
 def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     """Return the outcome of a session that a script drove: other endings are failures."""
-    from dataclasses import replace
-
     from twisted_exec.cli.console.script import GOES_ON, MAY_GO_ON, ended_during
     from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE
 
@@ -244,8 +248,6 @@ class Parser(CheckedParser):
         extra = message.removeprefix("unrecognized arguments: ")
         if extra != message and not extra.startswith("-"):
             message += "; give one NAME or KIND/NAME; -l and --all select several machines"
-            import shlex  # few messages need it
-
             # ssh and kubectl exec take the words of a command after the name.
             message += f"; to run a command: --run {shlex.quote(extra)}"
         self.exit(self.failure_code, f"{for_stderr(self.error_line(message))}\n")

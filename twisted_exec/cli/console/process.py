@@ -15,6 +15,7 @@ _UNCOLLECTED = 20_000
 
 
 def collect_garbage() -> None:
+    """Collect garbage seldom from now on, and none that the imports made."""
     # Otherwise the first collection, and the one at Python's exit, visit all of it: a quarter of the CPU time of a
     # short session.
     gc.freeze()

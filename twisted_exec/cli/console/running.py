@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
+from twisted_exec.cli.console.connecting import ProgressLine, step
 from twisted_exec.cli.console.display import UserTerminal, framed
 from twisted_exec.cli.console.escape import EscapeCommand
 from twisted_exec.cli.console.first_screen import FirstScreen
 from twisted_exec.cli.console.interfaces import NextSession, Sink
-from twisted_exec.cli.console.options import (
-    scripted_outcome,
-)
+from twisted_exec.cli.console.network_changes import watch_network
+from twisted_exec.cli.console.options import NOT_READ, scripted_outcome
+from twisted_exec.cli.console.people import Person
 from twisted_exec.cli.console.process import collect_garbage, start_log, the_reactor
 from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
 from twisted_exec.cli.console.terminal import (
@@ -41,10 +42,8 @@ from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 from twisted_exec.wire.terminal_modes import Modes
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.connecting import ProgressLine
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.menu import MachineAccess
-    from twisted_exec.cli.console.people import Person
     from twisted_exec.cli.console.script import Script, ScriptSink
     from twisted_exec.cli.console.scrollback import Scrollback
 
@@ -300,8 +299,6 @@ class ConsoleProgram:
 
     @property
     def step(self) -> str:
-        from twisted_exec.cli.console.connecting import step
-
         return step(the_reactor(), is_verified=self._is_verified)
 
     def progress(self, seconds: int) -> str:
@@ -313,8 +310,6 @@ class ConsoleProgram:
     def _begin_progress(self) -> None:
         if self._options.quiet or not self._has_screen:
             return
-        from twisted_exec.cli.console.connecting import ProgressLine
-
         self._progress = ProgressLine.on_terminal(
             2 if os.isatty(2) else 1, the_reactor(), self.progress
         )
@@ -398,7 +393,4 @@ def _write_message(text: bytes) -> None:
 
 
 def _watch_network(changed: Callable[[], None]) -> Callable[[], None]:
-    # Imported here, because most sessions never lose their connection.
-    from twisted_exec.cli.console.network_changes import watch_network
-
     return watch_network(changed, the_reactor())

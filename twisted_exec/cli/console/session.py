@@ -23,8 +23,17 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.status import APIError
+from twisted_exec.cli.console.conversation import (
+    Conversation,
+    confirm_takeover,
+    confirm_takeover_again,
+    write_message,
+)
 from twisted_exec.cli.console.display import NO_TERMINAL, Display, SessionScript, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
+from twisted_exec.cli.console.outage import Outage, Silence
+from twisted_exec.cli.console.people import Company, names_of
+from twisted_exec.cli.console.status import status
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS, EndOfInput, TypeAhead
 from twisted_exec.cli.messages import duration, one_line
@@ -358,9 +367,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._escapes.begin_line()  # the machine has nothing of the line
         self._input.open(stream)
         if self._interactive:
-            # Imported here, because scripts have no use for it.
-            from twisted_exec.cli.console.outage import Silence
-
             self._silence = Silence(self._display, self._how_to_leave)
             self._listen(self._silence)
 
@@ -489,9 +495,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._compare_sizes()
         if self._tells_company and self._people is not None:
             if self._company is None:
-                # Imported here, because it asks the server, which a short session does not need.
-                from twisted_exec.cli.console.people import Company
-
                 self._company = Company(self._clock, self._look, self._inform)
             self._company.changed(attendance)
 
@@ -523,9 +526,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """Handle the loss of the connection; the stream keeps the input, and reconnects."""
         if self.life is not Life.CARRIED:
             return
-        # Imported here, because the program starts faster without it.
-        from twisted_exec.cli.console.outage import Outage
-
         self._become(Life.WAITING)
         self._timers.pause()
         if self._silence is not None:
@@ -700,8 +700,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         return not self.is_observer and attendance is not None and bool(attendance.writer)
 
     def _confirm_takeover(self) -> None:
-        from twisted_exec.cli.console.conversation import confirm_takeover
-
         writer = self._display.notices.writer
         take_over = partial(self._wish, Role.WRITER)
         self._converse(
@@ -710,8 +708,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def _confirm_takeover_again(self) -> None:
         """Ask a writer whether to take over from the user's other sessions, which may type, too."""
-        from twisted_exec.cli.console.conversation import confirm_takeover_again
-
         take_over = partial(self._wish, Role.WRITER)
         is_alone = self.viewers == 1
         self._converse(
@@ -738,8 +734,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         elif scrollback is None:
             self._wait_for_server()
         elif command is EscapeCommand.MESSAGE:
-            from twisted_exec.cli.console.conversation import write_message
-
             say = partial(write_message, stream=self._facts, notices=notices, say=self._say)
             self._converse(say, pauses=True)
         else:
@@ -760,9 +754,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def _converse(
         self, talk: Talk, first_line: str = "", *, pauses: bool = False, asks: bool = True
     ) -> None:
-        # Imported here, because most sessions have no conversation.
-        from twisted_exec.cli.console.conversation import Conversation
-
         assert self._terminal.draw is not None
         conversation = self._conversation = Conversation(
             self._clock, self._terminal, self._terminal.draw, self._display, asks=asks
@@ -843,8 +834,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._people is None or attendance is None or self.life is not Life.CARRIED:
             self._tell_about(self._status())
             return
-        # Imported here, because the program starts faster without it.
-        from twisted_exec.cli.console.people import names_of
 
         def tell(names: str) -> None:
             if self._is_live:
@@ -858,9 +847,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._looking = looking.addCallbacks(names_of, unnamed).addCallback(tell)
 
     def _status(self, names: str = "") -> list[str]:
-        # Imported here, because the program starts faster without it.
-        from twisted_exec.cli.console.status import status
-
         now, is_attached = self._clock.seconds(), self._stream is not None
         outage = ""
         if self._outage is not None:
