@@ -48,10 +48,6 @@ limit; 125 if the session failed.
 """
 
 _SCRIPTED = ("--expect", "--send", "--run")
-NOT_READ = (
-    "standard input is not sent to the machine: --run, --expect and --send have all of the input"
-)
-"""Message for a user who gave a script and input."""
 
 
 def _add_script_options(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from twisted_exec.cli.console.options import NOT_READ
 from twisted_exec.cli.console.process import collect_garbage, start_log, the_reactor
 from twisted_exec.cli.console.terminal import Signals, Terminal
 from twisted_exec.cli.fleet.targets import MOST_SPACES
