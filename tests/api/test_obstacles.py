@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.obstacles import Obstacle, because, obstacle_of
+from twisted_exec.api.obstacles import Obstacle, because, obstacles_of
 from twisted_exec.api.status import APIError, Conflict, NotFound, from_status
 
 
@@ -20,7 +20,7 @@ class ObstacleTests(SynchronousTestCase):
         error = because(Obstacle.NOT_IN_POOL, NotFound("machines", "vm"))
         self.assertIsInstance(error, NotFound)
         read = from_status(error.to_status())
-        self.assertIs(obstacle_of(read), Obstacle.NOT_IN_POOL)
+        self.assertEqual(obstacles_of(read), (Obstacle.NOT_IN_POOL,))
         self.assertEqual(read.details["name"], "vm")
         self.assertEqual(
             read.details["causes"], [{"reason": "NotInPool", "message": error.message}]
@@ -28,7 +28,7 @@ class ObstacleTests(SynchronousTestCase):
 
     def test_others(self) -> None:
         """Other causes, and causes of another form, are no obstacles."""
-        self.assertIsNone(obstacle_of(Conflict("no")))
+        self.assertEqual(obstacles_of(Conflict("no")), ())
         causes: tuple[Any, ...] = ("x", ["x"], [{"reason": []}], [{"reason": "Decided"}], [{}])
         for each in causes:
-            self.assertIsNone(obstacle_of(APIError("no", details={"causes": each})), each)
+            self.assertEqual(obstacles_of(APIError("no", details={"causes": each})), (), each)

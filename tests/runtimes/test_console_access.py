@@ -12,7 +12,7 @@ from tests.contracts.machine_runtime import (
     machine,
 )
 from tests.tiers import PROGRAMS
-from twisted_exec.api.obstacles import Obstacle, obstacle_of
+from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.status import (
     Conflict,
     NotFound,
@@ -198,7 +198,7 @@ class ConsoleTests(MachineCase):
         with self.assertRaises(Conflict) as caught:
             runtime.attach(Grant(id))
         self.assertEqual(caught.exception.message, 'machine "default/x" is powered off')
-        self.assertIs(obstacle_of(caught.exception), Obstacle.POWERED_OFF)
+        self.assertEqual(obstacles_of(caught.exception), (Obstacle.POWERED_OFF,))
 
     async def test_dead_line(self) -> None:
         """The console of a machine that cannot start is refused at once, with the reason."""

@@ -27,7 +27,13 @@ from tests.tls.support import (
 )
 from twisted_exec.tls import client
 from twisted_exec.tls.client import ClientCredentials, ClientTLS
-from twisted_exec.tls.errors import OutsideValidity, TLSConfigError, VerificationError
+from twisted_exec.tls.errors import (
+    OtherName,
+    OutsideValidity,
+    TLSConfigError,
+    Untrusted,
+    VerificationError,
+)
 from twisted_exec.tls.pki import Authority, Issued
 from twisted_exec.tls.server import ServerTLS, peer_certificate, verify
 
@@ -67,19 +73,19 @@ class VerificationTests(LoopbackCase):
         """Every other name is refused, and the error lists the certificate's names."""
         tls = self.server_tls(server_identity("localhost", "*.pools.example"))
         for name in ("evil.example", "a.b.pools.example", "pools.example", "127.0.0.1"):
-            told = await self.refusal(tls, self.client_tls(name))
+            told = await self.refusal(tls, self.client_tls(name), OtherName)
             self.assertIn(f'not valid for "{name}"', told)
             self.assertIn('"localhost", "*.pools.example"', told)
 
     async def test_common_name_does_not_count(self) -> None:
         """The common name is not used as a server name."""
         issued = authority("serving").issue_server(["other.example"], common_name="localhost")
-        await self.refusal(self.server_tls(issued), self.client_tls("localhost"))
+        await self.refusal(self.server_tls(issued), self.client_tls("localhost"), OtherName)
 
     async def test_unknown_ca(self) -> None:
         """A server of another CA is refused."""
         issued = authority("evil").issue_server(["localhost"])
-        told = await self.refusal(self.server_tls(issued), self.client_tls())
+        told = await self.refusal(self.server_tls(issued), self.client_tls(), Untrusted)
         self.assertIn("is refused: it is not signed by a trusted CA", told)
 
     async def test_self_signed(self) -> None:
@@ -87,7 +93,7 @@ class VerificationTests(LoopbackCase):
         made = Authority.create("localhost")
         issued = server_identity("localhost")
         own = type(issued)(made.certificate_pem, made.key_pem)
-        told = await self.refusal(self.server_tls(own), self.client_tls())
+        told = await self.refusal(self.server_tls(own), self.client_tls(), Untrusted)
         self.assertIn("self-signed", told)
 
     async def test_client_certificate_as_server(self) -> None:
@@ -114,7 +120,7 @@ class VerificationTests(LoopbackCase):
 
     async def test_system_roots(self) -> None:
         """Without a CA, the system's CAs are used, and ours is not among them."""
-        await self.refusal(self.server_tls(), self.client_tls(ca_pem=None))
+        await self.refusal(self.server_tls(), self.client_tls(ca_pem=None), Untrusted)
 
     async def test_insecure(self) -> None:
         """With verification skipped, any server is accepted."""
@@ -150,7 +156,7 @@ class VerificationTests(LoopbackCase):
         """The caller's check is not called for a certificate that OpenSSL refuses."""
         asked: list[x509.Certificate] = []
         issued = authority("evil").issue_server(["localhost"])
-        await self.refusal(self.server_tls(issued), self.client_tls(check=asked.append))
+        await self.refusal(self.server_tls(issued), self.client_tls(check=asked.append), Untrusted)
         self.assertEqual(asked, [])
 
     async def test_check_with_a_bug(self) -> None:
@@ -213,7 +219,7 @@ class UnusableNamesTests(LoopbackCase):
         for name in ("127.0.0.1", "192.0.2.2"):
             await self.pair(tls, self.client_tls(name))
         for name in ("localhost", "192.0.2.3", "one.example"):
-            told = await self.refusal(tls, self.client_tls(name))
+            told = await self.refusal(tls, self.client_tls(name), OtherName)
             self.assertIn(f'not valid for "{name}": it names "127.0.0.1" ', told)
 
     async def test_beside_usable_ones(self) -> None:
@@ -223,13 +229,13 @@ class UnusableNamesTests(LoopbackCase):
         for name in ("good.example", "very.good.example"):
             await self.pair(tls, self.client_tls(name))
         for server in {server for _name, server in (*UNUSABLE, *OTHERS)}:
-            await self.refusal(tls, self.client_tls(server))
+            await self.refusal(tls, self.client_tls(server), OtherName)
 
     async def test_alone(self) -> None:
         """A certificate with only such a name is refused with that name, whatever its common name."""
         for name, server in (*UNUSABLE, *OTHERS):
             tls = self.server_tls(named(alternatives(name), common_name=server))
-            told = await self.refusal(tls, self.client_tls(server))
+            told = await self.refusal(tls, self.client_tls(server), OtherName)
             shown = name if isinstance(name, str) else str(name.value)
             names = f"{json.dumps(server)}: it names {json.dumps(shown)}"
             self.assertIn(f"is not valid for {names}", told)
@@ -237,7 +243,9 @@ class UnusableNamesTests(LoopbackCase):
     async def test_why(self) -> None:
         """The refusal distinguishes a DNS name that looks like an address from an address."""
         told = await self.refusal(
-            self.server_tls(named(alternatives("127.0.0.1"))), self.client_tls("127.0.0.1")
+            self.server_tls(named(alternatives("127.0.0.1"))),
+            self.client_tls("127.0.0.1"),
+            OtherName,
         )
         self.assertTrue(told.endswith('it names "127.0.0.1" (no usable DNS name)'), told)
 
@@ -245,14 +253,16 @@ class UnusableNamesTests(LoopbackCase):
         """A refusal lists the first few names, each shortened."""
         names = [f"{number}.{'x' * 5000}.example" for number in range(20)]
         told = await self.refusal(
-            self.server_tls(named(alternatives(*names))), self.client_tls("one.example")
+            self.server_tls(named(alternatives(*names))),
+            self.client_tls("one.example"),
+            OtherName,
         )
         self.assertLess(len(told), 2000)
 
     async def test_none(self) -> None:
         """A certificate without names is refused, although its common name is the server's."""
         tls = self.server_tls(named(alternatives()))
-        told = await self.refusal(tls, self.client_tls("localhost"))
+        told = await self.refusal(tls, self.client_tls("localhost"), OtherName)
         self.assertTrue(told.endswith("it names none (no subject alternative name)"), told)
 
     async def test_unreadable(self) -> None:
@@ -267,7 +277,7 @@ class UnusableNamesTests(LoopbackCase):
             der = bytes([0x30, len(content)]) + content
             oid = x509.OID_SUBJECT_ALTERNATIVE_NAME
             tls = self.server_tls(named(x509.UnrecognizedExtension(oid, der)))
-            told = await self.refusal(tls, self.client_tls("localhost"))
+            told = await self.refusal(tls, self.client_tls("localhost"), OtherName)
             self.assertIn("it names none that can be read", told)
 
 

@@ -4,6 +4,7 @@ Why a machine's console does not open: reasons for programs, among the causes of
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from twisted_exec.api.status import APIError
@@ -22,22 +23,70 @@ class Obstacle(StrEnum):
     NO_ADDRESS = "NoAddress"
     """The pool has no address that the API server uses."""
 
+    SERVER_UNREACHABLE = "ServerUnreachable"
+    """A client got no answer from its API server."""
+    POOLLET_FAILED = "PoolletFailed"
+    """The API server did not reach the poollet, or got no valid answer."""
+    RUNTIME_FAILED = "RuntimeFailed"
+    """The poollet did not reach the runtime, or got no valid answer."""
+
+    NAME_UNKNOWN = "NameUnknown"
+    """The name of the next program's host does not resolve."""
+    CONNECTION_REFUSED = "ConnectionRefused"
+    NO_ROUTE = "NoRoute"
+    CONNECT_TIMEOUT = "ConnectTimeout"
+    CONNECTION_LOST = "ConnectionLost"
+    """The peer closed the connection before it answered."""
+    NO_ANSWER = "NoAnswer"
+    """The peer accepted the connection, and did not answer in time."""
+    NO_HTTP = "NoHTTP"
+    """The peer's answer is not HTTP."""
+    NO_TLS = "NoTLS"
+    """The peer does not speak TLS."""
+    HANDSHAKE_FAILED = "HandshakeFailed"
+    CERTIFICATE_REFUSED = "CertificateRefused"
+    """The peer's certificate is refused for none of the reasons below."""
+    CERTIFICATE_UNTRUSTED = "CertificateUntrusted"
+    """No trusted CA has signed the peer's certificate."""
+    CERTIFICATE_OF_OTHER = "CertificateOfOther"
+    """The peer's certificate does not name the peer."""
+    CERTIFICATE_OUTSIDE_VALIDITY = "CertificateOutsideValidity"
+    """The peer's certificate has expired, or is not valid yet."""
+    CREDENTIALS_REFUSED = "CredentialsRefused"
+    """The peer does not accept this program's credentials."""
+
 
 _REASONS = frozenset(obstacle.value for obstacle in Obstacle)
 
 
-def because(obstacle: Obstacle, error: APIError) -> APIError:
-    """Add an obstacle to the causes of an error; return the error."""
-    causes = error.details.setdefault("causes", [])
-    causes.append({"reason": obstacle.value, "message": error.message})
+def because(obstacle: Obstacle | None, error: APIError) -> APIError:
+    """Add an obstacle, if there is one, to the causes of an error; return the error."""
+    if obstacle is not None:
+        causes = error.details.setdefault("causes", [])
+        causes.append({"reason": obstacle.value, "message": error.message})
     return error
 
 
-def obstacle_of(error: APIError) -> Obstacle | None:
-    """Return the first obstacle among the causes of an error, or ``None``."""
+def because_of_all(problems: Iterable[tuple[str, APIError]], error: APIError) -> APIError:
+    """
+    Add the obstacles of several attempts to the causes of an error; return the error.
+
+    :param problems: the label of each attempt, and its error.
+    """
+    for label, problem in problems:
+        for obstacle in obstacles_of(problem):
+            causes = error.details.setdefault("causes", [])
+            causes.append({"reason": obstacle.value, "message": f"{label}: {problem.message}"})
+    return error
+
+
+def obstacles_of(error: APIError) -> tuple[Obstacle, ...]:
+    """Return the obstacles among the causes of an error, in their order."""
     causes = error.details.get("causes")
-    for cause in causes if isinstance(causes, list) else ():
-        reason = cause.get("reason") if isinstance(cause, dict) else None
-        if isinstance(reason, str) and reason in _REASONS:
-            return Obstacle(reason)
-    return None
+    reasons = [
+        cause.get("reason") if isinstance(cause, dict) else None
+        for cause in (causes if isinstance(causes, list) else ())
+    ]
+    return tuple(
+        Obstacle(reason) for reason in reasons if isinstance(reason, str) and reason in _REASONS
+    )

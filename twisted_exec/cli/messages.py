@@ -11,14 +11,16 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TextIO
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import APIError
+from twisted_exec.cli.refusal_texts import DENIED
 
 if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -173,16 +175,19 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) ->
     if error.retry_after_seconds:
         return f"{error.message}; try again in {error.retry_after_seconds} s"
     message = str(error.message)
-    unreachable = message.startswith("cannot reach ") or error.code == 504
-    if config is not None and unreachable and config.server in message:
-        remedy = remedy_for(message, config) or "twisted-exec doctor checks each step to it"
+    obstacles = obstacles_of(error)
+    # The message of another server's error names another server.
+    is_ours = config is not None and config.server in message
+    if config is not None and is_ours and Obstacle.SERVER_UNREACHABLE in obstacles:
+        remedy = remedy_for(obstacles, config) or "twisted-exec doctor checks each step to it"
         return f"{message}; {remedy}"
     return message
 
 
-def remedy_for(message: str, config: ClientConfig) -> str:
-    """Return the remedy for a server that cannot be reached; empty if the message has no known cause."""
-    remedy = next((remedy for cause, remedy in _UNREACHABLE if re.search(cause, message)), "")
+def remedy_for(obstacles: Iterable[Obstacle], config: ClientConfig) -> str:
+    """Return the remedy for a server that cannot be reached; empty if the cause is not known."""
+    remedies = _UNREACHABLE_IN_CLEAR if config.url.scheme == "http" else _UNREACHABLE
+    remedy = next((remedies[each] for each in obstacles if each in remedies), "")
     if remedy is _OTHER_CA and (origin := config.ca.path or config.ca.origin):
         return f"{origin} has another CA: {remedy}"
     return remedy
@@ -192,37 +197,21 @@ _OTHER_CA = (
     "get the CA of the server from its administrator, and give --certificate-authority FILE, or set "
     "certificate-authority of this cluster in the kubeconfig"
 )
-_UNREACHABLE = (
-    (": connection refused$", "start that API server, or choose another cluster with --context"),
-    (
-        ": its name is not known$",
-        "correct the server in the kubeconfig, or this host's DNS settings",
-    ),
-    (
-        r" is refused: .*(trusted|trusted CA|issuer is not known|of the same name\?\))$",
-        _OTHER_CA,
-    ),
-    (
-        "the server's certificate is not valid for ",
-        "use an address that the certificate names, or --tls-server-name",
-    ),
-    (
-        ": it does not speak TLS on this port ",
-        "correct the port of the server, or use http:// if it has no TLS",
-    ),
-    (
-        "^cannot reach (the API server )?http://.*(connection (was closed|lost)|is no HTTP)",
-        "use https:// if the server speaks TLS on this port",
-    ),
-)
-"""Patterns of messages about a server that cannot be reached, and remedies."""
+_WITH_TLS = "use https:// if the server speaks TLS on this port"
+_UNREACHABLE = {
+    Obstacle.CONNECTION_REFUSED: "start that API server, or choose another cluster with --context",
+    Obstacle.NAME_UNKNOWN: "correct the server in the kubeconfig, or this host's DNS settings",
+    Obstacle.CERTIFICATE_UNTRUSTED: _OTHER_CA,
+    Obstacle.CERTIFICATE_OF_OTHER: "use an address that the certificate names, or --tls-server-name",
+    Obstacle.NO_TLS: "correct the port of the server, or use http:// if it has no TLS",
+}
+"""Remedies for a server that cannot be reached."""
+_UNREACHABLE_IN_CLEAR = _UNREACHABLE | {
+    Obstacle.CONNECTION_LOST: _WITH_TLS,
+    Obstacle.NO_HTTP: _WITH_TLS,
+}
 
 ASK_FOR_ROLE = "ask an administrator for the role"
-_DENIED = re.compile(
-    r'User "(?P<user>[^"]+)" cannot (?P<verb>[a-z]+) resource "(?P<kind>[a-z]+)(?:/(?P<subresource>[a-z]+))?" '
-    r'in API group "(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[-a-z0-9]+)")?'
-)
-"""The words of RBAC (``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go``)."""
 _ROLE_TO_READ = re.compile(": ask an administrator for the role [^:;]*$")
 """The server's own remedy, which has no command."""
 
@@ -232,7 +221,7 @@ def _may_be_mistyped(namespace: str, message: str) -> bool:
     Return whether a refusal is about a machine of a namespace: the server does not tell a user without
     rights there whether it exists.
     """
-    lacking = _DENIED.search(message)
+    lacking = DENIED.search(message)
     return (
         lacking is not None
         and bool(namespace)
@@ -247,7 +236,7 @@ def role_to_request(message: str) -> str:
 
     :return: empty for other messages, and for those that say what the user may do.
     """
-    lacking = _DENIED.search(message)
+    lacking = DENIED.search(message)
     if lacking is None:
         return ""
     takes_over = lacking["verb"] == "takeover"

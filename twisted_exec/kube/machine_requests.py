@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
@@ -169,4 +170,6 @@ def naming_server(config: ClientConfig) -> Iterator[None]:
         yield
     except (BadGateway, GatewayTimeout) as error:
         # These two classes are raised locally; a 502 of the server is a plain APIError.
-        raise type(error)(f"cannot reach {config.server}: {error.message}") from None
+        message = f"cannot reach {config.server}: {error.message}"
+        named = type(error)(message, details=error.details)
+        raise because(Obstacle.SERVER_UNREACHABLE, named) from None

@@ -29,6 +29,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
 from twisted_exec.kube.answer_heads import AnswerHead
 from twisted_exec.kube.bodies import Body, BodyBytes, Gunzip, Misuse
@@ -36,7 +37,7 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigE
 from twisted_exec.kube.kubeconfig.connection import connection_stamp, endpoint
 from twisted_exec.kube.kubeconfig.credentials import renewed, settled
 from twisted_exec.kube.kubeconfig.headers import identity_headers
-from twisted_exec.streaming.http.upgrade_client import connection_problem
+from twisted_exec.streaming.http.upgrade_client import connection_obstacle, connection_problem
 
 T = TypeVar("T")
 USER_AGENT = "twisted-exec"
@@ -423,9 +424,8 @@ class HTTPTransport:
         except (APIError, CancelledError):
             raise
         except (error.TimeoutError, TimeoutError):
-            raise GatewayTimeout(
-                f"{self._peer} {self.config.server} did not answer in time"
-            ) from None
+            late = GatewayTimeout(f"{self._peer} {self.config.server} did not answer in time")
+            raise because(Obstacle.SERVER_UNREACHABLE, late) from None
         except Misuse as wrapped:
             raise wrapped.cause from None
         except KubeConfigError as problem:  # the credential plugin failed
@@ -433,9 +433,9 @@ class HTTPTransport:
         except Exception as failed:
             # TCP, TLS and proxies raise many unrelated types; for the caller all of them
             # mean that the server cannot be reached.
-            raise BadGateway(
-                f"cannot reach {self._peer} {self.config.server}: {_why(failed)}"
-            ) from None
+            obstacle, why = _why(failed)
+            unreached = BadGateway(f"cannot reach {self._peer} {self.config.server}: {why}")
+            raise because(Obstacle.SERVER_UNREACHABLE, because(obstacle, unreached)) from None
 
 
 def _retire(pool: HTTPConnectionPool) -> Deferred[None]:
@@ -450,15 +450,17 @@ def _plain_cancellation(failure: Failure) -> Failure:
     return next((reason for reason in reasons if reason.check(CancelledError)), failure)
 
 
-def _why(failed: BaseException) -> str:
+def _why(failed: BaseException) -> tuple[Obstacle | None, str]:
     if isinstance(failed, (ResponseFailed, RequestTransmissionFailed)):
-        return _why_no_answer(failed.reasons[0].value) if failed.reasons else "no answer"
+        if failed.reasons:
+            return _why_no_answer(failed.reasons[0].value)
+        return Obstacle.NO_ANSWER, "no answer"
     if isinstance(failed, (error.ConnectionDone, error.ConnectionLost)):
-        return "connection lost"
-    return connection_problem(failed)
+        return Obstacle.CONNECTION_LOST, "connection lost"
+    return connection_obstacle(failed), connection_problem(failed)
 
 
-def _why_no_answer(failed: BaseException) -> str:
+def _why_no_answer(failed: BaseException) -> tuple[Obstacle | None, str]:
     """
     Return one line for an error after the request was sent.
 
@@ -466,7 +468,7 @@ def _why_no_answer(failed: BaseException) -> str:
     who must not see them.
     """
     if isinstance(failed, _UNREADABLE) or type(failed).__module__.startswith("twisted.web."):
-        return "what it answers is no HTTP"
+        return Obstacle.NO_HTTP, "what it answers is no HTTP"
     return _why(failed)
 
 

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from twisted_exec.api.obstacles import Obstacle, because
+from twisted_exec.api.obstacles import Obstacle, because, obstacles_of
 from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
@@ -161,8 +161,10 @@ class ExecLocator:
     async def _to(self, subject: Subject, is_open: bool) -> Location:
         try:
             target = await self._in_time(Deferred.fromCoroutine(self._target(subject)), is_open)
-        except APIError:
+        except APIError as error:
             await self._check_again(subject, is_open)  # a deleted Machine explains the error better
+            if not obstacles_of(error):
+                because(Obstacle.RUNTIME_FAILED, error)
             raise
         await self._check_again(subject, is_open)
         # Some runtimes invalidate a URL's token even if they refuse its request.
@@ -193,6 +195,7 @@ class ExecLocator:
             streams=TERMINAL,
             renew=renew,
             resumes=self.what.is_stream,
+            failed=Obstacle.RUNTIME_FAILED,
         )
 
     async def _machine(self, subject: Subject) -> Object:

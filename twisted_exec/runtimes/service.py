@@ -371,7 +371,8 @@ class MachineRuntime(Service):
 
     def _prepared_alerts(self) -> ConsoleAlerts:
         if self.machines.alerts is None:
-            raise ServiceUnavailable("the machine runtime is starting")
+            starting = ServiceUnavailable("the machine runtime is starting")
+            raise because(Obstacle.RUNTIME_FAILED, starting)
         return self.machines.alerts
 
     # IConsoleRecordings.
@@ -408,7 +409,8 @@ class MachineRuntime(Service):
     def recordings(self) -> ConsoleRecordings:
         """:raises ServiceUnavailable: the runtime is starting."""
         if self.machines.recordings is None:
-            raise ServiceUnavailable("the machine runtime is starting")
+            starting = ServiceUnavailable("the machine runtime is starting")
+            raise because(Obstacle.RUNTIME_FAILED, starting)
         return self.machines.recordings
 
     # Machines.

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import Interface
 
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError
 from twisted_exec.streaming.interfaces import IStreamRecorder
 from twisted_exec.wire.channel import Channel
@@ -59,6 +60,7 @@ class Location:
     :param recorder: records the stream, which then is decoded here.
     :param confirm: called once the next hop has opened the session, before the user is answered;
         fails with an :class:`~twisted_exec.api.status.APIError` if it must not be opened.
+    :param failed: names the next hop among the causes of an error about it.
     """
 
     endpoints: Sequence[tuple[str, IStreamClientEndpoint]]
@@ -77,6 +79,11 @@ class Location:
     resumes: bool = False
     recorder: IStreamRecorder | None = None
     confirm: Callable[[], Deferred[None]] | None = None
+    failed: Obstacle | None = None
+
+    def blamed(self, error: APIError) -> APIError:
+        """Name the next hop among the causes of an error; return the error."""
+        return because(self.failed, error)
 
     async def renewed(self, reason: Renewal) -> Location:
         """Return the location of a further request of the session."""

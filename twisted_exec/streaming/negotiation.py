@@ -11,6 +11,7 @@ from functools import partial
 from twisted.internet.defer import CancelledError
 from twisted.internet.error import ConnectionDone
 
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
@@ -157,11 +158,15 @@ class Negotiation:
         except UpgradeRefused as refused:
             if refused.code == Unauthorized.code and location.refusal is None:
                 # The user is authenticated by now; the refused credentials are ours.
-                raise BadGateway(
-                    f"{refused.label} does not accept this server's credentials"
-                ) from None
+                ours = BadGateway(f"{refused.label} does not accept this server's credentials")
+                raise location.blamed(because(Obstacle.CREDENTIALS_REFUSED, ours)) from None
             raise
-        _check_terms(request.terms, label, upgraded)
+        except APIError as error:
+            raise location.blamed(error) from None
+        try:
+            _check_terms(request.terms, label, upgraded)
+        except APIError as error:
+            raise location.blamed(error) from None
         return upgraded
 
     def _refusal(self, refused: UpgradeRefused) -> APIError:

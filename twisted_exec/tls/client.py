@@ -43,7 +43,14 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.tls import pem
-from twisted_exec.tls.errors import OF_TIME, OutsideValidity, TLSConfigError, VerificationError
+from twisted_exec.tls.errors import (
+    OF_TIME,
+    OtherName,
+    OutsideValidity,
+    TLSConfigError,
+    Untrusted,
+    VerificationError,
+)
 from twisted_exec.tls.fast import openssl
 from twisted_exec.tls.files import Reloading
 
@@ -150,7 +157,7 @@ class ClientTLS:
         try:
             verify_service_identity(_patterns(certificate), [self._identity], [])
         except (IdentityError, CertificateError, *pem.UNREADABLE):
-            raise VerificationError(
+            raise OtherName(
                 f"the server's certificate is not valid for {json.dumps(self.hostname)}: "
                 f"it names {_names(certificate)}"
             ) from None
@@ -234,7 +241,7 @@ class _Verdict:
     def look(self, certificate: X509, code: int, depth: int, ok: int) -> None:
         try:
             if not self._rules.believes(ok):
-                kind = OutsideValidity if code in OF_TIME else VerificationError
+                kind = _KINDS.get(code, VerificationError)
                 raise kind(_chain_problem(certificate.to_cryptography(), code))
             if depth == 0:
                 self._rules.judge(certificate.to_cryptography())
@@ -457,6 +464,15 @@ _PROBLEMS = {
     _Codes.ERR_CERT_NOT_YET_VALID: "it is not valid yet (is the clock right?)",
     _Codes.ERR_CERT_HAS_EXPIRED: "it has expired",
     _Codes.ERR_INVALID_PURPOSE: "it is not meant for servers",
+}
+_KINDS: dict[int, type[VerificationError]] = {
+    **dict.fromkeys(OF_TIME, OutsideValidity),
+    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT: Untrusted,
+    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY: Untrusted,
+    _Codes.ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: Untrusted,
+    _Codes.ERR_DEPTH_ZERO_SELF_SIGNED_CERT: Untrusted,
+    _Codes.ERR_SELF_SIGNED_CERT_IN_CHAIN: Untrusted,
+    _Codes.ERR_CERT_SIGNATURE_FAILURE: Untrusted,
 }
 
 

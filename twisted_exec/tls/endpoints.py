@@ -50,6 +50,7 @@ from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.errors import (
     ConnectTimeout,
     HandshakeError,
+    NoTLS,
     TLSConfigError,
     TLSError,
 )
@@ -469,10 +470,11 @@ class _Gate(Protocol):
             self._gates.opened.errback(_clear(reason.value, self._gates.peer))
 
 
+_NO_TLS = "it does not speak TLS on this port"
 _HINTS = {
-    "wrong version number": "it does not speak TLS on this port",
-    "http request": "it does not speak TLS on this port",
-    "packet length too long": "it does not speak TLS on this port",
+    "wrong version number": _NO_TLS,
+    "http request": _NO_TLS,
+    "packet length too long": _NO_TLS,
     "tlsv1 alert unknown ca": "it does not trust the CA of this program's certificate",
     "tlsv13 alert certificate required": "it wants a client certificate",
     "tlsv1 alert protocol version": "it speaks no TLS version that this program speaks",
@@ -486,12 +488,12 @@ def _clear(problem: BaseException | None, peer: str) -> Exception:
     if isinstance(problem, ConnectionDone | ConnectionLost):
         closed = "closed the connection during the TLS handshake"
         return HandshakeError(f"{peer} {closed}", f"it {closed}")
+    kind = HandshakeError
     if isinstance(problem, SSL.Error):
         why = openssl_reason(problem)
         if hint := _HINTS.get(why):
             why = f"{hint} ({why})"
+            kind = NoTLS if hint is _NO_TLS else HandshakeError
     else:
         why = message_of(problem)
-    return HandshakeError(
-        f"TLS handshake with {peer} failed: {why}", f"TLS handshake failed: {why}"
-    )
+    return kind(f"TLS handshake with {peer} failed: {why}", f"TLS handshake failed: {why}")

@@ -17,15 +17,10 @@ class RefusalTests(SynchronousTestCase):
     """A refused console is reported under the part that its message is about."""
 
     def test_parts(self) -> None:
-        """The remedy names the log of that part."""
+        """Refusals without an obstacle are recognized by their code, or by a captured text."""
         for message, code, check, words in (
             ('pool "a" at 127.0.0.1:1: connection refused', 502, "poollet", "exec-poollet"),
-            ('machines "vm" not found in pool "a"', 404, "poollet", "exec-poollet"),
-            ("the machine runtime does not answer", 504, "runtime", "the runtime runs (its log)"),
-            ('machine "d/vm" cannot start: no image', 409, "runtime", "the runtime's log"),
             ('machines "vm" is not running yet: no class', 503, "runtime", "the message names"),
-            ('machine pool "a" has no usable address of', 503, "pool", "--addresses"),
-            ('machine "vm" is powered off', 409, "machine", ""),
             ('User "ada" cannot create machines/exec', 403, "rights", "administrator"),
             (
                 'User "ada" cannot observe resource "machines/console" in API group "compute.ironcore.dev"',
@@ -34,7 +29,6 @@ class RefusalTests(SynchronousTestCase):
                 "the role console-observer: kubectl create clusterrolebinding",
             ),
             ("too many sessions", 429, "console", "try again later"),
-            ("cannot reach https://a: the handshake is wrong", 502, "server", "API server"),
             ("out of order", 500, "console", "API server"),
         ):
             found, remedy = machine_checks.of_refusal(APIError(message, code=code))
@@ -57,45 +51,42 @@ class RefusalTests(SynchronousTestCase):
 
     def test_connections(self) -> None:
         """The remedy fits the reason for which a hop does not reach the next."""
-        pool = 'machine "vm": cannot connect to pool "a" at b:1: '
-        runtime = 'machine "vm": cannot connect to the machine runtime at b:1: '
-        refused = (
-            'b:1: the server\'s certificate "CN=b" is refused: it is not signed by a trusted CA'
-        )
-        names = 'b:1: the server\'s certificate is not valid for "b": it names "c"'
-        for message, check, words in (
-            (f"{pool}its name is not known", "poollet", "--addresses"),
-            (f"{pool}{refused}", "poollet", "--machinepoollet-certificate-authority"),
-            (f"{pool}{names}", "poollet", "name this address"),
+        poollet, runtime = Obstacle.POOLLET_FAILED, Obstacle.RUNTIME_FAILED
+        for part, reason, check, words in (
+            (poollet, Obstacle.NAME_UNKNOWN, "poollet", "--addresses"),
             (
-                f"{pool}b:1: the certificate is not that of the pool: its common name is ['c'], not 'd'",
+                poollet,
+                Obstacle.CERTIFICATE_UNTRUSTED,
                 "poollet",
-                "belong to the pool",
+                "--machinepoollet-certificate-authority",
             ),
-            (
-                'pool "a" at b:1 does not accept this server\'s credentials',
-                "poollet",
-                "--requestheader-client-ca-file",
-            ),
-            (f"{pool}no connection within 5 s", "poollet", "firewall"),
-            (f"{pool}no route to it", "poollet", "firewall"),
-            (f"{pool}connection refused", "poollet", "exec-poollet runs"),
-            (f"{runtime}{refused}", "runtime", "--runtime-ca-file"),
-            (f"{runtime}{names}", "runtime", "name this address"),
-            (f"{runtime}its name is not known", "runtime", "--base-url"),
-            (f"{runtime}connection refused", "runtime", "--machine-runtime-endpoint"),
+            (poollet, Obstacle.CERTIFICATE_OF_OTHER, "poollet", "belong to the pool"),
+            (poollet, Obstacle.CERTIFICATE_OUTSIDE_VALIDITY, "poollet", "must be valid"),
+            (poollet, Obstacle.CREDENTIALS_REFUSED, "poollet", "--requestheader-client-ca-file"),
+            (poollet, Obstacle.CONNECT_TIMEOUT, "poollet", "firewall"),
+            (poollet, Obstacle.NO_ROUTE, "poollet", "firewall"),
+            (poollet, Obstacle.CONNECTION_REFUSED, "poollet", "exec-poollet runs"),
+            (poollet, Obstacle.NO_ANSWER, "poollet", "exec-poollet runs"),
+            (runtime, Obstacle.CERTIFICATE_REFUSED, "runtime", "--runtime-ca-file"),
+            (runtime, Obstacle.CERTIFICATE_OF_OTHER, "runtime", "name this address"),
+            (runtime, Obstacle.NAME_UNKNOWN, "runtime", "--base-url"),
+            (runtime, Obstacle.CONNECTION_REFUSED, "runtime", "--machine-runtime-endpoint"),
         ):
-            found, remedy = machine_checks.of_message(message)
-            self.assertEqual(found, check, message)
+            error = because(part, because(reason, APIError("no", code=502)))
+            found, remedy = machine_checks.of_refusal(from_status(error.to_status()))
+            self.assertEqual(found, check, reason)
             self.assertIn(words, remedy)
 
     def test_addresses(self) -> None:
         """For a pool with several addresses, the remedies of all reasons are there."""
-        message = (
-            'cannot connect to pool "a" at b:1: its name is not known; '
-            'pool "a" at 10.0.0.1:1: connection refused'
-        )
-        _, remedy = machine_checks.of_message(message)
+        error = APIError("no", code=502)
+        for each in (
+            Obstacle.NAME_UNKNOWN,
+            Obstacle.CONNECTION_REFUSED,
+            Obstacle.POOLLET_FAILED,
+        ):
+            because(each, error)
+        _, remedy = machine_checks.of_refusal(error)
         self.assertIn("--addresses", remedy)
         self.assertIn("exec-poollet runs", remedy)
 

@@ -462,6 +462,10 @@ class NoneTests(SynchronousTestCase):
         """503 if this program cannot connect anywhere; otherwise 502, with the reason of each."""
         refused, lacking = error.ConnectionRefusedError(), error.ConnectBindError(errno.EMFILE)
         self.assertEqual(self.problem(refused, lacking).code, 502)
+        self.assertEqual(
+            self.problem(refused, lacking).details["causes"],
+            [{"reason": "ConnectionRefused", "message": "a:1: connection refused"}],
+        )
         problem = self.problem(lacking, lacking)
         self.assertEqual((problem.code, problem.retry_after_seconds), (503, RETRY_SECONDS))
         self.assertIn("cannot connect to a:1: no file descriptor is free", problem.message)

@@ -37,7 +37,7 @@ from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.location import Location
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
-from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.tls.errors import OtherName, TLSConfigError
 from twisted_exec.tls.spares import SpareConnections
 from twisted_exec.wire.channel import TERMINAL
 
@@ -143,6 +143,7 @@ class Poollets:
         first = next(iter(endpoints))
         return Location(
             endpoints=[(f'pool "{name}" at {at}', to) for at, to in endpoints.items()],
+            failed=Obstacle.POOLLET_FAILED,
             path=path.encode("ascii"),
             host=first.encode("ascii" if first.isascii() else "idna"),
             streams=TERMINAL,
@@ -249,7 +250,7 @@ def _names(identity: str) -> Callable[[x509.Certificate], None]:
             for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         ]
         if names != [identity]:
-            raise VerificationError(
+            raise OtherName(
                 f"the certificate is not that of the pool: its common name is {names}, "
                 f"not {identity!r}"
             )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -12,7 +12,7 @@ from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
 from twisted_exec.api.kinds.events import written
-from twisted_exec.api.obstacles import Obstacle, obstacle_of
+from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.status import APIError, Forbidden, NotFound, TooManyRequests, message_of
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.commands.server_checks import (
@@ -23,6 +23,7 @@ from twisted_exec.cli.commands.server_checks import (
     why_of,
 )
 from twisted_exec.cli.messages import ask_for_role, power_on, role_to_request
+from twisted_exec.cli.refusal_texts import obstacles_in
 from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -345,7 +346,7 @@ class _MachineCheck:
         if isinstance(problem, APIError):
             check, remedy = of_refusal(problem)
         else:
-            check, remedy = of_message(message)
+            check, remedy = "credentials", "correct what the message names"
         if check == "rights" and self._lacks_console:
             return
         if self._unready and self._unready in message:
@@ -448,51 +449,68 @@ def other_pool(dialect: Dialect) -> str:
 
 
 def _of_connection(
-    hop: str, next_hop: str, addresses: str, also: str, authority: str, default: str
-) -> tuple[tuple[str, str], ...]:
+    hop: str, next_hop: str, addresses: str, also: str, authority: str
+) -> dict[Obstacle, str]:
     certificate = (
         f"the serving certificate of the {next_hop} must be valid, name this address{also} and be "
         f"signed by a CA in {authority} of the {hop}"
     )
     way = f"see firewalls and routes from the host of the {hop} to this address, and {addresses}"
-    return (
-        ("its name is not known", f"correct {addresses}, or the DNS settings of the {hop}'s host"),
-        (" is refused: ", certificate),
-        ("is not valid for", certificate),
-        ("is not that of the pool", certificate),
-        ("no connection within", way),
-        ("no route to it", way),
-        ("connection refused", default),
-    )
+    name = f"correct {addresses}, or the DNS settings of the {hop}'s host"
+    return {
+        Obstacle.NAME_UNKNOWN: name,
+        Obstacle.CERTIFICATE_REFUSED: certificate,
+        Obstacle.CERTIFICATE_UNTRUSTED: certificate,
+        Obstacle.CERTIFICATE_OF_OTHER: certificate,
+        Obstacle.CERTIFICATE_OUTSIDE_VALIDITY: certificate,
+        Obstacle.CONNECT_TIMEOUT: way,
+        Obstacle.NO_ROUTE: way,
+    }
 
 
-_CONNECTIONS = {
-    "poollet": (
-        *_of_connection(
-            "API server",
-            "poollet",
-            "--addresses of the poollet",
-            ", belong to the pool",
-            "--machinepoollet-certificate-authority",
-            POOLLET,
-        ),
-        (
-            "does not accept this server's credentials",
-            "--machinepoollet-client-certificate of the API server must be valid, signed by a CA in "
-            "--requestheader-client-ca-file of the poollet, and have one of the names in its "
-            "--requestheader-allowed-names",
-        ),
-    ),
-    "runtime": _of_connection(
+@dataclass(frozen=True)
+class _Part:
+    """
+    A part of the way to the console that failed.
+
+    :param remedies: by the obstacle of its connection; the remedies of all obstacles apply.
+    :param remedy: for other obstacles.
+    """
+
+    check: str
+    remedy: str
+    remedies: Mapping[Obstacle, str] = field(default_factory=dict)
+
+    def remedy_for(self, obstacles: Collection[Obstacle]) -> str:
+        reasons = [each for each in obstacles if each not in _PARTS]
+        fitting = [self.remedies.get(each, self.remedy) for each in reasons]
+        return "; ".join(dict.fromkeys(fitting)) or self.remedy
+
+
+_PARTS: Mapping[Obstacle, _Part] = {
+    Obstacle.POOLLET_FAILED: _Part(
         "poollet",
-        "runtime",
-        "--base-url of the runtime",
-        "",
-        "--runtime-ca-file",
-        RUNTIME,
+        POOLLET,
+        {
+            **_of_connection(
+                "API server",
+                "poollet",
+                "--addresses of the poollet",
+                ", belong to the pool",
+                "--machinepoollet-certificate-authority",
+            ),
+            Obstacle.CREDENTIALS_REFUSED: "--machinepoollet-client-certificate of the API server must "
+            "be valid, signed by a CA in --requestheader-client-ca-file of the poollet, and have one "
+            "of the names in its --requestheader-allowed-names",
+        },
     ),
+    Obstacle.RUNTIME_FAILED: _Part(
+        "runtime",
+        RUNTIME,
+        _of_connection("poollet", "runtime", "--base-url of the runtime", "", "--runtime-ca-file"),
+    ),
+    Obstacle.SERVER_UNREACHABLE: _Part("server", API_SERVER),
 }
-"""Remedies by the check, for texts of a refusal: the remedies of all its texts apply."""
 
 _OBSTACLES: Mapping[Obstacle, tuple[str, str]] = {
     Obstacle.POWERED_OFF: ("machine", ""),
@@ -502,26 +520,6 @@ _OBSTACLES: Mapping[Obstacle, tuple[str, str]] = {
     Obstacle.NO_ADDRESS: ("pool", _ADDRESSES),
 }
 """The part that an obstacle is about, and the remedy."""
-
-_OF_0_2_0: tuple[tuple[str, Obstacle], ...] = (
-    ("is powered off", Obstacle.POWERED_OFF),
-    ("cannot start:", Obstacle.CANNOT_START),
-    ("not running yet:", Obstacle.CANNOT_START),
-    ("not found in pool", Obstacle.NOT_IN_POOL),
-    ("has no usable address", Obstacle.NO_ADDRESS),
-)
-"""Texts of release 0.2.0, whose refusals do not name the obstacle."""
-
-_PARTS: tuple[tuple[str, str, str], ...] = (
-    ('pool "', "poollet", POOLLET),
-    ('fleet "', "poollet", POOLLET),
-    ("runtime", "runtime", RUNTIME),
-    ("not running yet", "runtime", RUNTIME),
-    ("cannot reach http", "server", API_SERVER),
-)
-"""
-Name of a part in a refusal, the part, and the remedy. The first text that matches counts.
-"""
 
 
 def of_refusal(error: APIError) -> tuple[str, str]:
@@ -537,19 +535,17 @@ def of_refusal(error: APIError) -> tuple[str, str]:
             "console",
             "try again later, or raise the limit of the program that the message names",
         )
-    obstacle = obstacle_of(error)
-    return _OBSTACLES[obstacle] if obstacle is not None else of_message(error.message)
+    return _of_obstacles(obstacles_of(error) or obstacles_in(error.message))
 
 
-def of_message(message: str) -> tuple[str, str]:
-    """Return the part that a message is about, as a check's name, and the remedy."""
-    for text, obstacle in _OF_0_2_0:
-        if text in message:
+def _of_obstacles(obstacles: Sequence[Obstacle]) -> tuple[str, str]:
+    for obstacle in obstacles:
+        if obstacle in _OBSTACLES:
             return _OBSTACLES[obstacle]
-    for text, check, remedy in _PARTS:
-        if text in message:
-            fitting = [each for why, each in _CONNECTIONS.get(check, ()) if why in message]
-            return check, "; ".join(dict.fromkeys(fitting)) or remedy
+    for obstacle in obstacles:
+        if obstacle in _PARTS:
+            part = _PARTS[obstacle]
+            return part.check, part.remedy_for(obstacles)
     return "console", "see the log of the API server"
 
 
@@ -570,4 +566,4 @@ def of_ending(ending: Ending, dialect: Dialect, name: str, namespace: str) -> st
         return power_on(dialect, name, namespace)
     if remedy := _ENDINGS.get(ending.reason):
         return remedy
-    return of_message(ending.message)[1] or "see the log of the API server"
+    return _of_obstacles(obstacles_in(ending.message))[1]

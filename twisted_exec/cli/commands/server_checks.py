@@ -19,6 +19,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import SELFSUBJECTREVIEWS, Object
+from twisted_exec.api.obstacles import obstacles_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized, message_of
 from twisted_exec.cli.client import CommandClient
@@ -29,7 +30,7 @@ from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.kube.kubeconfig.expiry import expiry_of
 from twisted_exec.kube.transport import HTTPTransport, Request
-from twisted_exec.streaming.http.upgrade_client import connection_problem
+from twisted_exec.streaming.http.upgrade_client import connection_obstacle, connection_problem
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import HandshakeError, OutsideValidity, TLSError
 
@@ -198,7 +199,7 @@ async def _connect(server: ExaminedServer) -> None:
         connection: Any = await way.connect(Factory.forProtocol(Protocol))
     except Exception as problem:  # TCP, TLS, DNS and proxies raise many unrelated types
         message = f"cannot reach {config.server}: {connection_problem(problem)}"
-        raise report.fatal("server", message, _remedy(message, problem, config)) from None
+        raise report.fatal("server", message, _remedy(problem, config)) from None
     connection.transport.abortConnection()
     if not certificates:
         report.ok("server", f"{config.server} answers, without TLS")
@@ -221,9 +222,10 @@ _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-def _remedy(message: str, problem: Exception, config: ClientConfig) -> str:
+def _remedy(problem: Exception, config: ClientConfig) -> str:
+    obstacle = connection_obstacle(problem)
     remedies = (remedy for kind, remedy in _REMEDIES if isinstance(problem, kind))
-    return remedy_for(message, config) or next(remedies, _NETWORK)
+    return remedy_for([obstacle] if obstacle else (), config) or next(remedies, _NETWORK)
 
 
 async def _compare_clocks(server: ExaminedServer) -> None:
@@ -237,8 +239,9 @@ async def _compare_clocks(server: ExaminedServer) -> None:
         )
     except (APIError, KubeConfigError) as problem:
         message = message_of(problem)
+        obstacles = obstacles_of(problem) if isinstance(problem, APIError) else ()
         remedy = (
-            remedy_for(message, server.config)
+            remedy_for(obstacles, server.config)
             or "check that the address is that of an API server, and its log"
         )
         raise server.report.fatal("server", message, remedy) from None

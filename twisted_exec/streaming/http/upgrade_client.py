@@ -29,6 +29,7 @@ from twisted.internet.interfaces import (
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
+from twisted_exec.api.obstacles import Obstacle, because, because_of_all
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
@@ -43,6 +44,7 @@ from twisted_exec.api.status import (
 from twisted_exec.streaming.flow import swap_protocol, unread
 from twisted_exec.tls.deadlines import Deadline, Late, Progress, limited
 from twisted_exec.tls.endpoints import ISparingEndpoint
+from twisted_exec.tls.errors import TLSError
 from twisted_exec.wire import plain_http
 from twisted_exec.wire.upgrade import MISDIRECTED, SESSIONS_HEADER, last_value, requested_upgrade
 
@@ -206,7 +208,8 @@ class Asking(Protocol):
         self._answered = Deferred(self._cancelled)
         answered = self._answered
         if self.lost is not None:
-            self._fail(BadGateway("the connection was closed before the request was sent"))
+            closed = BadGateway("the connection was closed before the request was sent")
+            self._fail(because(Obstacle.CONNECTION_LOST, closed))
         else:
             self.transport.write(data)
         return answered
@@ -228,7 +231,8 @@ class Asking(Protocol):
         if self._refusal is not None:
             self._refuse()
         else:
-            self._fail(GatewayTimeout(f"no answer to the {self.request_noun} within {seconds:g} s"))
+            why = f"no answer to the {self.request_noun} within {seconds:g} s"
+            self._fail(because(Obstacle.NO_ANSWER, GatewayTimeout(why)))
 
     def dataReceived(self, data: bytes) -> None:
         if not self._is_asked:
@@ -250,7 +254,8 @@ class Asking(Protocol):
             while self._answered is not None and self._next(self._http.next_event()):
                 pass
         except h11.RemoteProtocolError:
-            self._broken(f"the answer to the {self.request_noun} is not HTTP")
+            why = f"the answer to the {self.request_noun} is not HTTP"
+            self._broken(because(Obstacle.NO_HTTP, BadGateway(why)))
 
     def _take_plain(self, answer: plain_http.PlainAnswer) -> bool:
         if answer.code != 101 or not self._wanted:
@@ -303,13 +308,14 @@ class Asking(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.lost = reason
-        self._broken(f"the connection was closed before the {self.request_noun} was answered")
+        why = f"the connection was closed before the {self.request_noun} was answered"
+        self._broken(because(Obstacle.CONNECTION_LOST, BadGateway(why)))
 
-    def _broken(self, why: str) -> None:
+    def _broken(self, error: APIError) -> None:
         if self._refusal is not None:
             self._refuse()  # with the part of the body that arrived
         else:
-            self._fail(BadGateway(why))
+            self._fail(error)
 
     def _refuse(self) -> None:
         assert self._refusal is not None
@@ -369,19 +375,25 @@ async def connect(
     try:
         connection: Asking = await limited(connecting, clock, timeout_seconds, life)
     except Late as late:
-        raise GatewayTimeout(f"no connection within {late.seconds:g} s") from None
+        raise _too_late(late.seconds) from None
     except error.TimeoutError:
-        raise GatewayTimeout(f"no connection within {timeout_seconds:g} s") from None
+        raise _too_late(timeout_seconds) from None
     except CancelledError:
         raise
     except Exception as problem:  # endpoints fail with the exceptions of all their layers
         if shortage := _shortage(problem):
             raise ServiceUnavailable(shortage, retry_after_seconds=RETRY_SECONDS) from None
-        raise BadGateway(connection_problem(problem)) from None
+        unreached = BadGateway(connection_problem(problem))
+        raise because(connection_obstacle(problem), unreached) from None
     # Other connections are made by the hop's kernel, also while the hop is stopped.
     if signs is not None and ISSLTransport.providedBy(connection.transport):
         signs.life.note()
     return connection
+
+
+def _too_late(seconds: float) -> APIError:
+    late = GatewayTimeout(f"no connection within {seconds:g} s")
+    return because(Obstacle.CONNECT_TIMEOUT, late)
 
 
 async def connect_first(
@@ -415,12 +427,12 @@ async def connect_first(
     if not problems:
         raise ServiceUnavailable("there is no usable address to reach it")
     reasons = "; ".join(f"{label}: {error.message}" for label, error in problems)
-    if all(isinstance(error, GatewayTimeout) for _, error in problems):
-        raise GatewayTimeout(f"cannot connect to {reasons}")
+    message = f"cannot connect to {reasons}"
     if all(isinstance(error, ServiceUnavailable) for _, error in problems):
-        message = f"cannot connect to {reasons}"
         raise ServiceUnavailable(message, retry_after_seconds=RETRY_SECONDS)
-    raise BadGateway(f"cannot connect to {reasons}")
+    is_late = all(isinstance(error, GatewayTimeout) for _, error in problems)
+    unreached = GatewayTimeout(message) if is_late else BadGateway(message)
+    raise because_of_all(problems, unreached)
 
 
 async def ask(
@@ -494,7 +506,9 @@ async def ask_first(
             raise
         except APIError as error:
             message = f"{label}: {error.message}"
-            raise APIError(message, code=error.code, reason=error.reason) from None
+            raise APIError(
+                message, code=error.code, reason=error.reason, details=error.details
+            ) from None
         if connection.sparing is not None:
             connection.sparing.replenish()
         return label, answer
@@ -565,11 +579,11 @@ async def _or_leave(
         raise
 
 
-_WORDS: tuple[tuple[type[Exception], str], ...] = (
-    (error.ConnectionRefusedError, "connection refused"),
-    (error.DNSLookupError, "its name is not known"),
-    (error.NoRouteError, "no route to it"),
-    (error.ConnectionDone, "it closed the connection"),
+_WORDS: tuple[tuple[type[Exception], str, Obstacle], ...] = (
+    (error.ConnectionRefusedError, "connection refused", Obstacle.CONNECTION_REFUSED),
+    (error.DNSLookupError, "its name is not known", Obstacle.NAME_UNKNOWN),
+    (error.NoRouteError, "no route to it", Obstacle.NO_ROUTE),
+    (error.ConnectionDone, "it closed the connection", Obstacle.CONNECTION_LOST),
 )
 
 
@@ -603,7 +617,16 @@ def connection_problem(problem: BaseException) -> str:
     """Return a few words for a lost connection, or one that was not made."""
     if shortage := _shortage(problem):
         return shortage
-    for kind, words in _WORDS:
+    for kind, words, _ in _WORDS:
         if isinstance(problem, kind):
             return words
     return message_of(problem)
+
+
+def connection_obstacle(problem: BaseException) -> Obstacle | None:
+    """Return the reason for programs of :func:`connection_problem`, if there is one."""
+    if isinstance(problem, TLSError):
+        return problem.obstacle
+    if isinstance(problem, error.ConnectionLost):
+        return Obstacle.CONNECTION_LOST
+    return next((why for kind, _, why in _WORDS if isinstance(problem, kind)), None)

@@ -217,6 +217,8 @@ class _RelayedText(SessionStream):
             )
         except UpgradeRefused as refused:
             raise _refusal(refused, location) from None
+        except APIError as error:
+            raise location.blamed(error) from None
         return download
 
     def _pass_on(self, session: Session) -> None:
