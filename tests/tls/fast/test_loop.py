@@ -22,6 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.tls.fast.loop import (
+    FEW,
     OTHERS_SECONDS,
     STREAMS_SECONDS,
     ReadyDescriptors,
@@ -126,6 +127,13 @@ class ReadyDescriptorsTests(SynchronousTestCase):
         self.assertEqual(self.turn(third), [third])
         self.assertEqual(self.looks, looks)
         self.assertEqual(self.turn(first, second), [first])
+
+    def test_few_streams(self) -> None:
+        """Few streams need no clock, and are handled in the kernel's order."""
+        streams = STREAMS[:FEW]
+        self.costs = dict.fromkeys(streams, STREAMS_SECONDS)
+        self.assertEqual(self.turn(*reversed(streams)), [*reversed(streams)])
+        self.assertEqual(self.looks, 0)
 
 
 class Readable(FileDescriptor):

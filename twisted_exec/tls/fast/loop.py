@@ -36,6 +36,9 @@ def use_monotonic_clock(reactor: Any) -> None:
 STREAMS_SECONDS = 0.002
 """CPU time of streams, and of what is no connection, in one turn."""
 
+FEW = 4
+"""So many streams, as in most turns, are handled without a look at the clock."""
+
 OTHERS_SECONDS = 0.0005
 """CPU time of connections that are made, and of requests, in one turn with others."""
 
@@ -74,7 +77,7 @@ class ReadyDescriptors:
 
     def handle(self, events: list[tuple[int, int]]) -> None:
         """Handle events of one turn; what is left follows if the kernel reports it again."""
-        if len(events) < 2:  # as most turns; so a key costs no look at the clock
+        if len(events) <= FEW and self._are_few(events):
             self._left = []
             for descriptor, event in events:
                 self._handle(descriptor, event)
@@ -89,6 +92,9 @@ class ReadyDescriptors:
             *self._share(first, ready, STREAMS_SECONDS),
             *self._share(then, ready, OTHERS_SECONDS),
         ]
+
+    def _are_few(self, events: list[tuple[int, int]]) -> bool:
+        return len(events) < 2 or all(self._comes_first(each) for each, _ in events)
 
     def _share(self, descriptors: list[int], events: dict[int, int], seconds: float) -> list[int]:
         """Handle descriptors for some time, and return the others."""
