@@ -45,8 +45,8 @@ else:
     _Socket = TurnTaking
 
 
-_READ_BYTES = (1 << 16) - 3
-"""Bytes of one read: with the length before them, in a session in blocks, they fill four TLS records."""
+_READ_BYTES = (1 << 17) - 3
+"""Bytes of one read: with the length before them, in a session in blocks, they fill eight TLS records."""
 
 
 class AtOnce(_Socket):
