@@ -775,7 +775,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._conversation = None
         self.go_to(following)
         if self._silence is not None:
-            self._silence.covered()
+            self._silence.paused()
         conversation.close(tells=self._is_live)
         if self._display.is_drawn:
             self._redraw()
