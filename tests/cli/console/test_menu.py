@@ -572,6 +572,12 @@ class RecordTests(MenuCase):
 class TakeOverTests(MenuCase):
     """The answer to ``~f``."""
 
+    def open(self, **more: Any) -> FakeStream:
+        """Open a session that knows its role."""
+        stream = super().open(**more)
+        self.session.attendance_changed(Attendance(2))
+        return stream
+
     def refuse(self, user: Person) -> str:
         """Let the floor answer; return what is drawn."""
         floor, drawn = Floor(Clock()), len(self.drawn)

@@ -146,6 +146,15 @@ class OutageTests(OutageCase):
             self.assertRegex(drawn[-1], rb"mreconnecting, \d s; \d")
         self.assertEqual(len(self.said), 5)
 
+    def test_commands_wait(self) -> None:
+        """The user reads that a command waits for the connection."""
+        for command in (b"~r", b"~f", b"~B"):
+            self.begin()
+            self.attach()
+            self.session.outage(LOST)
+            self.session.typed(command)
+            self.assertEqual(self.said, ["this command waits until the connection is back"])
+
     def test_count_over_a_screen(self) -> None:
         """Over a program's screen the lines return after a key has erased them, until the end of the loss."""
         size = TerminalSize(80, 6)
