@@ -477,12 +477,17 @@ class PowerTests(MenuCase):
         self.session.detached("")
         self.assertEqual(self.outcome(), Outcome(next=NextSession("a", reset=True)))
         access = self.access()
-        resetting = Deferred.fromCoroutine(switch_on_again(access))
+        switched_on: Deferred[None] = Deferred()
+        resetting = Deferred.fromCoroutine(
+            switch_on_again(access, lambda: switched_on.callback(None))
+        )
         access.reactor.advance(1)
         self.assertEqual(self.client.power, [("a", "Off")])
+        self.assertNoResult(switched_on)
         self.client.machines["a"] = "Shutdown"
         access.reactor.advance(1)
         self.assertEqual(self.client.power, [("a", "Off"), ("a", "On")])
+        self.successResultOf(switched_on)
         self.assertNoResult(resetting)
         self.client.machines["a"] = "Running"
         access.reactor.advance(1)
@@ -491,7 +496,7 @@ class PowerTests(MenuCase):
     def test_reset_waits(self) -> None:
         """A machine that does not go off is to be on after a while, and its user learns that there was no reset."""
         access = self.access()
-        resetting = Deferred.fromCoroutine(switch_on_again(access))
+        resetting = Deferred.fromCoroutine(switch_on_again(access, lambda: None))
         access.reactor.pump([1] * int(OFF_SECONDS + 1))
         failure = self.failureResultOf(resetting, GatewayTimeout)
         self.assertIn("a was not reset: it was still running 90 s", str(failure.value))
@@ -668,8 +673,8 @@ class StoppedTests(SessionCase):
         off = 'machine "a" was powered off'
         line = f"session ended: PoweredOff: {off}"
         self.assertEqual(self.end(None, POWERED_OFF, off).line, line)
-        outcome = self.end(None, POWERED_OFF, off, "kubectl patch machines a")
+        outcome = self.end(None, POWERED_OFF, off, "kubectl patch machine a")
         self.assertEqual(
             (outcome.next, outcome.line),
-            (None, f"{line}; to power it on, run kubectl patch machines a"),
+            (None, f"{line}; to power it on, run kubectl patch machine a"),
         )
