@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -123,12 +124,11 @@ class MenuCase(SessionCase):
         self.begin(
             escapes=parse_escape("^],~"),
             act=carry_out,
-            size=lambda: TerminalSize(60, 6),
             draw=self.draw,
             say=self.said.append,
             full_screen=lambda: self.full_screen,
             moves_cursor=True,
-            **more,
+            **{"size": lambda: TerminalSize(60, 6), **more},
         )
         return self.attach()
 
@@ -300,6 +300,43 @@ class ScrollbackTests(MenuCase):
                 "https://server: connection refused"
             ],
         )
+
+
+class NarrowTests(MenuCase):
+    """Questions in a window of 20 columns."""
+
+    def open(self, **more: Any) -> FakeStream:
+        return super().open(size=lambda: TerminalSize(20, 8), **more)
+
+    def test_line(self) -> None:
+        """The prompt is printed once, and only its last row again behind each key."""
+        stream = self.open()
+        stream.attendance, stream.is_resumable = Attendance(2, message_characters=200), True
+        self.assertEqual(self.type(b"~M").split("\r\n"), ["Message to all", "\r\x1b[K  viewers: "])
+        self.assertEqual(self.type(b"h", b"i"), "\r\x1b[K  viewers: h\r\x1b[K  viewers: hi")
+        self.type(b"\r")
+        self.type(b"~W")
+        rows = re.split(r"\r\n|\r\x1b\[K", self.type(b"x"))
+        self.assertLess(max(map(len, rows)), 20, rows)
+
+    def test_key(self) -> None:
+        """A question is broken at blanks."""
+        self.open()
+        rows = self.type(b"~P").split("\r\n")
+        self.assertLessEqual(max(map(len, rows)), 20)
+        question = " ".join(row.strip() for row in rows[-4:])
+        self.assertIn("r reset (off and on); any other key cancels:", question)
+        rows = self.type(b"r").split("\r\n")
+        self.assertEqual(rows[-3:], ["y confirms; any", "  other key", "  cancels: "])
+
+    def test_view(self) -> None:
+        """The prompt in the last row of a view stays in that row."""
+        self.open()
+        self.session.data_received(b"one\r\n")
+        self.type(b"~H")
+        self.assertIn("C cancels): ", drawn := self.type(b"w"))
+        self.assertLess(len(drawn.rpartition("\x1b[K")[2]), 20)
+        self.type(b"\x03", b"q")
 
 
 class MachinesTests(MenuCase):
