@@ -29,6 +29,7 @@ from twisted_exec.cli.console.menu import (
 )
 from twisted_exec.cli.console.session import WHEN_BACK, Outcome
 from twisted_exec.console.floor import Floor
+from twisted_exec.console.notices import LINE_AGAIN
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import (
     COMPLETED,
@@ -715,3 +716,25 @@ class StoppedTests(SessionCase):
             (outcome.next, outcome.line),
             (None, f"{line}; to power it on, run kubectl patch machine a"),
         )
+
+    def test_lost_while_off(self) -> None:
+        """A user who waits for a machine that is off reads that command when the server is lost, too."""
+        off = Notice("it was powered off; ...", NoticeKind.INTERRUPTED, why="it was powered off")
+        command = "kubectl patch machine a"
+        remedy = f"; if the machine is still off, to power it on, run {command}"
+        reason = "the session could not be resumed: no session; open the console again"
+        for notices, expected in (((off,), remedy), ((off, Notice(LINE_AGAIN)), ""), ((), "")):
+            for ends in (
+                lambda: self.session.detached(reason),
+                lambda: self.session.ended(Ending(SHUTTING_DOWN, "")),
+            ):
+                self.begin(power_on=lambda: command)
+                self.attach()
+                for each in notices:
+                    self.session.notice(each)
+                ends()
+                self.sink.flush()
+                self.session.detached("")
+                line = self.outcome().line
+                self.assertEqual(line.partition("; if the")[2], expected.removeprefix("; if the"))
+                self.assertIn("open the console again", line)

@@ -596,10 +596,16 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         following = None
         if ending.reason == SHUTTING_DOWN:
             following = self._terminal.again(_told(ending))
-            line += f"; {WHEN_BACK}"
+            line += f"; {WHEN_BACK}{self._remedy_if_off}"
         elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
             line += f"; to power it on, run {command}"
         self._end(Outcome(_exit_code(ending), line, next=following), in_haste=False)
+
+    @property
+    def _remedy_if_off(self) -> str:
+        """Text for a machine that was off when the session was lost; empty for others."""
+        command = self._terminal.power_on() if self._display.notices.is_off else ""
+        return command and f"; if the machine is still off, to power it on, run {command}"
 
     def failed(self, line: str) -> None:
         self._end(Outcome(1, line), in_haste=False)
@@ -607,7 +613,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def detached(self, reason: str) -> None:
         """Handle the end of the stream; ``reason`` matters only without an earlier end."""
         self._stream = None
-        self.failed(reason)
+        self.failed(f"{reason}{self._remedy_if_off}")
         self._finish_if_done()
 
     # The user's events.
