@@ -4,15 +4,20 @@ Tests for :mod:`twisted_exec.cli.messages`.
 
 from __future__ import annotations
 
+import ast
 import io
 import os
+import re
 import sys
 import termios
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.docs.test_options import programs
 from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import (
@@ -22,6 +27,8 @@ from twisted_exec.api.status import (
     TooManyRequests,
     Unauthorized,
 )
+from twisted_exec.cli import commands, messages
+from twisted_exec.cli.commands.registry import COMMANDS
 from twisted_exec.cli.messages import explain, for_stdout, one_line, rows, say
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
@@ -306,3 +313,60 @@ class SayTests(SynchronousTestCase):
             )
         with redirect_stdout(io.StringIO()):
             self.assertEqual(for_stdout("one two three four five"), "one two three four five")
+
+
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+_OTHER_PROGRAM = re.compile(r"kubectl|poollet|API server|runtime|exec-|twisted-exec \w")
+
+
+def _texts(module: Path) -> Iterator[str]:
+    """Yield the texts of a module that have several words, without docstrings."""
+    tree = ast.parse(module.read_text())
+    parts: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            parts.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            parts.update(node.values)
+            texts = (each.value for each in node.values if isinstance(each, ast.Constant))
+            yield " ".join(map(str, texts))
+        elif isinstance(node, ast.Constant) and node not in parts and " " in str(node.value):
+            yield str(node.value)
+
+
+class OptionsTests(SynchronousTestCase):
+    """Messages of a command name options that it has."""
+
+    def absent(self, module: Path, options: set[str]) -> list[str]:
+        """Return the options that texts of a module name, but no program has that the text is about."""
+        return [
+            option
+            for text in _texts(module)
+            if not _OTHER_PROGRAM.search(text)
+            for option in _OPTION.findall(text)
+            if option not in options | {"--help"}
+        ]
+
+    def test_own(self) -> None:
+        """An option that a module of a command names belongs to it, or the text names the program."""
+        package = Path(commands.__file__).parent
+        for command in COMMANDS:
+            prefix = f"twisted-exec {command}"
+            options = {
+                option
+                for name, its_options in programs().items()
+                if name == prefix or name.startswith(f"{prefix} ")
+                for option in its_options
+            }
+            self.assertEqual(self.absent(package / f"{command}.py", options), [], command)
+        console = set(programs()["kubectl console"])
+        for module in (package.parent / "console").glob("*.py"):
+            self.assertEqual(self.absent(module, console), [], module.name)
+
+    def test_shared(self) -> None:
+        """Options in remedies for a cluster exist in all commands that have a kubeconfig and a context."""
+        shared = Path(messages.__file__)
+        for name, options in programs().items():
+            is_command = name.startswith(("kubectl ", "twisted-exec "))
+            if is_command and {"--kubeconfig", "--context"} <= set(options):
+                self.assertEqual(self.absent(shared, {"--read-only", *options}), [], name)

@@ -406,7 +406,7 @@ class ActTests(FloorTestCase):
         self.clock.advance(ANNOUNCE_SECONDS)
         # She is still there.
         self.assertIn("a session of ann has left; this console has no writer", bob.news())
-        self.assertIn("a session of ann has left; this console has no writer", first.news())
+        self.assertIn("another session of yours has left; this console has no writer", first.news())
 
     def test_nothing_to_release(self) -> None:
         """A release by an observer is answered to that observer only."""

@@ -152,7 +152,7 @@ class MachineLogTests(ConsolesCase):
         self.logs.cut()
         error = await self.assertFailure(reading, BadGateway)
         self.assertIn("the log was cut off: machines", error.message)
-        self.assertIn("continue with --since-time=", error.message)
+        self.assertNotIn("continue with", error.message)
 
     async def test_without_frames(self) -> None:
         """The log of a server that sends no frames is read, and ends when it is cut off."""

@@ -289,7 +289,7 @@ def grant(
 def power_on(dialect: Dialect, name: str, namespace: str) -> str:
     """Return the command that powers a machine on."""
     patch = """-p '{"spec":{"power":"On"}}'"""
-    return f"kubectl patch {dialect.workload.plural} {name} -n {namespace} --type=merge {patch}"
+    return f"kubectl patch {dialect.noun} {name} -n {namespace} --type=merge {patch}"
 
 
 def _unauthorized(message: str, config: ClientConfig | None) -> str:

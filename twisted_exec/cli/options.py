@@ -48,10 +48,12 @@ class CheckedParser(argparse.ArgumentParser):
     :ivar repeatable: arguments that may be given several times.
     :ivar commands: the argument that selects a command, if there are commands.
     :ivar summary: what the list of commands says about this one.
+    :cvar other_names: names that users try, and the options that exist, without hyphens.
     """
 
     commands: Any = None
     summary = ""
+    other_names: Mapping[str, str] = {}
 
     def __init__(self, *words: Any, **options: Any) -> None:
         self.arguments: dict[argparse.Action, str] = {}
@@ -111,7 +113,9 @@ class CheckedParser(argparse.ArgumentParser):
         unknown = re.match("unrecognized arguments: --([a-z-]+)", message)
         near = ""
         if unknown:
-            near = nearest(unknown[1], re.findall("--([a-z-]+)", self.format_help()), 0.75)
+            near = self.other_names.get(unknown[1]) or nearest(
+                unknown[1], re.findall("--([a-z-]+)", self.format_help()), 0.75
+            )
         message = f"{message}; did you mean --{near}?" if near else message
         return f"{self.prog}: {message}{' See' if message.endswith('?') else '; see'} {self.prog} --help"
 

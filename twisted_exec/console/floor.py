@@ -15,8 +15,9 @@ leaves. If those were a script's and have left, the sessions before them get it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -29,6 +30,7 @@ from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 ANNOUNCE_SECONDS = 0.2
 """Delay before observers learn that the floor is free."""
+_OWN = "another session of yours"
 _WRITER = Notice(IS_WRITER, NoticeKind.ROLE, NoticeRole.WRITER)
 _NO_WRITER = "this console has no writer"
 _DENIED = Notice(MAY_ONLY_OBSERVE, NoticeKind.ROLE, NoticeRole.DENIED)
@@ -169,7 +171,7 @@ class Floor:
                 participant.role = Role.OBSERVER
                 if not participant.has_terminal:
                     self._give_back(participant)
-                self._announce_later(participant, self._departure(participant))
+                self._announce_later(participant, partial(self._departure, participant))
                 self.follow_presence()
 
     def dismiss(self, participants: Collection[Participant]) -> None:
@@ -197,7 +199,8 @@ class Floor:
         )
         if was_writer:
             self._announce_if_free(
-                participant, f"{display_name(participant.user)} has released this console"
+                participant,
+                lambda reader: f"{_name_for(participant, reader)} has released this console",
             )
             self.follow_presence()
 
@@ -211,9 +214,8 @@ class Floor:
         was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
         participant.tell(replace(_DENIED, text=f"from now on {MAY_ONLY_OBSERVE}"))
         if was_writer:
-            self._announce_later(
-                participant, f"{display_name(participant.user)} may no longer type"
-            )
+            name = display_name(participant.user)
+            self._announce_later(participant, lambda _: f"{name} may no longer type")
             self.follow_presence()
 
     def follow_presence(self) -> None:
@@ -285,7 +287,7 @@ class Floor:
         others = [each for each in writers if each is not participant]
         is_own = bool(others) and others[0].user == participant.user
         # Users without a name may be several.
-        previous = "another session of yours" if is_own and participant.user else self.writer
+        previous = _OWN if is_own and participant.user else self.writer
         successor = display_name(participant.user)
         for other in others:
             other.role = Role.OBSERVER
@@ -326,12 +328,12 @@ class Floor:
             for each in lenders:
                 if each in self and each.may_write and not each.is_away:
                     self._make_writer(each)
-                    text = f"{IS_WRITER} again; {self._departure(leaver)}"
+                    text = f"{IS_WRITER} again; {self._departure(leaver, each)}"
                     each.tell(replace(_WRITER, text=text))
             is_for_good = any(each.has_terminal for each in lenders)
             self._taken_from = [] if is_for_good else earlier
 
-    def _announce_later(self, leaver: Participant, news: str) -> None:
+    def _announce_later(self, leaver: Participant, news: Callable[[Participant], str]) -> None:
         # Observers whose sessions end as well, such as when a server stops, have no use for it.
         self.stop()
         if self.writers or not self._participants:
@@ -348,19 +350,28 @@ class Floor:
         if call is not None:
             call.cancel()
 
-    def _departure(self, leaver: Participant) -> str:
+    def _departure(self, leaver: Participant, reader: Participant) -> str:
         """A clause about a session that has left; its user may have others."""
-        name = display_name(leaver.user)
-        # Users without a name may be several.
-        stays = leaver.user != "" and any(each.user == leaver.user for each in self._participants)
-        return f"a session of {name} has left" if stays else f"{name} has left"
+        name = _name_for(leaver, reader)
+        if name == _OWN or not any(_is_same_user(each, leaver) for each in self._participants):
+            return f"{name} has left"
+        return f"a session of {name} has left"
 
-    def _announce_if_free(self, leaver: Participant, news: str) -> None:
+    def _announce_if_free(self, leaver: Participant, news: Callable[[Participant], str]) -> None:
         if self.writers:
             return
-        notice = self._to_observer(f"{news}; {_NO_WRITER}", HINT)
         # No observer is promoted: at other console servers one then types into a machine by mistake
         # (conserver#107).
         for each in self._participants:
             if each is not leaver and each.may_write:
-                each.tell(notice)
+                each.tell(self._to_observer(f"{news(each)}; {_NO_WRITER}", HINT))
+
+
+def _is_same_user(one: Participant, other: Participant) -> bool:
+    # Users without a name may be several.
+    return one.user == other.user != ""
+
+
+def _name_for(participant: Participant, reader: Participant) -> str:
+    """Return the name of a session's user in a notice to another session."""
+    return _OWN if _is_same_user(participant, reader) else display_name(participant.user)

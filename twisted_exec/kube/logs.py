@@ -32,6 +32,7 @@ class MachineLog:
 
     :param resource: the object of the log, if it is not a machine.
     :param lost: called with the reason of an outage, and with ``None`` when the log continues.
+    :param since_option: as of :class:`.ResumedLog`.
     """
 
     def __init__(
@@ -47,11 +48,12 @@ class MachineLog:
         resource: Resource | None = None,
         agent: str = "twisted-exec",
         lost: Callable[[str | None], None] = lambda why: None,
+        since_option: str = "",
     ) -> None:
         self._config, self._namespace, self._name = config, namespace, name
         self._reactor, self._timeout_seconds = reactor, timeout_seconds
         self._server, self._among, self._agent, self._lost = server, among, agent, lost
-        self._resource = resource
+        self._resource, self._since_option = resource, since_option
 
     async def read(
         self,
@@ -78,6 +80,7 @@ class MachineLog:
                 self._again,
                 self._reactor,
                 lost=self._lost,
+                since_option=self._since_option,
             )
         opened(log)
         ended: Deferred[bool] = Deferred(lambda _: log.abort())

@@ -5,6 +5,7 @@ Tests for ``twisted-exec logs`` against a real server.
 from __future__ import annotations
 
 import io
+import re
 import sys
 import time
 from contextlib import redirect_stderr
@@ -129,6 +130,21 @@ class LogsTests(ConsolesCase):
         code, text, told = await reading
         self.assertEqual((code, text.partition("=> ")[2]), (0, "more\n"))
         self.assertEqual(told, "twisted-exec logs: the connection was lost; trying again\n")
+
+    async def test_cut_off(self) -> None:
+        """The message about a log that is cut off has the option of this program that continues it."""
+        reading = Deferred.fromCoroutine(self.typed("--follow"))
+        printed: Any = sys.stdout
+        while not printed.buffer.getvalue():
+            await self._settle()
+        self.logs.problem = NotFound("machines", "vm", "compute.ironcore.dev")
+        self.logs.cut()
+        code, _, told = await reading
+        self.assertEqual(code, 1)
+        option = re.search(r"; continue with (--since=\S+?)[;.\n]", told)
+        assert option is not None, told
+        options = make_parser().parse_args(["logs", "vm", option[1]])
+        self.assertGreater(options.since, 0)
 
 
 class OptionsTests(SynchronousTestCase):

@@ -99,7 +99,7 @@ class EndingTests(SynchronousTestCase):
         for ending, words in (
             (Ending(COMPLETED, "the process ended", 0), "kubectl logs"),
             (Ending(LINE_LOST, "the emulator ended"), "the runtime's log"),
-            (Ending(POWERED_OFF), 'kubectl patch machines vm -n lab --type=merge -p \'{"spec"'),
+            (Ending(POWERED_OFF), 'kubectl patch machine vm -n lab --type=merge -p \'{"spec"'),
             (Ending(INTERNAL, 'pool "a" broke the protocol'), "exec-poollet"),
             (Ending(INTERNAL, "a bug"), "API server"),
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,10 +15,11 @@ from tests.cli.console.test_people import ADA, PeopleCase, SaidStream
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.console.conversation import NO_MARKS, NO_MESSAGES
+from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.people import Person
-from twisted_exec.cli.console.session import NAMES_SECONDS, NOTHING_TO_ASK
+from twisted_exec.cli.console.session import NAMES_SECONDS, NOTHING_TO_ASK, ROLE_SECONDS
 from twisted_exec.console.notices import HINT
-from twisted_exec.wire.control_messages import Message, Role
+from twisted_exec.wire.control_messages import Message, Role, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
@@ -46,6 +48,68 @@ class TakeOverTests(MenuCase):
             self.type(key)
             self.assertEqual(roles_of(stream), told)
             self.session.typed(b"\r")
+
+    def typed_ahead(
+        self, typed: bytes, *, attach_first: bool, resumable: bool = True
+    ) -> FakeStream:
+        """Open a session, and type before the role is known."""
+        self.said.clear()
+        self.begin(
+            escapes=parse_escape("^],~"),
+            act=self.fail,
+            size=lambda: TerminalSize(60, 6),
+            draw=self.draw,
+            say=self.said.append,
+        )
+        stream = SaidStream()
+        stream.is_resumable = resumable
+        if attach_first:
+            self.session.attached(stream)
+        self.drawn = b""
+        for each in typed:
+            self.session.typed(bytes([each]))
+        if not attach_first:
+            self.assertEqual(self.said, ["this command waits until the console is open"])
+            self.session.attached(stream)
+        self.assertEqual((stream.sent, roles_of(stream), self.drawn), (b"a\r", [], b""))
+        return stream
+
+    def test_ahead(self) -> None:
+        """The question comes also if ``~f`` is typed before the role is known, and keys behind it answer it."""
+        for attach_first in (False, True):
+            for keys, told, sent in (
+                (b"n", [], b""),
+                (b"y", [Role.WRITER], b""),
+                (b"~fls\r", [], b"ls\r"),
+            ):
+                stream = self.typed_ahead(b"a\r~f" + keys, attach_first=attach_first)
+                self.session.notice(self.OBSERVES)
+                self.assertIn(b"ada types at this console.", self.drawn)
+                self.assertEqual(roles_of(stream), told)
+                self.assertEqual(stream.sent.replace(b"|", b""), b"a\r" + sent)
+
+    def test_ahead_without_question(self) -> None:
+        """Without a writer, keys behind ``~f`` keep their order; a server may never tell the role."""
+        free = replace(self.OBSERVES, writer="")
+        for learns in (
+            lambda: self.session.notice(free),
+            lambda: self.clock.advance(ROLE_SECONDS),
+        ):
+            stream = self.typed_ahead(b"a\r~fls\r", attach_first=False, resumable=False)
+            learns()
+            self.assertEqual((stream.sent, roles_of(stream)), (b"a\r|ls\r", [Role.WRITER]))
+
+    def test_ahead_left(self) -> None:
+        """Keys that leave work while ``~f`` waits, and so do the status and the help."""
+        for keys, signal_number in ((b"\x1d", 0), (b"\x03", signal.SIGINT)):
+            self.said.clear()
+            self.begin(
+                escapes=parse_escape("^],~"), act=self.fail, draw=self.draw, say=self.said.append
+            )
+            self.session.typed(b"~f~?" + keys)
+            self.assertIn("this help", self.said[-1])
+            self.sink.flush()
+            self.assertEqual(self.outcome().signal, signal_number)
 
     def test_no_question(self) -> None:
         """A console without a writer is taken at once."""

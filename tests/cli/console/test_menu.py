@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -28,6 +29,7 @@ from twisted_exec.cli.console.menu import (
 )
 from twisted_exec.cli.console.session import WHEN_BACK, Outcome
 from twisted_exec.console.floor import Floor
+from twisted_exec.console.notices import LINE_AGAIN
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import (
     COMPLETED,
@@ -123,12 +125,11 @@ class MenuCase(SessionCase):
         self.begin(
             escapes=parse_escape("^],~"),
             act=carry_out,
-            size=lambda: TerminalSize(60, 6),
             draw=self.draw,
             say=self.said.append,
             full_screen=lambda: self.full_screen,
             moves_cursor=True,
-            **more,
+            **{"size": lambda: TerminalSize(60, 6), **more},
         )
         return self.attach()
 
@@ -300,6 +301,43 @@ class ScrollbackTests(MenuCase):
                 "https://server: connection refused"
             ],
         )
+
+
+class NarrowTests(MenuCase):
+    """Questions in a window of 20 columns."""
+
+    def open(self, **more: Any) -> FakeStream:
+        return super().open(size=lambda: TerminalSize(20, 8), **more)
+
+    def test_line(self) -> None:
+        """The prompt is printed once, and only its last row again behind each key."""
+        stream = self.open()
+        stream.attendance, stream.is_resumable = Attendance(2, message_characters=200), True
+        self.assertEqual(self.type(b"~M").split("\r\n"), ["Message to all", "\r\x1b[K  viewers: "])
+        self.assertEqual(self.type(b"h", b"i"), "\r\x1b[K  viewers: h\r\x1b[K  viewers: hi")
+        self.type(b"\r")
+        self.type(b"~W")
+        rows = re.split(r"\r\n|\r\x1b\[K", self.type(b"x"))
+        self.assertLess(max(map(len, rows)), 20, rows)
+
+    def test_key(self) -> None:
+        """A question is broken at blanks."""
+        self.open()
+        rows = self.type(b"~P").split("\r\n")
+        self.assertLessEqual(max(map(len, rows)), 20)
+        question = " ".join(row.strip() for row in rows[-4:])
+        self.assertIn("r reset (off and on); any other key cancels:", question)
+        rows = self.type(b"r").split("\r\n")
+        self.assertEqual(rows[-3:], ["y confirms; any", "  other key", "  cancels: "])
+
+    def test_view(self) -> None:
+        """The prompt in the last row of a view stays in that row."""
+        self.open()
+        self.session.data_received(b"one\r\n")
+        self.type(b"~H")
+        self.assertIn("C cancels): ", drawn := self.type(b"w"))
+        self.assertLess(len(drawn.rpartition("\x1b[K")[2]), 20)
+        self.type(b"\x03", b"q")
 
 
 class MachinesTests(MenuCase):
@@ -477,12 +515,17 @@ class PowerTests(MenuCase):
         self.session.detached("")
         self.assertEqual(self.outcome(), Outcome(next=NextSession("a", reset=True)))
         access = self.access()
-        resetting = Deferred.fromCoroutine(switch_on_again(access))
+        switched_on: Deferred[None] = Deferred()
+        resetting = Deferred.fromCoroutine(
+            switch_on_again(access, lambda: switched_on.callback(None))
+        )
         access.reactor.advance(1)
         self.assertEqual(self.client.power, [("a", "Off")])
+        self.assertNoResult(switched_on)
         self.client.machines["a"] = "Shutdown"
         access.reactor.advance(1)
         self.assertEqual(self.client.power, [("a", "Off"), ("a", "On")])
+        self.successResultOf(switched_on)
         self.assertNoResult(resetting)
         self.client.machines["a"] = "Running"
         access.reactor.advance(1)
@@ -491,7 +534,7 @@ class PowerTests(MenuCase):
     def test_reset_waits(self) -> None:
         """A machine that does not go off is to be on after a while, and its user learns that there was no reset."""
         access = self.access()
-        resetting = Deferred.fromCoroutine(switch_on_again(access))
+        resetting = Deferred.fromCoroutine(switch_on_again(access, lambda: None))
         access.reactor.pump([1] * int(OFF_SECONDS + 1))
         failure = self.failureResultOf(resetting, GatewayTimeout)
         self.assertIn("a was not reset: it was still running 90 s", str(failure.value))
@@ -571,6 +614,12 @@ class RecordTests(MenuCase):
 
 class TakeOverTests(MenuCase):
     """The answer to ``~f``."""
+
+    def open(self, **more: Any) -> FakeStream:
+        """Open a session that knows its role."""
+        stream = super().open(**more)
+        self.session.attendance_changed(Attendance(2))
+        return stream
 
     def refuse(self, user: Person) -> str:
         """Let the floor answer; return what is drawn."""
@@ -662,8 +711,30 @@ class StoppedTests(SessionCase):
         off = 'machine "a" was powered off'
         line = f"session ended: PoweredOff: {off}"
         self.assertEqual(self.end(None, POWERED_OFF, off).line, line)
-        outcome = self.end(None, POWERED_OFF, off, "kubectl patch machines a")
+        outcome = self.end(None, POWERED_OFF, off, "kubectl patch machine a")
         self.assertEqual(
             (outcome.next, outcome.line),
-            (None, f"{line}; to power it on, run kubectl patch machines a"),
+            (None, f"{line}; to power it on, run kubectl patch machine a"),
         )
+
+    def test_lost_while_off(self) -> None:
+        """A user who waits for a machine that is off reads that command when the server is lost, too."""
+        off = Notice("it was powered off; ...", NoticeKind.INTERRUPTED, why="it was powered off")
+        command = "kubectl patch machine a"
+        remedy = f"; if the machine is still off, to power it on, run {command}"
+        reason = "the session could not be resumed: no session; open the console again"
+        for notices, expected in (((off,), remedy), ((off, Notice(LINE_AGAIN)), ""), ((), "")):
+            for ends in (
+                lambda: self.session.detached(reason),
+                lambda: self.session.ended(Ending(SHUTTING_DOWN, "")),
+            ):
+                self.begin(power_on=lambda: command)
+                self.attach()
+                for each in notices:
+                    self.session.notice(each)
+                ends()
+                self.sink.flush()
+                self.session.detached("")
+                line = self.outcome().line
+                self.assertEqual(line.partition("; if the")[2], expected.removeprefix("; if the"))
+                self.assertIn("open the console again", line)

@@ -137,6 +137,7 @@ class ParseOptionsTests(SynchronousTestCase):
             (["vm", "--escape", "x"], '"x"'),
             (["vm", "--name-space", "x"], "--name-space x; did you mean --namespace? See"),
             (["vm", "--form", "start"], "--form start; did you mean --from? See"),
+            (["vm", "--observe"], "--observe; did you mean --read-only? See"),
             (["vm", "--readonly"], "--readonly; did you mean --read-only? See"),
             (["vm", "--quux"], "--quux; see"),
             (["pod", "vm"], "give one NAME or KIND/NAME"),

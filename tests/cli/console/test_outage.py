@@ -18,7 +18,7 @@ from twisted_exec.cli.console.session import TIMED_OUT, Outcome
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
 from twisted_exec.console.notices import LINE_AGAIN
 from twisted_exec.streaming.remotecommand.client import LOST, SILENCE_SECONDS, Pings
-from twisted_exec.wire.control_messages import Break, TerminalSize
+from twisted_exec.wire.control_messages import Break, TerminalSize, keys_counted
 from twisted_exec.wire.resume import Attendance, Notice, Position, RoundTrip
 
 
@@ -122,13 +122,38 @@ class OutageTests(OutageCase):
             stream.waiting_keys = count
             self.clock.advance(1)
             self.assertRegex(drawn[-1], rb"mreconnecting, \d s; " + text + rb" to be sent\x1b")
-        self.session.typed(b"~s")
-        count = len(drawn)
-        self.clock.advance(1)
-        self.assertEqual(len(drawn), count)
         self.session.resumed(4, 0, 0)
+        count = len(drawn)
         self.clock.advance(9)
         self.assertEqual(len(drawn), count)
+
+    def test_count_behind_messages(self) -> None:
+        """The count goes on below what the user has asked for, with the keys that wait."""
+        drawn: list[bytes] = []
+        size = TerminalSize(80, 6)
+        self.begin(draw=drawn.append, size=lambda: size, moves_cursor=True, act=self.fail)
+        stream = self.attach()
+        self.session.outage(LOST)
+        self.clock.advance(0.5)
+        for seconds, keys in ((1, b"~s"), (3, b"~?")):
+            self.session.typed(keys)
+            stream.waiting_keys = seconds
+            self.clock.advance(1)
+            self.assertRegex(
+                self.said[-1], rf"^reconnecting, \d s; {keys_counted(seconds)} waits? to be sent\Z"
+            )
+            self.clock.advance(1)
+            self.assertRegex(drawn[-1], rb"mreconnecting, \d s; \d")
+        self.assertEqual(len(self.said), 5)
+
+    def test_commands_wait(self) -> None:
+        """The user reads that a command waits for the connection."""
+        for command in (b"~r", b"~f", b"~B"):
+            self.begin()
+            self.attach()
+            self.session.outage(LOST)
+            self.session.typed(command)
+            self.assertEqual(self.said, ["this command waits until the connection is back"])
 
     def test_count_over_a_screen(self) -> None:
         """Over a program's screen the lines return after a key has erased them, until the end of the loss."""
@@ -484,7 +509,7 @@ class SilenceTests(OutageCase):
         return self.sink.written
 
     def test_counts_no_more(self) -> None:
-        """Nothing is drawn where the message may no longer be."""
+        """Nothing is drawn where the message may no longer be: it begins again, unless there is output."""
 
         def output() -> None:
             self.session.data_received(b"x")
@@ -500,7 +525,9 @@ class SilenceTests(OutageCase):
             self.silent()
             self.assertIn(b" 5 s", self.drawn_after(5))
             change()
+            self.said.clear()
             self.assertEqual(self.drawn_after(6), b"")
+            self.assertEqual(self.said, ["no answer for 6 s"] * (change is not output))
         self.silent(quiet=True)
         self.assertEqual((self.drawn_after(5), self.said), (b"", []))
 

@@ -24,10 +24,12 @@ from twisted.internet.error import ProcessDone
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
-from tests.kube.console_cases import ConsolesCase
+from tests.kube.console_cases import REVIEWS, ConsolesCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import Conflict, Forbidden
 from twisted_exec.console.notices import HINT
+from twisted_exec.streaming.http.responses import respond_json
+from twisted_exec.streaming.http.routes import not_found
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     SHUTTING_DOWN,
@@ -63,6 +65,7 @@ MODULES = [
     "api.dialects",
     "api.display",
     "api.names",
+    "api.obstacles",
     "api.reasons",
     "api.resource",
     "api.spaces",
@@ -91,6 +94,7 @@ MODULES = [
     "cli.machine_options",
     "cli.messages",
     "cli.options",
+    "cli.refusal_texts",
     "console.notices",
     "control.backoff",
     "kube.console",
@@ -722,6 +726,46 @@ class TerminalTests(TerminalCase):
             process.type(b"\x1d")
             await self.ends_so(process, 0)
             self.serve(first)
+
+    async def test_interrupted_reset(self) -> None:
+        """A user who ends the program during a reset reads that the machine stays off, and the remedy."""
+        serve, power = self.consoles.dispatch, "On"
+
+        async def dispatch(request: Any) -> None:
+            nonlocal power
+            if request.path.decode() == REVIEWS:
+                raise not_found()  # so that the program lets the server decide
+            if not request.path.endswith(b"/machines/vm"):
+                await serve(request)
+                return
+            if request.method == b"PATCH":
+                power = json.loads(request.content.read())["spec"]["power"]
+            machine = {"status": {"state": "Running"}, "spec": {"power": power}}
+            respond_json(request, 200, machine)
+
+        self.consoles.dispatch = dispatch  # type: ignore[method-assign]
+        remedy = 'kubectl patch machine vm -n default --type=merge -p \'{"spec":{"power":"On"}}\''
+        left = b"vm stays powered off; power it on:\r\n  %s\r\n" % remedy.encode()
+        for key, code, line in (
+            (b"\x03", -signal.SIGINT, left),
+            (b"", -signal.SIGTERM, left),
+            (b"\x1d", 0, b"Disconnected from vm; " + left),
+        ):
+            self.serve(EchoAttachment(b"$ "))
+            process = self.start_on_terminal()
+            await process.until(rb"\$ ")
+            process.type(b"~P")
+            await process.until(rb"f off, r reset")
+            process.type(b"ry")
+            await process.until(rb"being reset\. Ctrl-C ends this program; the machine may")
+            if key:
+                process.type(key)
+            else:
+                process.signal(signal.SIGTERM)
+            await self.ends_so(process, code)
+            self.assertTrue(process.stdout.endswith(b"\n" + line), process.stdout[-300:])
+            self.assertEqual(power, "Off")
+            power = "On"
 
     async def test_menu_of_a_read_only_session(self) -> None:
         """In a read-only session the menu sends no request and explains why."""

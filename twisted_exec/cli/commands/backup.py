@@ -9,7 +9,7 @@ from twisted_exec.cli.failures import failed
 from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.sqlite.backup import Summary, back_up
 
-DATABASE = "file of --storage=sqlite:..., or objects.db in --state-dir"
+DATABASE = "the API server's file of --storage=sqlite:..., or objects.db in --state-dir"
 
 
 def register(parser: argparse.ArgumentParser) -> None:

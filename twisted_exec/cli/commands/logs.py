@@ -140,6 +140,7 @@ def _run(options: argparse.Namespace) -> int:
 
 async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
     progress: ProgressLine | None = None
+    outages = _OutageReport(reactor)
 
     def answered(_: object = None) -> None:
         if progress is not None:
@@ -152,7 +153,8 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
         more: Any = {
             "timeout_seconds": options.request_timeout or _TIMEOUT_SECONDS,
             "agent": "twisted-exec logs",
-            "lost": _OutageReport(reactor).changed,
+            "lost": outages.changed,
+            "since_option": "--since",
         }
         name, namespace = options.machine.name, config.namespace
         progress = ProgressLine.on_stderr(
@@ -166,6 +168,7 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
             await log.read(query, output.feed, answered)
         finally:
             answered()
+            outages.changed(None)
             output.finish()
     except (InputError, KubeConfigError, TLSConfigError) as problem:
         return failed("logs", str(problem), _failed(options))

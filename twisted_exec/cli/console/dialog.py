@@ -13,7 +13,7 @@ from twisted_exec.cli.console.connecting import ERASE, ProgressLine
 from twisted_exec.cli.console.display import framed
 from twisted_exec.cli.console.views import Key, first_key
 from twisted_exec.cli.messages import one_line
-from twisted_exec.wire.control_messages import TerminalSize
+from twisted_exec.wire.control_messages import TerminalSize, wrapped
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.pager import Pager
@@ -25,6 +25,8 @@ _ERASE = ("\x7f", "\b")
 _KILL_LINE = "\x15"
 _MOST_KEYS = 1024
 _LONGEST_LINE = 256
+_LEAST_TYPED = 5
+"""Columns behind the prompt, as far as its words allow it."""
 _USUAL = TerminalSize(80, 24)
 # The other screen, without cursor; the plain character set, because the machine may have chosen another.
 _BEGIN, _END = "\x1b[?1049h\x1b[?25l\x1b(B\x1b[m\x1b[2J", "\x1b[?25h\x1b[?1049l"
@@ -149,7 +151,7 @@ class Dialog:
         """Print a question; return the printable key that answers it, or empty."""
         if self._cover is None:
             self._begin_line()
-            self._draw(question)
+            self._draw("\r\n".join(_wrapped(question, self.size.columns)))
         key: Key | str | None = None
         while key is None:
             if self._cover is not None:
@@ -172,6 +174,10 @@ class Dialog:
         cover = None if row else self._cover
         if not row and cover is None:
             self._begin_line()
+            *above, prompt = _wrapped(prompt, self.size.columns - _LEAST_TYPED)
+            self._draw("".join(f"{each}\r\n" for each in above))
+        elif row:
+            prompt = prompt[-max(1, self.size.columns - _LEAST_TYPED) :]
         text = ""
         while True:
             columns = self.size.columns
@@ -235,6 +241,17 @@ class Dialog:
             return succeed(self._keys.pop(0))
         self._waiting = Deferred()
         return self._waiting
+
+
+def _wrapped(question: str, columns: int) -> list[str]:
+    """Return the rows of a question, with the blank at its end, behind which the answer is typed."""
+    columns = max(1, columns - 1)
+    rows = [
+        row[at : at + columns]  # a word may be longer, such as the name of a file
+        for row in wrapped(question.rstrip(), columns)
+        for at in range(0, len(row), columns)
+    ]
+    return [*rows[:-1], f"{rows[-1]} "]
 
 
 def safe(text: object) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IPushProducer
@@ -134,6 +135,14 @@ def _hinted(notice: Notice) -> str:
     return notice.text
 
 
+class _Count(Enum):
+    """The row of a message that counts, on a screen of lines."""
+
+    NONE = "there is none, or output of the machine is behind it"
+    ABOVE = "it is above the row of the cursor"
+    COVERED = "a message of this program is behind it"
+
+
 @implementer(IPushProducer)
 class Display:
     """
@@ -176,7 +185,7 @@ class Display:
         self._covering: list[str] = []  # rows of messages over a program's screen
         self._passing = 0  # of them, the last ones, which the next message replaces
         self._drawn_again = 0  # since the last of them
-        self._counts = False  # the row above the cursor's is a message that counts
+        self._count = _Count.NONE
 
     @property
     def mid_line(self) -> bool:
@@ -192,7 +201,8 @@ class Display:
 
     def hold(self) -> None:
         """Write nothing until :meth:`release`: a dialog has the terminal."""
-        self._held, self._line, self._counts = [], self._last_line(), False
+        self._held, self._line = [], self._last_line()
+        self._cover_count()
         if self._stream is not None:
             self._stream.pause_output()
 
@@ -236,6 +246,7 @@ class Display:
         was_full_screen = self._terminal.full_screen()
         self._terminal.watch(data)
         self._write(data)
+        self._count = _Count.NONE
         has_margins = self._terminal.margins() and not self._terminal.full_screen()
         left = was_full_screen and self.notices.is_observer
         if has_margins and (left or self._ends_history):
@@ -295,7 +306,7 @@ class Display:
         :param show: prints the message on a screen of lines.
         :param line: the machine's last line, such as a prompt, which is drawn again behind the message.
         """
-        self._counts = False
+        self._cover_count()
         if self._held is not None:
             self._held.append(lambda: self._between(text, show, line))
             return
@@ -392,7 +403,11 @@ class Display:
 
     def resized(self) -> None:
         """The terminal may have moved its rows."""
-        self._counts = False
+        self._cover_count()
+
+    def _cover_count(self) -> None:
+        if self._count is _Count.ABOVE:
+            self._count = _Count.COVERED
 
     def _write_in_place(self, data: bytes) -> None:
         """Write what leaves the cursor where it is."""
@@ -406,7 +421,8 @@ class Display:
             if self._stream is not None:
                 self._stream.pause_output()  # another part of the program may have resumed it
             return
-        self._last_byte, self._counts = data[-1:], False
+        self._last_byte = data[-1:]
+        self._cover_count()
         self._wrote()
         if self.sink is not None:
             self.sink.write(data)
@@ -430,7 +446,7 @@ class Display:
         last_line, size = self._last_line(), self._terminal.size()
         self.inform(lines)
         line = lines.rpartition("\n")[2]
-        self._counts = (
+        counts = (
             not self._is_quiet
             and self._held is None
             and self._terminal.moves_cursor
@@ -438,19 +454,25 @@ class Display:
             # One row for the message, and one at most behind it.
             and max(len(line), len(last_line.expandtabs())) < size.columns
         )
+        self._count = _Count.ABOVE if counts else _Count.NONE
 
     def count(self, lines: str) -> None:
         """
-        Write over the last line of :meth:`begin_count`, unless something was written behind it.
+        Write over the last line of :meth:`begin_count`, unless the machine has printed behind it.
 
-        Over a program's screen a key has perhaps erased the message: it returns.
+        Behind a message of this program that line begins again. Over a program's screen a key has
+        perhaps erased the message: it returns.
         """
         size = self._terminal.size()
         if self.covers:
             if self._held is None and not self._is_quiet:
                 self.cover(lines, passes=True)
-        elif self._counts and size is not None and self._terminal.draw is not None:
-            line = lines.rpartition("\n")[2][: size.columns - 1]
+            return
+        line = lines.rpartition("\n")[2]
+        if self._count is _Count.COVERED and self._held is None:
+            self.begin_count(line)
+        elif self._count is _Count.ABOVE and size is not None and self._terminal.draw is not None:
+            line = line[: size.columns - 1]
             self._terminal.draw(f"\x1b7\x1b[A\r\x1b(B\x1b[m{line}\x1b[K\x1b8".encode())
 
     # The user's output paces the stream through these.

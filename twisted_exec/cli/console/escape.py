@@ -174,6 +174,15 @@ class Escapes:
             typed.append(EscapeCommand.LEAVE)
         return typed
 
+    def keys_of(self, typed: Typed) -> bytes:
+        """Return the keys of a command, which is none in the answer to a question."""
+        if isinstance(typed, bytes):
+            return typed
+        mark = self.menu.mark if self.menu is not None else b""
+        if isinstance(typed, SysRq):
+            return typed.key or mark + b"S"
+        return mark + typed.value
+
     def begin_line(self) -> None:
         """Take the next key for the first one of a line."""
         if self.menu is not None:

@@ -8,6 +8,7 @@ import argparse
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
@@ -48,6 +49,9 @@ _NOT_READY = (404, 409, 429)
 NOT_READY_SECONDS = 60.0
 """Time for such a server to have the machine."""
 
+WHEN_INTERRUPTED = "Ctrl-C ends this program; the machine may then stay powered off."
+"""Users read this while a machine is off for a reset."""
+
 
 def run(options: argparse.Namespace) -> int:
     """Open a console until it ends; return the exit code."""
@@ -67,6 +71,7 @@ class MachineConsole(ConsoleProgram):
         self._hint = ""
         self._at: tuple[ClientConfig, Dialect, str] | None = None
         self._is_reset, self._stopped = False, ""
+        self._is_off = False  # for a reset, which has to power the machine on again
         self._problem = ""  # why the server could not be reached, as the user has read
 
     @property
@@ -108,6 +113,15 @@ class MachineConsole(ConsoleProgram):
         if re.search(rf"(; |If so, ){ASK_FOR_ROLE} ", line):  # the refusal is long: its point
             line = f"you may not open {options.name}: {line}"
         return f"{line}; {self._hint}" if self._hint else line
+
+    def run(self) -> tuple[Outcome, bool]:
+        outcome, mid_line = super().run()
+        if self._is_off:
+            remedy = f"; power it on: {command}" if (command := self.power_on()) else ""
+            line = f"{outcome.line.removesuffix('.')}; " if outcome.line else ""
+            line += f"{self._options.name} stays powered off{remedy}"
+            outcome = replace(outcome, line=line)
+        return outcome, mid_line
 
     def _begin(self, source: int, sink: int) -> None:
         if not self._config.needs_plugin:
@@ -175,13 +189,17 @@ class MachineConsole(ConsoleProgram):
 
         access = self.access()
         assert access is not None
-        self._say(f"{self._options.name} is being reset.")
+        self._is_off = True
+        self._say(f"{self._options.name} is being reset. {WHEN_INTERRUPTED}")
+
+        def switched_on() -> None:
+            self._is_off = False
 
         def is_on(_: None) -> Deferred[ConsoleStream]:
             self._is_reset = False
             return self._attempt(user, reactor, options)
 
-        return Deferred.fromCoroutine(switch_on_again(access)).addCallback(is_on)
+        return Deferred.fromCoroutine(switch_on_again(access, switched_on)).addCallback(is_on)
 
     async def _attempt_again(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -386,10 +386,11 @@ _OF_SERVER = {
 }
 
 
-async def switch_on_again(access: MachineAccess) -> None:
+async def switch_on_again(access: MachineAccess, switched_on: Callable[[], None]) -> None:
     """
     Wait until a machine has stopped, switch it on, and wait until it runs; each wait has a limit.
 
+    :param switched_on: called when its power is ``On``.
     :raises APIError: the server refuses a request, or the machine did not stop.
     """
     async with access.client() as client:
@@ -404,6 +405,7 @@ async def switch_on_again(access: MachineAccess) -> None:
         deadline = reactor.seconds() + 2 * OFF_SECONDS
         has_stopped = await until(is_off, reactor, LOOK_SECONDS, OFF_SECONDS)
         await access.set_power(client, "On")
+        switched_on()
         if not has_stopped:
             raise GatewayTimeout(
                 f"machine {access.name} was not reset: it was still running {OFF_SECONDS:.0f} s after it was "

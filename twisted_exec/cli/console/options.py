@@ -239,6 +239,7 @@ class Parser(CheckedParser):
     """
 
     failure_code = 1
+    other_names = {"observe": "read-only", "observer": "read-only"}
 
     def error(self, message: str) -> NoReturn:
         extra = message.removeprefix("unrecognized arguments: ")

@@ -5,7 +5,6 @@ The lines of a terminal about its connection: it is lost, or the server does not
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
@@ -106,31 +105,18 @@ class Outage:
         self._timer = self._clock.callLater(1, self._go_on)
 
 
-class _Line(Enum):
-    NONE = auto()
-    """The server answers, as far as the user knows."""
-    COUNTS = auto()
-    """The user has read that it does not; that line has the seconds."""
-    COVERED = auto()
-    """As before, but the line has something behind it."""
-
-
 class Silence:
     """
     Tells the user about a server that does not answer while the connection seems to be up.
 
     :param how_to_leave: such as ``~. leaves``; may be empty.
+    :ivar is_told: the user knows that the server does not answer.
     """
 
     def __init__(self, lines: Lines, how_to_leave: str) -> None:
         self._lines, self._how_to_leave = lines, how_to_leave
-        self._line = _Line.NONE
         self._was_paused = False  # at the last look
-
-    @property
-    def is_told(self) -> bool:
-        """Whether the user knows that the server does not answer."""
-        return self._line is not _Line.NONE
+        self.is_told = False
 
     def look(self, overdue_seconds: float | None) -> None:
         """
@@ -144,24 +130,22 @@ class Silence:
         if overdue_seconds >= NO_ANSWER_SECONDS:
             self._tell(f"no answer for {overdue_seconds:.0f} s")
         elif self.is_told and not overdue_seconds:
-            self._line = _Line.NONE
+            self.is_told = False
             self._lines.inform("the server answers again")
 
     def _tell(self, line: str) -> None:
         leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""
         lines = f"the server does not answer{leaves}\n{line}"
-        if self._line is _Line.COUNTS:
+        if self.is_told:
             self._lines.count(lines)
-            return
-        self._lines.begin_count(line if self.is_told else lines)
-        self._line = _Line.COUNTS
+        else:
+            self._lines.begin_count(lines)
+            self.is_told = True
 
-    def covered(self) -> None:
-        """Take note that something came behind the line while the output was paused."""
+    def paused(self) -> None:
+        """Take note that the output was paused since the last look."""
         self._was_paused = True
-        if self._line is _Line.COUNTS:
-            self._line = _Line.COVERED
 
     def lost(self) -> None:
         """Take note that the connection is lost."""
-        self._line = _Line.NONE
+        self.is_told = False

@@ -88,6 +88,8 @@ NOT_LISTED = "names are for users who may list consolesessions"
 
 RECEIPT_SECONDS = 5.0
 """Time for the runtime to say who gets a message."""
+ROLE_SECONDS = 3.0
+"""Time for the server to tell the role."""
 NAMES_SECONDS = 1.0
 """Time for the names of the viewers in the status."""
 _MOST_MESSAGES = 5
@@ -100,6 +102,13 @@ _WISHES: dict[EscapeCommand, Break | Role] = {
     EscapeCommand.TAKE_OVER: Role.WRITER,
     EscapeCommand.RELEASE: Role.OBSERVER,
 }
+
+_ANSWERED_AT_ONCE = (
+    EscapeCommand.LEAVE,
+    EscapeCommand.HELP,
+    EscapeCommand.STATUS,
+    EscapeCommand.SUSPEND,
+)
 
 PATIENCE_SECONDS = 60.0
 """How long ``Retry-After`` is obeyed."""
@@ -217,6 +226,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._terminal = terminal
         self._escapes = escapes if interactive else None
         self._read_only, self._takes_over = read_only, False
+        self._knows_role = False  # the server has told the role, or has had the time to do so
+        self._behind_takeover: list[Typed] = []  # with the takeover; it waits for the role
         self._interrupted_at: float | None = None  # when the user gave up the input so far
         self._machine_discards = False  # as its last notice says
         self._script = script or SessionScript()
@@ -366,6 +377,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._input.discards and self._escapes is not None:
             self._escapes.begin_line()  # the machine has nothing of the line
         self._input.open(stream)
+        if self._behind_takeover:
+            self._await_role()
         if self._interactive:
             self._silence = Silence(self._display, self._how_to_leave)
             self._listen(self._silence)
@@ -471,10 +484,13 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._machine_discards = notice.kind is NoticeKind.DISCARDED
         if notice.text == LINE_AGAIN and self._escapes is not None:
             self._escapes.begin_line()  # the machine has nothing of what was typed before
-        if self._takes_over and notice.kind is NoticeKind.ROLE:
+        if notice.kind is not NoticeKind.ROLE:
+            return
+        if self._takes_over:
             self._takes_over = False
             if notice.role is not NoticeRole.WRITER and not notice.hint:
                 self._explain_takeover()
+        self._learned_role()
 
     def attendance_changed(self, attendance: Attendance) -> None:
         """
@@ -497,6 +513,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             if self._company is None:
                 self._company = Company(self._clock, self._look, self._inform)
             self._company.changed(attendance)
+        self._learned_role()  # the role precedes it
 
     async def _look(self) -> Sequence[Person]:
         assert self._people is not None
@@ -579,10 +596,16 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         following = None
         if ending.reason == SHUTTING_DOWN:
             following = self._terminal.again(_told(ending))
-            line += f"; {WHEN_BACK}"
+            line += f"; {WHEN_BACK}{self._remedy_if_off}"
         elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
             line += f"; to power it on, run {command}"
         self._end(Outcome(_exit_code(ending), line, next=following), in_haste=False)
+
+    @property
+    def _remedy_if_off(self) -> str:
+        """Text for a machine that was off when the session was lost; empty for others."""
+        command = self._terminal.power_on() if self._display.notices.is_off else ""
+        return command and f"; if the machine is still off, to power it on, run {command}"
 
     def failed(self, line: str) -> None:
         self._end(Outcome(1, line), in_haste=False)
@@ -590,7 +613,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def detached(self, reason: str) -> None:
         """Handle the end of the stream; ``reason`` matters only without an earlier end."""
         self._stream = None
-        self.failed(reason)
+        self.failed(f"{reason}{self._remedy_if_off}")
         self._finish_if_done()
 
     # The user's events.
@@ -609,15 +632,49 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             pieces: list[Typed] = [data]
         else:
             pieces = self._escapes.feed(data, is_sent=self._is_sent)
+        self._handle(pieces)
+
+    def _handle(self, pieces: Sequence[Typed]) -> None:
         for piece in pieces:
             if not self._is_live:
                 return
-            if self._conversation is not None and isinstance(piece, bytes):
-                self._conversation.typed(piece)
+            if self._waits_for_role(piece):
+                self._behind_takeover.append(piece)
+            elif self._conversation is not None and piece is not EscapeCommand.LEAVE:
                 assert self._escapes is not None
+                self._conversation.typed(self._escapes.keys_of(piece))
                 self._escapes.begin_line()  # the machine has nothing of it
             else:
                 self._do(piece)
+
+    def _waits_for_role(self, typed: Typed) -> bool:
+        """
+        Return whether to keep a takeover, and what is typed behind it, until the role is known.
+
+        Only then is it known whether the takeover needs a question, whose answer follows.
+        """
+        assert self._input is not None
+        if self._behind_takeover:
+            is_interrupt = isinstance(typed, bytes) and self._interrupts(typed)
+            return typed not in _ANSWERED_AT_ONCE and not is_interrupt
+        is_asked = typed is EscapeCommand.TAKE_OVER and self._refusal(Role.WRITER) == ""
+        if not is_asked or self._knows_role or self._input.discards or self._act is None:
+            return False
+        self._tell_waits()
+        if self.life is not Life.CONNECTING:
+            self._await_role()
+        return True
+
+    def _await_role(self) -> None:
+        # Not every server tells a writer.
+        self._timers.after("role", ROLE_SECONDS, self._learned_role)
+
+    def _learned_role(self) -> None:
+        """Go on with the takeover that has waited for the role."""
+        self._knows_role = True
+        self._timers.cancel("role")
+        pieces, self._behind_takeover = self._behind_takeover, []
+        self._handle(pieces)
 
     @property
     def _is_sent(self) -> bool:
@@ -633,8 +690,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
-            ends = self._interactive and self._interrupted_at is None and _INTERRUPT in typed
-            if ends and self.life is Life.CONNECTING:
+            if self._interrupts(typed):
                 self.interrupted(signal.SIGINT)  # there is no machine yet to receive Ctrl-C
             else:
                 self._send(typed)
@@ -661,6 +717,11 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._confirm_takeover_again()
         elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
+
+    def _interrupts(self, typed: bytes) -> bool:
+        """Return whether keys end the program with Ctrl-C."""
+        ends = self._interactive and self._interrupted_at is None and _INTERRUPT in typed
+        return ends and self.life is Life.CONNECTING
 
     def _leave(self) -> None:
         self._end(Outcome(line=self._terminal.farewell()))
@@ -766,7 +827,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._conversation = None
         self.go_to(following)
         if self._silence is not None:
-            self._silence.covered()
+            self._silence.paused()
         conversation.close(tells=self._is_live)
         if self._display.is_drawn:
             self._redraw()
@@ -806,9 +867,19 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._escapes.begin_line()  # a SysRq needs no key
             self._display.tell(why)
             return False
+        if self._input is not None and self._input.discards:
+            self._wait_for_server()
+            return False
         self._send(wish)
         self._takes_over = wish is Role.WRITER
+        self._tell_waits()
         return True
+
+    def _tell_waits(self) -> None:
+        """Say that a command waits; while the connection is up, it does not wait for long."""
+        if self.life is not Life.CARRIED:
+            until = "the connection is back" if self.life is Life.WAITING else "the console is open"
+            self._display.tell(f"this command waits until {until}")
 
     def _refusal(self, wish: Break | Role) -> str:
         """Return why a wish cannot come true, if that is known; or an empty string."""

@@ -64,6 +64,7 @@ class ResumedLog:
     :param again: opens the log again, and authorizes the user again.
     :param retried: codes of refusals after which another attempt may succeed.
     :param lost: called with the reason of each outage, and with ``None`` when the log continues.
+    :param since_option: the reader's option that takes a time to begin with; empty if there is none.
     :ivar ending: why the log was given up; ``None`` if it was not.
     """
 
@@ -80,8 +81,10 @@ class ResumedLog:
         has_frames: bool = False,
         retried: Collection[int] = RETRIED,
         lost: Callable[[str | None], None] = lambda why: None,
+        since_option: str = "--since-time",
     ) -> None:
         self._options, self._again, self._clock = options, again, clock
+        self._since_option = since_option
         self._has_frames, self._retried, self._report = has_frames, retried, lost
         self._download, self._framing = first
         self._last = LogFrame(b"", self._framing.start, 0, options.state or 0)
@@ -96,9 +99,11 @@ class ResumedLog:
     @property
     def continue_option(self) -> str:
         """
-        The option of kubectl that continues the log, such as ``--since-time=...``; may be empty.
+        The reader's option that continues the log, such as ``--since-time=...``; may be empty.
         """
-        return f"--since-time={stamp(self._last.time_ns)}" if self._last.time_ns else ""
+        if not (self._since_option and self._last.time_ns):
+            return ""
+        return f"{self._since_option}={stamp(self._last.time_ns)}"
 
     @property
     def position(self) -> Position:
