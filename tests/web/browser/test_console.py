@@ -404,13 +404,21 @@ class ConsoleTests(WebTestCase):
             (ada, bob, "$(echo 6*7) I reboot it"),
         ):
             await self.write_message(sender, text)
-            await reader.page.until("document.querySelector('.said')")
-        said = "document.querySelector('.said span').textContent"
+            await reader.page.until("document.querySelector('.said:not(.own)')")
+        said = "[...document.querySelectorAll('.said span')].map((each) => each.textContent)"
         self.assertEqual(
-            await ada.page.evaluate(said), 'Message from bob: "may I type? <b>?bold</b>"'
+            await ada.page.evaluate(said),
+            [
+                'Message from bob: "may I type? <b>?bold</b>"',
+                'Your message to 1 viewer: "$(echo 6*7) I reboot it"',
+            ],
         )
         self.assertEqual(
-            await bob.page.evaluate(said), 'Message from ada: "$(echo 6*7) I reboot it"'
+            await bob.page.evaluate(said),
+            [
+                'Your message to 1 viewer: "may I type? <b>?bold</b>"',
+                'Message from ada: "$(echo 6*7) I reboot it"',
+            ],
         )
         for width, height in ((1280, 800), (390, 844)):
             await ada.page.resize(width, height)
@@ -418,8 +426,9 @@ class ConsoleTests(WebTestCase):
             await self.check_layout(ada, f"said-{width}", ".said", ".said .button", ".status-line")
         await ada.echo("still")
         self.assertNotIn("reboot", await bob.until_terminal("still-42"))
-        await ada.click_text(".said button", "\u00d7")
-        await ada.page.until("!document.querySelector('.said')")
+        for number in (1, 0):
+            await ada.click_text(".said button", "\u00d7")
+            await ada.page.until(f"document.querySelectorAll('.said').length === {number}")
         await bob.page.close()
         await ada.until_page(r"1 viewer, 1 lost: ada \(you\), bob \(lost\)")
         eve = await self.user("bob")
@@ -435,7 +444,7 @@ class ConsoleTests(WebTestCase):
     async def test_unread_messages(self) -> None:
         """
         The window's title has the number of messages that were not in sight, and the tab of their console a dot, until
-        the console is; half a minute later they are gone.
+        the console is; half a minute later they are gone. A reload keeps them.
         """
         ada, bob = await self.user(), await self.user("bob")
         await self.open_terminal(ada)
@@ -483,6 +492,22 @@ class ConsoleTests(WebTestCase):
         await self.write_message(bob, "eight " * 30)
         await ada.page.until(f"{said} === 6")
         self.assertTrue(await ada.page.evaluate(f"{newest}.top >= {box}.top - 1"))
+        await ada.page.resize(1280, 800)
+        await self.write_message(ada, "mine")
+        await ada.open("machines")
+        await self.write_message(bob, "nine")
+        await ada.page.until(f"{news}.textContent.startsWith('1 new')")
+        await ada.page.reload()
+        await ada.page.until(f"{news}?.textContent.startsWith('1 new')")
+        await ada.until_page("vm-2")
+        await ada.open(VM)
+        await ada.page.until(f"{said} && {news}.hidden")
+        shown = "[...document.querySelectorAll('.said span')].map((each) => each.textContent)"
+        self.assertEqual((await ada.page.evaluate(shown))[-1], 'Message from bob: "nine"')
+        await self.check_layout(ada, "messages-after-reload", ".said-list")
+        await ada.click_text("button", "Details")
+        await ada.until_page(r'bob: "three"[^]*viewer: "mine"[^]*bob: "nine"')
+        await ada.click_text("dialog button", "Close")
         self.check_faults()
 
     async def test_page_and_terminal(self) -> None:

@@ -18,7 +18,7 @@ import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
 import { Lifecycle } from "./lifecycle.js";
 import { MachineWatch, stateOf } from "./machine_watch.js";
-import { Messages } from "./messages.js";
+import { Messages, keptMessages } from "./messages.js";
 import { Panel } from "./panel.js";
 import { reset } from "./reset.js";
 import { opening } from "./rights.js";
@@ -50,7 +50,7 @@ export class Console {
     full: () => this.#tell("The connection is slow: this key was not accepted.", "warning"),
     readOnly: () => this.#tellOnce(readOnlyText({ mayTakeOver: this.mayTakeOver, writer: this.writer })),
   });
-  #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake() };
+  #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake(), "another user": () => this.#messages.forget() };
   clipboard = new Clipboard(this, {
     type: (bytes) => this.#life.typed(bytes),
     tell: (text, kind) => this.#tell(text, kind),
@@ -97,7 +97,7 @@ export class Console {
   #banner;
   #message;
   #messageTimer;
-  #messages = new Messages({ news: () => this.#on.news(), moved: () => this.#placeMessages(), focus: () => this.focus() });
+  #messages;
   #receiptTimer;
   /** Whether the output that is in sight is old. */
   isAway = false;
@@ -132,6 +132,7 @@ export class Console {
     this.element = h("section", { class: "console", "aria-label": `Console of ${printable(place.name)}` });
     this.#on = on;
     this.#roles = new Roles(place.mode === "observe" || place.observes, () => context.user);
+    this.#messages = new Messages(keptMessages(context, place), { news: () => on.news(), moved: () => this.#placeMessages(), focus: () => this.focus() });
     for (const [event, listener] of Object.entries(this.#listeners)) context.api.addEventListener(event, listener);
     this.#build();
     this.#start();
@@ -165,6 +166,7 @@ export class Console {
     for (const [event, listener] of Object.entries(this.#listeners)) this.context.api.removeEventListener(event, listener);
     this.#life.close();
     forget(this.context, this.place);
+    keptMessages(this.context, this.place).set(null);
     this.#status.stop();
     this.#panel.hide();
     this.#panel.release();
@@ -483,7 +485,7 @@ export class Console {
     }
     if (mark.Kind === "receipt") {
       clearTimeout(this.#receiptTimer);
-      this.#messages.keep(mark.Notice);
+      return this.#messages.addOwn(mark.Notice);
     }
     this.#status.heard(mark.Notice);
     const shown = this.#roles.read(mark);
