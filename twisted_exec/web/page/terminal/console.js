@@ -21,11 +21,11 @@ import { MachineWatch, stateOf } from "./machine_watch.js";
 import { Messages, keptMessages } from "./messages.js";
 import { Panel } from "./panel.js";
 import { reset } from "./reset.js";
-import { opening } from "./rights.js";
+import { explain, opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, largerText, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, demands, droppedKeys, endText, endingOf, isServerStopped, largerText, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -578,10 +578,28 @@ export class Console {
       if (!isSure) return this.focus();
     }
     this.#message.hidden = true; // of the former role
-    // A session that was opened to observe only never gets input: another one takes its place.
-    if (this.#status.isReadOnly && role === "drive") this.reopen({ mode: writer && this.#rights.takesOver ? "takeover" : "drive", observes: false });
+    if (this.#status.isReadOnly && role === "drive") await this.#openToType(writer && this.#rights.takesOver ? "takeover" : "drive");
     else this.#life.session?.role(role);
     this.focus();
+  }
+
+  /** A session that was opened to observe only never gets input: another one takes its place, if the server opens that. */
+  async #openToType(mode) {
+    const { api } = this.context;
+    const { namespace, name, reason } = this.place;
+    const { session } = this.#life;
+    try {
+      const { path, query } = await opening(this.context, namespace, name, mode);
+      const openingWith = (given) => ({ path, query: { ...query, ...(given && { reason: given }) } });
+      const refusal = await explain(api, path, openingWith(reason).query);
+      if (this.#life.session !== session || !this.isOpen) return;
+      const required = demands(refusal ?? {});
+      if (refusal === null) this.reopen({ mode, observes: false });
+      else if (required.reason || required.approval) this.#panel.askToType(refusal, { mode, openingWith });
+      else this.#tell(`You go on observing: ${refusal.message}`, "error");
+    } catch (problem) {
+      this.#tell(`You go on observing: ${problem.message}`, "error");
+    }
   }
 
   /** Save all output that the terminal still has. */
@@ -727,7 +745,7 @@ export class Console {
 
   /** The user waits for an approval since then, in milliseconds; null: no longer. */
   waitsForApproval(asked) {
-    this.#status.state("ended", asked === null ? {} : { asked });
+    if (!this.isOpen) this.#status.state("ended", asked === null ? {} : { asked });
   }
 
   /** Whether the user may send messages to the others at the console. */

@@ -377,6 +377,13 @@ export function demandTexts(causes, hasReason) {
   return { reason: text(causes.filter(isOfReason)), others: text(causes.filter((each) => !isOfReason(each))) };
 }
 
+/** Return the same of causes that name a request of the user, without what they say about it. */
+export function demandAlone(causes, hasReason) {
+  const cut = (message, end) => (end < 0 ? message : message.slice(0, message.lastIndexOf(": ", end)));
+  const alone = ({ message, request, ...each }) => ({ ...each, message: request ? cut(message, message.indexOf(`"${request}"`)) : message });
+  return demandTexts(causes.map(alone), hasReason).others;
+}
+
 /** Return what policies demand, each named once. */
 function demandsText(causes) {
   /** @type {[string, string[]][]} */
