@@ -143,8 +143,9 @@ export function withRoles(people, isObserver) {
  */
 export function roleText({ isObserver, isDenied, writer, isOwn, withheld }, { mayType, isReadOnly }) {
   if (!isObserver) return withheld ? "Keys are not sent: more people are needed" : "You can type";
-  if (isDenied || !mayType) return "Observing (no right to type)";
-  if (isReadOnly) return "Observing (opened to observe only)";
+  const types = writer && !isOwn ? `; ${writer} types` : "";
+  if (isDenied || !mayType) return `Observing (no right to type)${types}`;
+  if (isReadOnly) return `Observing (opened to observe only)${types}`;
   if (isOwn) return "Observing; you type in another session";
   if (writer) return `Observing; ${writer} types`;
   return writer === null ? "Observing; nobody types" : "Observing";
