@@ -72,7 +72,10 @@ class WebTestCase(Steps):
 
     async def write_message(self, sender: User[Any], text: str) -> None:
         """Write to the other viewer of the console."""
-        receipt = await sender.watch_page("Your message to 1 viewer:")
+        await sender.page.evaluate(
+            "document.querySelectorAll('.said.own').forEach(({dataset}) => (dataset.before = ''))"
+        )
+        receipt = await sender.page.watch("document.querySelector('.said.own:not([data-before])')")
         await sender.open_commands()
         await sender.page.press("M")
         await sender.page.until("document.querySelector('dialog[open] input:focus')")

@@ -145,6 +145,11 @@ _DRAWS_ROWS = (
     r"""until read -t 1; do :; done; set -- $(stty size); printf "\033[$1;1H\n\033[?25h\033[K"'"""
 )
 _SIZES = "terminals.map(({cols, rows}) => [cols, rows].join()).join(' ')"
+# The cursor is in the last row that has text.
+_IS_AT_PROMPT = """(({buffer: {active}, rows}) => {
+    const lines = Array.from({length: rows}, (_, row) => active.getLine(active.baseY + row)?.translateToString(true));
+    return lines.findLastIndex(Boolean) === active.cursorY && /^[#$]/.test(lines[active.cursorY]);
+})(terminals[0])"""
 _IS_NEWEST = "({buffer: {active}}) => active.viewportY >= active.baseY"
 # The lines in sight of the active console's terminal.
 _TERMINAL_ROWS = f"""(() => {{
@@ -404,13 +409,21 @@ class ConsoleTests(WebTestCase):
             (ada, bob, "$(echo 6*7) I reboot it"),
         ):
             await self.write_message(sender, text)
-            await reader.page.until("document.querySelector('.said')")
-        said = "document.querySelector('.said span').textContent"
+            await reader.page.until("document.querySelector('.said:not(.own)')")
+        said = "[...document.querySelectorAll('.said span')].map((each) => each.textContent)"
         self.assertEqual(
-            await ada.page.evaluate(said), 'Message from bob: "may I type? <b>?bold</b>"'
+            await ada.page.evaluate(said),
+            [
+                'Message from bob: "may I type? <b>?bold</b>"',
+                'Your message to 1 viewer: "$(echo 6*7) I reboot it"',
+            ],
         )
         self.assertEqual(
-            await bob.page.evaluate(said), 'Message from ada: "$(echo 6*7) I reboot it"'
+            await bob.page.evaluate(said),
+            [
+                'Your message to 1 viewer: "may I type? <b>?bold</b>"',
+                'Message from ada: "$(echo 6*7) I reboot it"',
+            ],
         )
         for width, height in ((1280, 800), (390, 844)):
             await ada.page.resize(width, height)
@@ -418,8 +431,9 @@ class ConsoleTests(WebTestCase):
             await self.check_layout(ada, f"said-{width}", ".said", ".said .button", ".status-line")
         await ada.echo("still")
         self.assertNotIn("reboot", await bob.until_terminal("still-42"))
-        await ada.click_text(".said button", "\u00d7")
-        await ada.page.until("!document.querySelector('.said')")
+        for number in (1, 0):
+            await ada.click_text(".said button", "\u00d7")
+            await ada.page.until(f"document.querySelectorAll('.said').length === {number}")
         await bob.page.close()
         await ada.until_page(r"1 viewer, 1 lost: ada \(you\), bob \(lost\)")
         eve = await self.user("bob")
@@ -435,7 +449,7 @@ class ConsoleTests(WebTestCase):
     async def test_unread_messages(self) -> None:
         """
         The window's title has the number of messages that were not in sight, and the tab of their console a dot, until
-        the console is; half a minute later they are gone.
+        the console is; half a minute later they are gone. A reload keeps them.
         """
         ada, bob = await self.user(), await self.user("bob")
         await self.open_terminal(ada)
@@ -483,6 +497,23 @@ class ConsoleTests(WebTestCase):
         await self.write_message(bob, "eight " * 30)
         await ada.page.until(f"{said} === 6")
         self.assertTrue(await ada.page.evaluate(f"{newest}.top >= {box}.top - 1"))
+        await ada.page.resize(1280, 800)
+        await self.write_message(ada, "mine")
+        await ada.open("machines")
+        await self.write_message(bob, "nine")
+        await ada.page.until(f"{news}.textContent.startsWith('1 new')")
+        await ada.page.reload()
+        await ada.page.until(f"{news}?.textContent.startsWith('1 new')")
+        await ada.until_page("vm-2")
+        await ada.open(VM)
+        await ada.page.until(f"{said} && {news}.hidden")
+        shown = "[...document.querySelectorAll('.said span')].map((each) => each.textContent)"
+        self.assertEqual((await ada.page.evaluate(shown))[-1], 'Message from bob: "nine"')
+        with open(f"{self.mktemp()}-messages-after-reload.png", "wb") as picture:
+            picture.write(await ada.page.screenshot())
+        await ada.click_text("button", "Details")
+        await ada.until_page(r'bob: "three"[^]*viewer: "mine"[^]*bob: "nine"')
+        await ada.click_text("dialog button", "Close")
         self.check_faults()
 
     async def test_page_and_terminal(self) -> None:
@@ -787,6 +818,33 @@ class ConsoleTests(WebTestCase):
             await user.page.until(f"{_CELLS} === '{own[user]}'")
             await user.until_terminal("[#$]$")
             await user.page.until("document.querySelector('.terminal-box').scrollTop === 0")
+        self.check_faults()
+
+    async def test_reload_in_other_width(self) -> None:
+        """The cursor of a page that is loaded again in another width is behind the prompt."""
+        ada = await self.user()
+        await ada.page.resize(1440, 900)
+        await self.open_terminal(ada)
+        await ada.type_line("seq 2000")  # so much is not shown as it was printed
+        await ada.until_terminal("2000\n[#$]$")
+        await ada.type_line("clear; for row in $(seq 15); do printf 'row-%095d\\n' $row; done")
+        await ada.until_terminal(r"(row-\d{95}\n){15}[#$]$")
+        kept = "JSON.parse(sessionStorage['twisted-exec.consoles'])"
+        for width, height in ((390, 844), (1440, 900), (390, 844), (1440, 900)):
+            before = await ada.page.evaluate(f"{kept}.places[0].size")
+            await ada.page.resize(width, height)
+            # As of a page that was left before it knew the size of its window.
+            await ada.page.evaluate(
+                f"""addEventListener('pagehide', () => {{
+                    const kept = {kept};
+                    kept.places[0].size = {before};
+                    sessionStorage['twisted-exec.consoles'] = JSON.stringify(kept);
+                }})"""
+            )
+            await ada.page.reload()
+            await ada.until_terminal("[#$]$")
+            await ada.until_page("You can type")
+            await ada.page.until(_IS_AT_PROMPT)
         self.check_faults()
 
     async def test_larger_window(self) -> None:

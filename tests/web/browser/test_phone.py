@@ -512,7 +512,7 @@ class PhoneTests(WebTestCase):
                     picture.write(await ada.page.screenshot())
             if text == "requires a reason":
                 await ada.page.type("OPS-1")
-                await ada.click_text("button", "Ask for approval")
+                await ada.click_text("button", "Ask to type")
         self.check_faults()
 
     async def test_text(self) -> None:

@@ -54,6 +54,8 @@ class RequestTests(WebTestCase):
         """Approve or deny all requests, as another administrator."""
         client = self.deployment.client
         for request in (await client.list(REQUESTS, "default"))["items"]:
+            if "session" in request.get("status", {}):
+                continue  # its approval is used
             name = request["metadata"]["name"]
             body = {"status": status}
             await client.patch(REQUESTS, name, body, "default", subresource="approval")
@@ -63,8 +65,10 @@ class RequestTests(WebTestCase):
         await user.page.focus(".panel input")
         await user.page.evaluate("document.activeElement.select()")
         await user.page.type(reason)
-        await user.click_text(".panel button", "Ask for approval")
-        await user.until_page("needs an approval\\n[^]*waits for the approval of another user")
+        await user.click_text(".panel button", "Ask to type")
+        await user.until_page(
+            "needs an approval to type\\n[^]*waits for the approval of another user"
+        )
 
     async def check_waits(self, user: User, reason: str) -> None:
         """Wait until the panel waits for the only request, which has this reason."""
@@ -146,7 +150,7 @@ class RequestTests(WebTestCase):
         )
         await ada.page.until(refusal)
         await ada.page.evaluate(f"{_FIELD}.dataset.isOld = true")
-        await ada.click_text(".panel button", "Ask for approval")
+        await ada.click_text(".panel button", "Ask to type")
         await ada.page.until(f"{_PANEL_BUTTONS} === {_ASK_AGAIN} && {refusal}")
         self.assertTrue(await ada.page.evaluate(f"{_FIELD}.dataset.isOld"))
         await self.check_layout(ada, "invalid", ".panel", ".panel *")
@@ -164,7 +168,7 @@ class RequestTests(WebTestCase):
         await ada.click_text(".panel button", "Stop waiting")
         await ada.until_page("stays: after its approval, “Try again” opens")
         await ada.page.until(f"{_STATE} === 'No session' && {_PANEL_BUTTONS} === {_ASK_AGAIN}")
-        await ada.click_text(".panel button", "Ask for approval")
+        await ada.click_text(".panel button", "Ask to type")
         await self.check_waits(ada, "OPS-7")
         await ada.page.set_touch()
         await ada.page.resize(*PHONE)
@@ -226,6 +230,36 @@ class RequestTests(WebTestCase):
         await bob.page.until(f"/Withdrawn\\s*by bob: enough/.test({_TABLE})")
         self.check_faults()
 
+    async def test_observer_types(self) -> None:
+        """
+        With an approval for each session, an observer who wants to type goes on observing while the request for that
+        waits, or is not made at all; the approval opens the session that types.
+        """
+        await self.deployment.client.delete(POLICIES, "fits", "default")
+        await self.set_policy("once", {"approval": "Once", "approvers": "#on-call"})
+        ada = await self.user("ada")
+        await ada.open(f"{VM}?mode=observe")
+        await ada.until_page("needs an approval to observe\\n[^]*#on-call")
+        await ada.page.focus(".panel input")
+        await ada.click_text(".panel button", "Ask to observe")
+        await ada.until_page('Request "[^"]+" to observe waits')
+        await self.decide_all({"approved": True})
+        await ada.until_terminal("[#$]$")
+        for act in ("Go on observing", "Ask to type"):
+            await ada.click_text("button", "Type here")
+            await ada.until_page("needs an approval to type\\n[^]*#on-call[^]*You go on observing")
+            await ada.page.until(f"{_PANEL_BUTTONS} === 'Ask to type,Go on observing'")
+            await self.check_layout(ada, "observes", ".panel", ".panel *")
+            await ada.click_text(".panel button", act)
+        await ada.until_page('Request "[^"]+" to type waits')
+        self.assertEqual(await ada.page.evaluate(_STATE), "Connected")
+        with open(f"{self.mktemp()}-observes-and-waits.png", "wb") as picture:
+            picture.write(await ada.page.screenshot())
+        await self.decide_all({"approved": True})
+        await ada.until_page("You can type")
+        await ada.echo("typed")
+        self.check_faults()
+
     async def test_withdrawn_meanwhile(self) -> None:
         """A session whose approval is withdrawn while its connection is lost has ended, too."""
         ada = await self.user("ada")
@@ -256,7 +290,7 @@ class RequestTests(WebTestCase):
         await ada.page.resize(*PHONE)
         self.assertEqual(await faults_of(ada.page), [])
         await ada.click_text("a", "Go to the console")
-        await ada.until_page("Ask for approval")
+        await ada.until_page("Ask to type")
         await client.delete(POLICIES, "fits", "default")
         await self.set_policy("reason", _REASON)
         await ada.open(f"{VM}/screen")
@@ -283,7 +317,7 @@ class RequestTests(WebTestCase):
         await self.ask(ada, "OPS-7")
         other = await self.user("ada", private=False)
         await other.open(VM)
-        waits = 'Request "[^"]+" waits for the approval of another user'
+        waits = 'Request "[^"]+" to type waits for the approval of another user'
         await other.until_page(f"{waits}[.] Another window of yours waits, too, and opens")
         await ada.page.evaluate("self.hold()")
         await self.decide_all({"approved": True})
@@ -391,4 +425,4 @@ _PANEL_BUTTONS = (
     "[...document.querySelectorAll('.panel .button')]"
     ".filter((each) => each.checkVisibility() && !each.disabled).map((each) => each.innerText).join()"
 )
-_ASK_AGAIN = "'Ask for approval,Try again'"
+_ASK_AGAIN = "'Ask to type,Try again'"

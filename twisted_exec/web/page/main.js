@@ -10,6 +10,7 @@ import { userOf } from "./login/requests.js";
 import { Machines, whatIsServed } from "./machines.js";
 import { machineLink, parse } from "./routes.js";
 import { Store } from "./store.js";
+import { forgetMessages } from "./terminal/messages.js";
 import { load as loadTerminal } from "./terminal/screen.js";
 import { Theme } from "./theme.js";
 import { homeOf } from "./views/filter.js";
@@ -163,7 +164,10 @@ async function nameUser(context) {
   for (;;) {
     try {
       const name = await userOf(store.get("token"));
-      if (name !== null) frame.user((context.user = name)); // else another request asks for a login
+      if (name === null) return; // another request asks for a login
+      if ((store.get("user") ?? name) !== name) forgetMessages(context);
+      store.set("user", name);
+      frame.user((context.user = name));
       return;
     } catch {
       await sleep(NAME_SECONDS);

@@ -43,10 +43,10 @@ export class Store {
     }
   }
 
-  /** Forget all values of this page. */
-  clear() {
+  /** Forget the values of this page whose keys begin so. */
+  clear(beginning = "") {
     for (const key of Object.keys(this.#storage)) {
-      if (key.startsWith(PREFIX)) this.remove(key.slice(PREFIX.length));
+      if (key.startsWith(PREFIX + beginning)) this.remove(key.slice(PREFIX.length));
     }
   }
 }

@@ -15,7 +15,7 @@ function requests(...statuses) {
       if (options.method === "POST") return { metadata: { name: "vm-x7" } };
       const status = statuses.shift();
       if (status instanceof Error) throw status;
-      return { metadata: { name: "vm-x7", creationTimestamp: CREATED }, status };
+      return { metadata: { name: "vm-x7", creationTimestamp: CREATED }, spec: { right: status?.right ?? "drive" }, status };
     },
   };
   return { sent, context: { api, machines: { parse: (name) => ({ kind: KIND, name }) } } };
@@ -93,10 +93,17 @@ test("a request that has expired is not waited for", async () => {
 
 test("the last request of a console that was refused is waited for only while it waits", async () => {
   const { context: page } = requests({}, { approved: true, decidedBy: "bob" }, { denied: true, decidedBy: "bob" }, { session: "s-1" });
-  assert.equal((await waitingRequest(page, METADATA)).metadata.name, "vm-x7");
-  await assert.rejects(waitingRequest(page, METADATA), /is approved: try again/);
-  await assert.rejects(waitingRequest(page, METADATA), Denied);
-  await assert.rejects(waitingRequest(page, METADATA), /was for one session, which has begun: ask again/);
+  assert.equal((await waitingRequest(page, PLACE, "vm-x7")).metadata.name, "vm-x7");
+  await assert.rejects(waitingRequest(page, PLACE, "vm-x7"), /is approved: try again/);
+  await assert.rejects(waitingRequest(page, PLACE, "vm-x7"), Denied);
+  await assert.rejects(waitingRequest(page, PLACE, "vm-x7"), /was for one session, which has begun: ask again/);
+});
+
+test("the approval of a request to observe is not awaited by a user who wants to type", async () => {
+  const { context: page } = requests({ right: "observe" }, { right: "observe" }, { right: "takeover" });
+  await assert.rejects(waitingRequest(page, PLACE, "vm-x7"), { name: "Error", message: "" });
+  assert.ok(await waitingRequest(page, { ...PLACE, mode: "observe" }, "vm-x7"));
+  assert.ok(await waitingRequest(page, PLACE, "vm-x7"));
 });
 
 test("a server answers again when it grants or refuses a request; a user who has gone on does not wait for that", async () => {

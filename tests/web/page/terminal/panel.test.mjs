@@ -277,14 +277,15 @@ test("a reason that a policy does not accept is an error of its field, until it 
 
 const DECIDED = new Date(2026, 1, 2, 8, 38);
 
-test("of a request that counts no longer its user reads why, not the refusal before, which says the same", async () => {
-  const message = 'ConsolePolicy "p" requires an approval: your request "vm-1" does not count; ask again';
+test("of a request that counts no longer its user reads why, and what the policy demands", async () => {
+  const demand = 'ConsolePolicy "p" requires the approval of another user (#on-call: ring)';
+  const message = `${demand}: your request "vm-1" does not count, it has expired`;
   const causes = [{ reason: "ApprovalRequired", message, request: "vm-1" }];
   const { made, owner } = panel(null);
   const metadata = { namespace: "default", name: "vm-1", creationTimestamp: new Date().toISOString() };
   for (const [status, title, text] of [
-    [{ denied: true, decidedBy: "bob", message: "not now", decisionTime: DECIDED.toISOString() }, "This console needs an approval", 'bob denied request "vm-1" at 2026-02-02 08:38: not now.'],
-    [{ session: "s-1" }, "The session has ended: this console needs an approval", 'The approval of request "vm-1" was for one session, which has begun: ask again.'],
+    [{ denied: true, decidedBy: "bob", message: "not now", decisionTime: DECIDED.toISOString() }, "This console needs an approval to type", 'bob denied request "vm-1" at 2026-02-02 08:38: not now.'],
+    [{ session: "s-1" }, "The session has ended: this console needs an approval to type", 'The approval of request "vm-1" was for one session, which has begun: ask again.'],
   ]) {
     owner.context.api.request = async () => ({ metadata, spec: {}, status });
     made.show({ reason: "Forbidden", code: 403, message: "", causes, hadSession: Boolean(status.session) }, { drives: true }, false);
@@ -292,8 +293,36 @@ test("of a request that counts no longer its user reads why, not the refusal bef
     assert.match(seen()[0], /does not count/);
     await turn();
     assert.equal(made.element.all("h3")[0].text, title);
-    assert.deepEqual(seen(), [text]);
+    assert.deepEqual(seen(), [`${demand}.`, text]);
+    assert.equal(made.element.all("button")[0].text, "Ask to type");
   }
+});
+
+test("a user who observes asks to type while the session goes on", async () => {
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires the approval of another user', request: "" }];
+  const { made, owner, opened, labels } = panel(null);
+  const asked = [];
+  owner.context.api.request = async (path, { method, body }) => {
+    if (method === "POST") throw new Error(`asked to ${body.spec.right}`);
+    asked.push(path);
+    throw Object.assign(new Error(""), { code: 403, status: { details: { causes } } });
+  };
+  made.askToType({ code: 403, message: "", causes }, { mode: "takeover", openingWith: () => ({ path: "/typing", query: {} }) });
+  assert.match(made.element.text, /^This console needs an approval to take over.*You go on observing meanwhile/);
+  assert.deepEqual(labels(), ["Ask to take over", "Go on observing"]);
+  made.element.all("form")[0].submit();
+  await turn();
+  assert.deepEqual(asked, ["/typing"]);
+  assert.match(made.element.text, /asked to takeover/);
+  owner.context.api.request = async () => {
+    throw Object.assign(new Error(""), { code: 403, status: { details: { causes: [{ reason: "UpgradeRequired", message: "" }] } } });
+  };
+  owner.tellApproval = () => {};
+  made.element.all("form")[0].submit();
+  await turn();
+  assert.deepEqual(opened, [{ mode: "takeover", observes: false, reason: "" }]);
+  made.element.all("button").find(({ text }) => text === "Go on observing").click();
+  assert.equal(made.element.hidden, true);
 });
 
 test("other endings have nothing to do with the machine", () => {
@@ -399,14 +428,14 @@ test("a session has ended because its console needs an approval, not because of 
   const denied = { denied: true, decidedBy: "bob", decisionTime: DECIDED.toISOString() };
   const withdrawn = { ...denied, expirationTime: DECIDED.toISOString() };
   for (const [status, title, text] of [
-    [denied, "The session has ended: this console needs an approval", 'bob denied request "vm-1" at 2026-02-02 08:38.'],
+    [denied, "The session has ended: this console needs an approval to type", 'bob denied request "vm-1" at 2026-02-02 08:38.'],
     [withdrawn, "bob has withdrawn the approval; the session has ended", 'bob withdrew the approval of request "vm-1" at 2026-02-02 08:38.'],
   ]) {
     owner.context.api.request = async () => ({ metadata, spec: {}, status });
     made.show({ reason: "Forbidden", code: 403, message: "", causes, hadSession: true }, { drives: true }, false);
     await turn();
     const shown = made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
-    assert.deepEqual([made.element.all("h3")[0].text, shown], [title, [text]]);
+    assert.deepEqual([made.element.all("h3")[0].text, shown], [title, [`${causes[0].message}.`, text]]);
   }
 });
 
@@ -420,7 +449,7 @@ test("a request that is denied while its user waits is the news", async (t) => {
   Object.defineProperty(globalThis, "navigator", { configurable: true, value: {} });
   made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
   await turn();
-  assert.match(made.element.text, /Request "vm-1" waits/);
+  assert.match(made.element.text, /Request "vm-1" to type waits/);
   status = { denied: true, decidedBy: "bob" };
   t.mock.timers.tick(2000);
   await turn();

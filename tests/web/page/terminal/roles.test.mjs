@@ -37,6 +37,12 @@ test("a writer of the same name is the user, in another session", () => {
   assert.ok(!roles.isOwn);
 });
 
+test("after what a user has done, a notice says that nobody types", () => {
+  const Notice = `ada has released this console; this console has no writer ${HINT}`;
+  const said = new Roles().read({ Notice, Kind: "role", Role: "observer", Hint: HINT });
+  assert.equal(said, "ada has released this console; nobody types here now");
+});
+
 test("names are not read", () => {
   const roles = new Roles();
   const taken = `you have taken over this console from ${HINT}`;

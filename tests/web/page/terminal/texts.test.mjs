@@ -106,7 +106,9 @@ test("an observer reads why", () => {
   assert.equal(roleText({ ...observer, writer: "ada" }, session), "Observing; ada types");
   assert.equal(roleText({ ...observer, writer: null }, session), "Observing; nobody types");
   assert.equal(roleText({ ...observer, writer: "ada", isOwn: true }, session), "Observing; you type in another session");
-  assert.match(roleText({ ...observer, writer: null }, { ...session, isReadOnly: true }), /opened to observe only/);
+  assert.equal(roleText({ ...observer, writer: null }, { ...session, isReadOnly: true }), "Observing (opened to observe only)");
+  assert.equal(roleText({ ...observer, writer: "ada" }, { ...session, isReadOnly: true }), "Observing (opened to observe only); ada types");
+  assert.equal(roleText({ ...observer, writer: "ada" }, { ...session, mayType: false }), "Observing (no right to type); ada types");
   for (const denied of [[{ ...observer, isDenied: true }, session], [observer, { mayType: false, isReadOnly: true }]]) {
     assert.match(roleText(...denied), /no right to type/);
   }

@@ -12,9 +12,13 @@ const LOOKS_PER_QUESTION = 5; // whether an approval is needed: the server decid
 /** What the user reads when the console opens without an approval. */
 export const NOT_NEEDED = "no approval is needed any more";
 const RIGHTS = { observe: "observe", takeover: "takeover" };
+const ACTS = { observe: "observe", drive: "type", takeover: "take over" }; // by right, the lowest first
 
 /** The right that a place asks for. */
 export const rightOf = ({ mode }) => RIGHTS[mode] ?? "drive";
+
+/** What its user wants to do: observe, type or take over. */
+export const actOf = (place) => ACTS[rightOf(place)];
 
 /** A request for which no approval can follow any more. */
 export class EndedRequest extends Error {}
@@ -51,9 +55,12 @@ export async function createRequest({ api, machines }, place, signal) {
   return api.request(listPath("consolerequests", place.namespace), { method: "POST", body, signal });
 }
 
-/** Read the user's last ConsoleRequest, for a console that was refused; throw why there is nothing to wait for. */
-export async function waitingRequest({ api }, { namespace, name }, signal) {
-  const request = await api.request(itemPath("consolerequests", namespace, name), { signal });
+/** Read the user's last ConsoleRequest, for a place that was refused; throw why there is nothing to wait for. */
+export async function waitingRequest({ api }, place, name, signal) {
+  const request = await api.request(itemPath("consolerequests", place.namespace, name), { signal });
+  const rights = Object.keys(ACTS);
+  // Its approval would not be for what the user wants now.
+  if (rights.indexOf(rightOf({ mode: request.spec.right })) < rights.indexOf(rightOf(place))) throw new EndedRequest("");
   // The console would be refused again at once, as by a server whose clock is ahead.
   if (approvalOf(request)) throw new Error(`request "${name}" is approved: try again`);
   return request;

@@ -18,14 +18,14 @@ import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
 import { Lifecycle } from "./lifecycle.js";
 import { MachineWatch, stateOf } from "./machine_watch.js";
-import { Messages } from "./messages.js";
+import { Messages, keptMessages } from "./messages.js";
 import { Panel } from "./panel.js";
 import { reset } from "./reset.js";
-import { opening } from "./rights.js";
+import { explain, opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, droppedKeys, endText, endingOf, isServerStopped, largerText, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, demands, droppedKeys, endText, endingOf, isServerStopped, largerText, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const ROLE_WARNING = "warning about-role"; // kind of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -50,7 +50,7 @@ export class Console {
     full: () => this.#tell("The connection is slow: this key was not accepted.", "warning"),
     readOnly: () => this.#tellOnce(readOnlyText({ mayTakeOver: this.mayTakeOver, writer: this.writer })),
   });
-  #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake() };
+  #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake(), "another user": () => this.#messages.forget() };
   clipboard = new Clipboard(this, {
     type: (bytes) => this.#life.typed(bytes),
     tell: (text, kind) => this.#tell(text, kind),
@@ -97,7 +97,7 @@ export class Console {
   #banner;
   #message;
   #messageTimer;
-  #messages = new Messages({ news: () => this.#on.news(), moved: () => this.#placeMessages(), focus: () => this.focus() });
+  #messages;
   #receiptTimer;
   /** Whether the output that is in sight is old. */
   isAway = false;
@@ -132,6 +132,7 @@ export class Console {
     this.element = h("section", { class: "console", "aria-label": `Console of ${printable(place.name)}` });
     this.#on = on;
     this.#roles = new Roles(place.mode === "observe" || place.observes, () => context.user);
+    this.#messages = new Messages(keptMessages(context, place), { news: () => on.news(), moved: () => this.#placeMessages(), focus: () => this.focus() });
     for (const [event, listener] of Object.entries(this.#listeners)) context.api.addEventListener(event, listener);
     this.#build();
     this.#start();
@@ -165,6 +166,7 @@ export class Console {
     for (const [event, listener] of Object.entries(this.#listeners)) this.context.api.removeEventListener(event, listener);
     this.#life.close();
     forget(this.context, this.place);
+    keptMessages(this.context, this.place).set(null);
     this.#status.stop();
     this.#panel.hide();
     this.#panel.release();
@@ -264,6 +266,7 @@ export class Console {
           this.#on.keep();
           this.#life.session?.resize(...screen.room);
           this.#status.size(screen.columns, screen.rows);
+          if (isOther) this.#life.resized();
           // The machine's program does not draw for an observer's window.
           if (isOther && this.#roles.isObserver && (screen.isForeign || screen.isFullScreen)) this.#life.redraw();
           this.#compareSizes();
@@ -483,7 +486,7 @@ export class Console {
     }
     if (mark.Kind === "receipt") {
       clearTimeout(this.#receiptTimer);
-      this.#messages.keep(mark.Notice);
+      return this.#messages.addOwn(mark.Notice);
     }
     this.#status.heard(mark.Notice);
     const shown = this.#roles.read(mark);
@@ -576,10 +579,28 @@ export class Console {
       if (!isSure) return this.focus();
     }
     this.#message.hidden = true; // of the former role
-    // A session that was opened to observe only never gets input: another one takes its place.
-    if (this.#status.isReadOnly && role === "drive") this.reopen({ mode: writer && this.#rights.takesOver ? "takeover" : "drive", observes: false });
+    if (this.#status.isReadOnly && role === "drive") await this.#openToType(writer && this.#rights.takesOver ? "takeover" : "drive");
     else this.#life.session?.role(role);
     this.focus();
+  }
+
+  /** A session that was opened to observe only never gets input: another one takes its place, if the server opens that. */
+  async #openToType(mode) {
+    const { api } = this.context;
+    const { namespace, name, reason } = this.place;
+    const { session } = this.#life;
+    try {
+      const { path, query } = await opening(this.context, namespace, name, mode);
+      const openingWith = (given) => ({ path, query: { ...query, ...(given && { reason: given }) } });
+      const refusal = await explain(api, path, openingWith(reason).query);
+      if (this.#life.session !== session || !this.isOpen) return;
+      const required = demands(refusal ?? {});
+      if (refusal === null) this.reopen({ mode, observes: false });
+      else if (required.reason || required.approval) this.#panel.askToType(refusal, { mode, openingWith });
+      else this.#tell(`You go on observing: ${refusal.message}`, "error");
+    } catch (problem) {
+      this.#tell(`You go on observing: ${problem.message}`, "error");
+    }
   }
 
   /** Save all output that the terminal still has. */
@@ -725,7 +746,7 @@ export class Console {
 
   /** The user waits for an approval since then, in milliseconds; null: no longer. */
   waitsForApproval(asked) {
-    this.#status.state("ended", asked === null ? {} : { asked });
+    if (!this.isOpen) this.#status.state("ended", asked === null ? {} : { asked });
   }
 
   /** Whether the user may send messages to the others at the console. */

@@ -85,10 +85,11 @@ export function askForMessage(name, to, longest) {
   const rest = h("p", { class: "dim", id: "message-rest" });
   const send = button("Send", null, { type: "submit", class: "primary" });
   const count = () => {
-    const over = [...messageLine(field.value)].length - longest;
+    const length = [...messageLine(field.value)].length;
+    const over = length - longest;
     rest.classList.toggle("problem", over > 0);
     rest.textContent = over > 0 ? `A message has at most ${longest} characters: leave out ${over}.` : `${-over} characters left`;
-    send.disabled = over > 0;
+    send.disabled = length === 0 || over > 0;
     field.setAttribute("aria-invalid", String(over > 0));
   };
   // Its own limit would cut a pasted text without a word.

@@ -6,9 +6,9 @@ import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { asOfText, copyButton, isSilence, outageNotice, silenceText } from "../views/parts.js";
-import { Denied, EndedRequest, NOT_NEEDED, answered, approved, createRequest, isNeeded, rightOf, waitingRequest } from "./approval.js";
+import { Denied, EndedRequest, NOT_NEEDED, actOf, answered, approved, createRequest, isNeeded, rightOf, waitingRequest } from "./approval.js";
 import { suggested } from "./suggestion.js";
-import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandAlone, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TURN_MILLISECONDS = 1500; // for the user who has powered the machine on: the first session is the writer
@@ -157,7 +157,8 @@ export class Panel {
         ? button("Open as observer", () => this.#owner.reopen({ mode: "observe" }), { class: "primary" })
         : null;
     if (required.reason || required.approval) {
-      this.#showForm(ending, required, isReadOnly);
+      // An approval is for what the session was, or was to be.
+      this.#showForm(ending, required, { ...(isReadOnly && { mode: "observe" }), openingWith: (reason) => this.#owner.openingWith(reason) });
     } else if (isMachineMissing(ending)) {
       const isDeleted = ending.reason === MACHINE_DELETED || ending.hadSession;
       const known = missingTexts(isDeleted, this.#owner.place);
@@ -180,6 +181,20 @@ export class Panel {
       );
     }
     if (this.#owner.isActive) this.focus();
+  }
+
+  /**
+   * Ask for what the server demands of a user who observes and wants to type. The session goes on meanwhile.
+   *
+   * @param {any} refusal
+   * @param {{mode: string, openingWith: (reason: string) => {path: string, query: object}}} wanted
+   */
+  askToType(refusal, { mode, openingWith }) {
+    this.#waiting?.abort();
+    this.release();
+    this.#followMachine = null;
+    this.#showForm(refusal, demands(refusal), { mode, observes: false, openingWith });
+    this.focus();
   }
 
   /** Nothing that the user does here helps, but another right does: another attempt is no remedy. */
@@ -341,11 +356,14 @@ export class Panel {
   /**
    * @param {any} ending
    * @param {{reason: boolean, approval: boolean}} required
-   * @param {boolean} isReadOnly whether the session was, or was to be, one that only observes: the approval is for that, too
+   * @param {{openingWith: (reason: string) => {path: string, query: object}, mode?: string, observes?: boolean}} wanted
+   *     the request that opens the session, and what changes of the place by it; `observes` is false if the present session
+   *     only observes, and goes on until this one opens
    */
-  #showForm(ending, required, isReadOnly) {
+  #showForm(ending, required, { openingWith, ...changes }) {
     const { place, context } = this.#owner;
-    const wanted = { ...place, mode: isReadOnly ? "observe" : place.mode };
+    const wanted = { ...place, ...changes };
+    const isObserving = changes.observes === false;
     const hasEnded = ending.hadSession;
     const former = requestOf(ending); // the user's last one
     const refused = demandTexts(ending.causes, Boolean(place.reason));
@@ -363,7 +381,7 @@ export class Panel {
       error.hidden = !text;
       input.setAttribute("aria-invalid", String(text !== ""));
     };
-    const needs = `this console needs ${required.approval ? "an approval" : "a reason"}`;
+    const needs = `this console needs ${required.approval ? `an approval to ${actOf(wanted)}` : "a reason"}`;
     const title = hasEnded ? `The session has ended: ${needs}` : `T${needs.slice(1)}`;
     const denied = ({ user, isWithdrawn }) => {
       if (!isWithdrawn) return `${user} has denied your request`;
@@ -372,7 +390,7 @@ export class Panel {
     const heading = h("span", {}, title);
     const status = h("p", { role: "status" });
     const command = () => `twisted-exec request approve -n ${place.namespace} ${request?.metadata.name}`;
-    const open = () => this.#owner.reopen({ reason: input.value.trim() });
+    const open = () => this.#owner.reopen({ ...(isObserving && changes), reason: input.value.trim() });
     const say = (message) => {
       status.textContent = printable(message);
       context.announce(message);
@@ -389,7 +407,7 @@ export class Panel {
     const seen = (found, approval, isOurs) => {
       request = found;
       const { name, creationTimestamp } = found.metadata;
-      const waits = `Request "${printable(name)}" waits for the approval of another user`;
+      const waits = `Request "${printable(name)}" to ${actOf({ mode: found.spec.right })} waits for the approval of another user`;
       const how = isOurs ? ", in Requests of this page, or with " : ". Another window of yours waits, too, and opens the console. The approval is given in Requests, or with ";
       const text = approval ? `${printable(approval)}. The console opens in another window of yours.` : waits + how;
       if (text === seenText && !stop.hidden) return;
@@ -402,7 +420,7 @@ export class Panel {
       if (document.activeElement === this.element) stop.focus();
       this.#owner.waitsForApproval(Date.parse(creationTimestamp));
     };
-    const needed = (signal) => isNeeded(context, this.#owner.openingWith(input.value.trim()), signal);
+    const needed = (signal) => isNeeded(context, openingWith(input.value.trim()), signal);
     const wait = async (find) => {
       this.#waiting?.abort();
       const { signal } = (this.#waiting = new AbortController());
@@ -418,14 +436,14 @@ export class Panel {
         const message = found ? await approved(context, found.metadata, signal, seen, take, () => needed(signal)) : NOT_NEEDED;
         signal.throwIfAborted();
         this.#owner.tellApproval(message);
-        this.#owner.reopen({ reason: input.value.trim() });
+        open();
       } catch (problem) {
         claim.release();
         if (signal.aborted) return;
         // An old denial is not why this session has ended, or is not open.
         const isNews = problem instanceof Denied && (request !== null || (hasEnded && problem.isWithdrawn));
         request = null;
-        refusal.hidden = problem instanceof EndedRequest; // it says the same, or is of a request before
+        if (problem instanceof EndedRequest) fill(refusal, printable(demandAlone(ending.causes, Boolean(place.reason)))); // it says more of the request
         draw(false, isNews ? denied(problem) : title);
         const { reason, others } = demandTexts(causesOf(problem.status), true);
         refuse(reason);
@@ -444,12 +462,12 @@ export class Panel {
         return fits ? request : createRequest(context, { ...wanted, reason }, signal);
       });
     };
-    const ask = button(required.approval ? "Ask for approval" : "Open with this reason", null, { type: "submit", class: "primary" });
-    const again = button("Try again", open);
+    const ask = button(required.approval ? `Ask to ${actOf(wanted)}` : "Open with this reason", null, { type: "submit", class: "primary" });
+    const again = isObserving ? button("Go on observing", () => this.hide()) : button("Try again", open);
     const stop = button("Stop waiting", () => {
       this.#waiting?.abort();
       draw(false);
-      say(`Request "${request.metadata.name}" stays: after its approval, “Try again” opens the console.`);
+      say(`Request "${request.metadata.name}" stays: after its approval, “${isObserving ? actOf(wanted) === "type" ? "Type here" : "Take over" : "Try again"}” opens the console.`);
       ask.focus();
     });
     const copy = copyButton("Copy the command", command);
@@ -458,6 +476,7 @@ export class Panel {
       heading,
       refusal,
       status,
+      isObserving && h("p", { class: "dim" }, "You go on observing meanwhile. Then a session in which you can type takes the place of this one."),
       error, // in a low window all parts of the form are on one line
       h(
         "form",
@@ -475,7 +494,7 @@ export class Panel {
       context.announce(`${place.name}: the machine was deleted.`);
     };
     // Of the page before a reload, of another tab, or of the command line.
-    if (former) wait((signal) => waitingRequest(context, { namespace: place.namespace, name: former }, signal));
+    if (former) wait((signal) => waitingRequest(context, wanted, former, signal));
   }
 
   #fill(title, ...children) {

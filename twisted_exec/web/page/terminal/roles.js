@@ -46,7 +46,8 @@ export class Roles {
     }
     if (kind === "role" && this.isOwn) return "you only observe: another session of yours types here";
     if (typeof hint !== "string" || !hint || !text.endsWith(hint)) return text;
-    if (kind !== "discarded") return text.slice(0, -hint.length).trimEnd();
+    // A notice says it after what a user has done with "this console".
+    if (kind !== "discarded") return text.slice(0, -hint.length).trimEnd().replace(/; this console has no writer$/, "; nobody types here now");
     if (this.writer === null) return "what you type is not sent: choose Type here first.";
     return `what you type is not sent: ${this.isOwn ? "you type in another session. Choose Type here first" : `${this.writer} types here`}.`;
   }

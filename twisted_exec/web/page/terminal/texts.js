@@ -143,8 +143,9 @@ export function withRoles(people, isObserver) {
  */
 export function roleText({ isObserver, isDenied, writer, isOwn, withheld }, { mayType, isReadOnly }) {
   if (!isObserver) return withheld ? "Keys are not sent: more people are needed" : "You can type";
-  if (isDenied || !mayType) return "Observing (no right to type)";
-  if (isReadOnly) return "Observing (opened to observe only)";
+  const types = writer && !isOwn ? `; ${writer} types` : "";
+  if (isDenied || !mayType) return `Observing (no right to type)${types}`;
+  if (isReadOnly) return `Observing (opened to observe only)${types}`;
   if (isOwn) return "Observing; you type in another session";
   if (writer) return `Observing; ${writer} types`;
   return writer === null ? "Observing; nobody types" : "Observing";
@@ -375,6 +376,13 @@ export function demandTexts(causes, hasReason) {
   const isOfReason = (cause) => hasReason && cause.reason === REASON_REQUIRED;
   const text = (some) => (some.length ? explained(`${demandsText(some)}.`).text : "");
   return { reason: text(causes.filter(isOfReason)), others: text(causes.filter((each) => !isOfReason(each))) };
+}
+
+/** Return the same of causes that name a request of the user, without what they say about it. */
+export function demandAlone(causes, hasReason) {
+  const cut = (message, end) => (end < 0 ? message : message.slice(0, message.lastIndexOf(": ", end)));
+  const alone = ({ message, request, ...each }) => ({ ...each, message: request ? cut(message, message.indexOf(`"${request}"`)) : message });
+  return demandTexts(causes.map(alone), hasReason).others;
 }
 
 /** Return what policies demand, each named once. */

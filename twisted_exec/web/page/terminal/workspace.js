@@ -177,6 +177,7 @@ class Workspace {
     });
     this.#consoles.push(added);
     this.#panes.append(added.element);
+    this.#countNews(); // a reload leaves messages unread
     return added;
   }
 
