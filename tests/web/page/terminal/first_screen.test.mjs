@@ -65,24 +65,6 @@ test("a screen that is drawn again for another size puts nothing into the scroll
   assert.deepEqual([shown.at(-1), kept.slice(1), isWaiting()], ["[again]", [0, 0], false]);
 });
 
-test("a state for another size than the terminal has by now is not shown, but that for the present one", async () => {
-  const { first, shown, arrive, isWaiting } = screen();
-  first.resized();
-  await arrive({ offset: 60_000, output: "80x24" });
-  first.resized(); // before the session is open
-  assert.equal(isWaiting(), false);
-  await arrive({ offset: 60_000, output: "120x40" });
-  first.placed(at(50_000));
-  first.output(bytes("more"));
-  first.resized(); // before the output has reached it
-  first.output(bytes("late"));
-  assert.deepEqual([shown, isWaiting()], [["more"], true]);
-  await arrive({ offset: 50_008, output: "45x40" });
-  assert.deepEqual([shown, isWaiting()], [["more", "late", "[45x40]"], false]);
-  first.resized();
-  assert.equal(isWaiting(), false); // it is shown: the terminal breaks its lines elsewhere
-});
-
 test("output before the state fills the scrollback, and output behind it follows the state", async () => {
   const { first, shown, counted, arrive } = screen();
   first.placed(at(50_000));

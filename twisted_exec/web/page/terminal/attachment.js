@@ -97,11 +97,6 @@ export class Attachment {
     this.session.resize(...this.#screen.room);
   }
 
-  /** The terminal has another size. */
-  resized() {
-    this.#first.resized();
-  }
-
   /** Show the screen as it is now, for another size of the terminal. */
   redraw() {
     this.#first.redraw();

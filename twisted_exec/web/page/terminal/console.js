@@ -266,7 +266,6 @@ export class Console {
           this.#on.keep();
           this.#life.session?.resize(...screen.room);
           this.#status.size(screen.columns, screen.rows);
-          if (isOther) this.#life.resized();
           // The machine's program does not draw for an observer's window.
           if (isOther && this.#roles.isObserver && (screen.isForeign || screen.isFullScreen)) this.#life.redraw();
           this.#compareSizes();

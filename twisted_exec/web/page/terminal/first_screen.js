@@ -76,14 +76,10 @@ export class FirstScreen {
 
   /** Read the state, at the beginning and where output is missing. */
   ask() {
-    this.#isFirst = this.#epoch === "";
-    this.#isRedrawn = false;
-    this.#readState();
-  }
-
-  #readState() {
     const reading = (this.#reading = {});
     this.#state = null;
+    this.#isFirst = this.#epoch === "";
+    this.#isRedrawn = false;
     this.#read()
       .catch(() => null) // whatever the problem is, the user gets the output
       .then((state) => {
@@ -94,23 +90,12 @@ export class FirstScreen {
       });
   }
 
-  /** The terminal has another size: a state that is not shown yet has its lines and its cursor at places of the former. */
-  resized() {
-    if (this.#reading === null && this.#state === null) return;
-    this.#readState();
-    if (this.#epoch !== "") this.#await();
-  }
-
   /** Show the screen as it is now, for another size of the terminal: the output waits for its state. */
   redraw() {
     if (this.#epoch === "" || this.#timer !== null) return;
     this.ask();
     this.#isRedrawn = true;
-    this.#await();
-  }
-
-  #await() {
-    this.#timer ??= this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
+    this.#timer = this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
   }
 
   /** Wait for no state, and show none. */
@@ -126,7 +111,7 @@ export class FirstScreen {
     this.#epoch = epoch;
     this.#offset = offset;
     if (isFirst && !offset && end !== null && end < SHORT_BYTES) this.cancel();
-    else if (this.#reading !== null) this.#await();
+    else if (this.#reading !== null) this.#timer ??= this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
     else this.#release();
   }
 

@@ -138,11 +138,6 @@ export class Lifecycle {
     return this.#state.attachment?.session ?? null;
   }
 
-  /** The terminal has another size. */
-  resized() {
-    this.#state.attachment?.resized();
-  }
-
   /** Show the screen as it is now, for another size of the terminal. */
   redraw() {
     this.#state.attachment?.redraw();
