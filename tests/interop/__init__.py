@@ -75,6 +75,8 @@ API server
       rights of each role at a console with every kubectl, also behind a kube-apiserver
     * ``console_policies`` (kube-apiserver, kube-controller-manager; 1 min): reasons, approvals and labels
       behind kube-apiserver.
+    * ``refusals`` (an older release, ironcore, onmetal; 1 min): writes the texts of refusals that
+      ``twisted-exec doctor`` recognizes to ``tests/captures/refusals.json``.
     * ``aggregated_resume`` (kube-apiserver, kube-controller-manager; 2 min): consoles behind kube-apiserver
       go on when the poollet, our API server or kube-apiserver is killed.
     * ``aggregated_web`` (kube-apiserver, kube-controller-manager; 1 min): ``twisted-exec web`` in front of
