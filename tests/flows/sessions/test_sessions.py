@@ -235,7 +235,7 @@ class SessionsTests(TestCase):
         await self.kubectl("delete", "consolesession", name)
         await driving.until(f"admin deleted the console session {name}".encode())
         self.assertEqual(await driving.ended, 1)
-        await attached.until(rb"bob has left; this console has no writer")
+        await attached.until(rb"another session of yours has left; this console has no writer")
 
     async def test_break(self) -> None:
         """
