@@ -803,10 +803,11 @@ class ConsoleTests(WebTestCase):
         await ada.type_line(_DRAWS_ROWS)
         for width, height in ((1200, 800), (1200, 500)):
             await ada.page.resize(width, height)
-            cells = await ada.page.settled(_CELLS)
             last = r"row-1 [^\n]*\|(\nrow-\d+ [^\n]*\|)+$"
             for user in (bob, other):
-                await user.page.until(f"{_CELLS} === '{cells}'")
+                # Her terminal may be fitted again when it seems to have settled.
+                while await ada.page.settled(_CELLS) != await user.page.settled(_CELLS):
+                    pass
                 await user.until_terminal(last)
         await ada.page.type("\n")
         for user in (bob, other):
