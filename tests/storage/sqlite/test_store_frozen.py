@@ -5,6 +5,7 @@ Tests for stores of :mod:`twisted_exec.storage.sqlite.store` whose file another 
 from __future__ import annotations
 
 import os
+import threading
 
 from twisted.trial.unittest import TestCase
 
@@ -27,6 +28,18 @@ class ThawedStorageTests(SQLiteStores, StorageContract, TestCase):
 
 class FrozenTests(SQLiteStores, TestCase):
     """A store that is frozen."""
+
+    async def test_thawed_at_once(self) -> None:
+        """A store that goes on between the end of its thread and the notice of that closes once, later."""
+        others = set(threading.enumerate())
+        storage = self.open(self.mktemp())
+        freezing = storage.freeze()
+        for thread in set(threading.enumerate()) - others:
+            thread.join()
+        await storage.thaw()
+        await freezing
+        await storage.create(MACHINES, machine("a"))
+        await storage.stopService()
 
     async def test_failed_successor(self) -> None:
         """A thawed store goes on with what a failed successor wrote; reads never stop."""

@@ -114,7 +114,7 @@ class SQLiteStorage(HistoryStorage):
             raise
         self._closed, self._waiting = Deferred(), queue.Queue()
         self._writer = WriterThread(files, self._waiting, self._forgotten, self._tell)
-        args = (self._writer,)
+        args = (self._writer, self._closed)
         threading.Thread(target=self._write, args=args, name="storage writer", daemon=True).start()
         self._sink = self._enqueue
 
@@ -237,11 +237,11 @@ class SQLiteStorage(HistoryStorage):
         else:
             self._waiting.put(write)
 
-    def _write(self, writer: WriterThread) -> None:
+    def _write(self, writer: WriterThread, closed: Deferred[None]) -> None:
         try:
             writer.run()
         finally:
-            self._reactor.callFromThread(self._over)
+            self._reactor.callFromThread(self._over, closed)
 
     def _tell(self, writes: Sequence[Write]) -> None:
         """Report committed or failed writes to the reactor, from the writer thread."""
@@ -260,13 +260,13 @@ class SQLiteStorage(HistoryStorage):
                 self._turn = self._reactor.callLater(0, self._show_some)
                 return
 
-    def _over(self) -> None:
+    def _over(self, closed: Deferred[None]) -> None:
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
         while self._settled:
             self._show_one(self._settled.popleft())
-        self._closed.callback(None)
+        closed.callback(None)  # another writer may have begun, once the file was closed
 
     def _show_one(self, write: Write) -> int:
         if write.error is not None:
