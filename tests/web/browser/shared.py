@@ -18,7 +18,7 @@ from .chromium import Chromium, Profile, create_context
 from .devtools import BrowserEndedError
 
 _REMOVE_SECONDS = 30.0
-"""Chromium sometimes does not answer at all, when pages of other sites have failed sockets."""
+"""Chromium sometimes never answers that it has removed a profile; a loaded machine takes seconds."""
 
 
 class Shared(programs.SharedPrograms):
