@@ -3,15 +3,19 @@ Tests.  They mirror the package; ``python -m twisted.trial tests`` and pytest ru
 
 Under trial each test writes its CPU seconds into trial's temporary directory; ``python -m tests.costs`` prints them.
 A deprecation that code of ``twisted_exec`` causes is an error of the test, under both runners, and so is a program
-that a test starts although its class has no ``starts`` (``tests/tiers.py``).
+that a test starts although its class has no ``starts`` (``tests/tiers.py``).  A test that hangs fails, also where
+trial's own timeout does not reach it, because the test never returns to the reactor.
 """
 
 import gc
 import os
 import re
 import resource
+import signal
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TextIO
 
@@ -75,13 +79,30 @@ def _check_starts(test: SynchronousTestCase) -> None:
         test.fail(f"{_started[0]}: the class of a test that starts programs says starts = PROGRAMS")
 
 
+@contextmanager
+def _ended_if_hung(test: SynchronousTestCase) -> Iterator[None]:
+    """Raise an exception in a test that is still running five minutes after its timeout."""
+    seconds = max(float(getattr(test, "timeout", 0)), util.DEFAULT_TIMEOUT_DURATION) + 300
+
+    def alarm(*_: Any) -> None:
+        raise test.failureException(f"{test.id()} was still running after {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, alarm)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 _PRODUCT = re.escape(os.path.dirname(os.path.abspath(twisted_exec.__file__))) + "/"
 """The beginning of the names of the product's files, which is what ``warnings`` compares."""
 
 
 def _run_and_record(self: SynchronousTestCase, result: Any) -> None:
     file, before = _costs(), cpu_seconds()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _ended_if_hung(self):
         # trial collects the warnings of a test, and warns again at its end: with these filters.
         for category in (DeprecationWarning, PendingDeprecationWarning):
             warnings.filterwarnings("error", category=category, module=_PRODUCT)

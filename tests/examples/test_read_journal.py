@@ -37,7 +37,8 @@ class ReadJournalTests(SynchronousTestCase):
             if number % 100 == 0:
                 self.journal.booted("Started")
                 self.journal.joined("s-1", "ada", "writer")
-            output = b"%05d line\r\n" % number * 900 + os.urandom(number)
+            # Not arbitrary bytes: a journal begins a boot by ending a control sequence that the one before left open.
+            output = b"%05d line\r\n" % number * 900 + os.urandom(number).hex().encode()
             self.journal.append(output)
             whole += output
         self.disk.seal_all()
@@ -49,7 +50,8 @@ class ReadJournalTests(SynchronousTestCase):
         names = os.listdir(self.path)
         self.assertEqual(sum(name.endswith(".sealed") for name in names), 3)
         ran = subprocess.run([sys.executable, PROGRAM, self.path], capture_output=True, check=True)
-        self.assertEqual((ran.stdout, ran.stderr), (whole, b""))
+        self.assertEqual(ran.stderr, b"")
+        self.assertEqual(ran.stdout, whole)
 
     def test_offsets(self) -> None:
         """It finds the offsets, also after a gap."""
