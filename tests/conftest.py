@@ -15,7 +15,7 @@ import pytest
 DIFFERING = (
     # They look for objects with gc, and pytest keeps those of tests that have ended.
     "apiserver/consoles/test_logs.py",
-    "apiserver/serving/test_watch.py",
+    "apiserver/serving/watches/test_watches.py",
     "kube/test_client.py",
     "program/test_garbage.py",
     "runtimes/serving/test_kept_sessions.py",

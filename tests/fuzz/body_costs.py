@@ -25,7 +25,7 @@ from twisted_exec.api.managedfields.entries import (
 )
 from twisted_exec.api.status import APIError
 from twisted_exec.api.yaml_reader import FILE, parse_yaml
-from twisted_exec.apiserver.aggregated.admission_review import InvalidAnswer, read_answer
+from twisted_exec.apiserver.aggregated.admission.review import InvalidAnswer, read_answer
 from twisted_exec.apiserver.auditing import policy
 from twisted_exec.auth.jwt_keys import jwks_keys
 from twisted_exec.auth.oidc.configuration import read_configuration

@@ -26,7 +26,7 @@ from tests.auth.oidc.support import user_of
 from tests.retained import weight
 from twisted_exec.api import logs, patch, protobuf, quantity, selectors, times
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.aggregated import admission_review
+from twisted_exec.apiserver.aggregated.admission import review
 from twisted_exec.apiserver.consoles.poollets import forwarded_headers
 from twisted_exec.apiserver.serving import query as options
 from twisted_exec.auth import jwt
@@ -639,14 +639,14 @@ def reviews(split: int, data: bytes) -> None:
     """
     What a webhook answers is no answer, or one that can be carried out or refused, and shown.
     """
-    version = admission_review.VERSIONS[split % 2]
+    version = review.VERSIONS[split % 2]
     try:
-        told = admission_review.read_answer(data, "u", version, mutating=bool(split & 2))
-    except admission_review.InvalidAnswer as problem:
+        told = review.read_answer(data, "u", version, mutating=bool(split & 2))
+    except review.InvalidAnswer as problem:
         assert str(problem).isprintable() and len(str(problem)) < 5000
         return
     assert len(told.warnings) <= 64 and len(told.annotations) <= 64
-    status = admission_review.denial("w", told.status).to_status()
+    status = review.denial("w", told.status).to_status()
     assert 400 <= status["code"] <= 599, status
     assert all(line.isprintable() for line in status["message"].split("\n")), status
     json.dumps(status)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from twisted.internet.threads import deferToThread
 
 from tests import needs
-from tests.apiserver.aggregated.webhooks import (
+from tests.apiserver.aggregated.admission.webhooks import (
     JANE,
     AdmissionCase,
     Reply,
@@ -33,8 +33,8 @@ from tests.tls.support import reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.aggregated import admission_objects
-from twisted_exec.apiserver.aggregated.admission import HostAdmission
+from twisted_exec.apiserver.aggregated.admission import objects
+from twisted_exec.apiserver.aggregated.admission.plugin import HostAdmission
 from twisted_exec.apiserver.interfaces import Opening
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
@@ -200,8 +200,8 @@ class SameTests(AdmissionCase):
     async def gone(self, name: str) -> None:
         """Delete the configurations of this name."""
         for versions in (
-            admission_objects.MUTATING_WEBHOOKS,
-            admission_objects.VALIDATING_WEBHOOKS,
+            objects.MUTATING_WEBHOOKS,
+            objects.VALIDATING_WEBHOOKS,
         ):
             await self.client.delete(versions[0], name)
 
@@ -233,8 +233,8 @@ class SameTests(AdmissionCase):
     async def test_policies(self) -> None:
         """Refusals by policies have the same messages."""
         policies, bindings = (
-            admission_objects.VALIDATING_POLICIES[0],
-            admission_objects.VALIDATING_BINDINGS[0],
+            objects.VALIDATING_POLICIES[0],
+            objects.VALIDATING_BINDINGS[0],
         )
         for told, spec in POLICIES.items():
             name = f"policy-{next(self.numbers)}"

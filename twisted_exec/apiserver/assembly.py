@@ -68,7 +68,7 @@ from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.verbs import Verbs
-from twisted_exec.apiserver.serving.watch import Watches
+from twisted_exec.apiserver.serving.watches.watches import Watches
 from twisted_exec.auth.console_rights import (
     DELETED_LOG,
     LOG,

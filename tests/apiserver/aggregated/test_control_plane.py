@@ -12,8 +12,8 @@ from typing import Any
 from twisted.internet.task import deferLater
 from twisted.logger import capturedLogs, formatEvent
 
+from tests.apiserver.aggregated.admission.webhooks import kind_of, rule
 from tests.apiserver.aggregated.support import Host, configmap
-from tests.apiserver.aggregated.webhooks import kind_of, rule
 from tests.apiserver.chain import EXEC, WEBSOCKET, ChainTestCase
 from tests.apiserver.support import machine
 from tests.audits import AuditList
@@ -24,7 +24,7 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.api.users import EXPOSED
-from twisted_exec.apiserver.aggregated.admission_objects import (
+from twisted_exec.apiserver.aggregated.admission.objects import (
     VALIDATING_BINDINGS,
     VALIDATING_POLICIES,
 )

@@ -10,7 +10,7 @@ from tests.audits import AuditList
 from tests.chain import begin, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.apiserver.aggregated.admission_objects import FOLLOWED
+from twisted_exec.apiserver.aggregated.admission.objects import FOLLOWED
 from twisted_exec.apiserver.aggregated.control_plane import cluster_rules, namespaced_rules
 from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS
 from twisted_exec.apiserver.controllers.leader_election import LEASE

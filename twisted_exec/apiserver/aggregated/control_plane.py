@@ -30,8 +30,8 @@ from twisted_exec.api.kinds import (
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.api.users import MASTERS
-from twisted_exec.apiserver.aggregated.admission import HostAdmission
-from twisted_exec.apiserver.aggregated.admission_objects import FOLLOWED
+from twisted_exec.apiserver.aggregated.admission.objects import FOLLOWED
+from twisted_exec.apiserver.aggregated.admission.plugin import HostAdmission
 from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator
 from twisted_exec.apiserver.aggregated.host_storage import HostedStorage, SplitStorage
 from twisted_exec.apiserver.aggregated.trust import HostTrust, RequestHeaderOverrides

@@ -40,7 +40,7 @@ from twisted_exec.apiserver.serving.query import (
     write_options,
 )
 from twisted_exec.apiserver.serving.verbs import ObjectPage, RequestTarget, Verbs
-from twisted_exec.apiserver.serving.watch import Watches
+from twisted_exec.apiserver.serving.watches.watches import Watches
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IVisibility, User

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.webhooks`; more of them is tried with
+Tests for :mod:`twisted_exec.apiserver.aggregated.admission.webhooks`; more of them is tried with
 webhooks in ``test_webhooks``.
 """
 
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from twisted.internet.defer import CancelledError
 
-from tests.apiserver.aggregated.webhooks import NEVER, AdmissionCase, allow, creating
+from tests.apiserver.aggregated.admission.webhooks import NEVER, AdmissionCase, allow, creating
 from twisted_exec.api.status import GatewayTimeout
-from twisted_exec.apiserver.aggregated import webhooks
-from twisted_exec.apiserver.aggregated import webhooks as calls
-from twisted_exec.apiserver.aggregated.admission_objects import VALIDATING_WEBHOOKS
+from twisted_exec.apiserver.aggregated.admission import webhooks
+from twisted_exec.apiserver.aggregated.admission import webhooks as calls
+from twisted_exec.apiserver.aggregated.admission.objects import VALIDATING_WEBHOOKS
 
 CONFIGURATIONS = VALIDATING_WEBHOOKS[0]
 

@@ -18,8 +18,8 @@ from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.aggregated import admission_objects
-from twisted_exec.apiserver.aggregated.admission import HostAdmission
+from twisted_exec.apiserver.aggregated.admission import objects
+from twisted_exec.apiserver.aggregated.admission.plugin import HostAdmission
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, Opening
 from twisted_exec.auth.interfaces import User
 from twisted_exec.streaming.http.responses import respond
@@ -46,7 +46,7 @@ def kind_of(resource: Resource) -> Kind:
 
 def hosted(*absent: Resource) -> MemoryCluster:
     """A host that has all kinds that admission needs, in their newest version, but some."""
-    there = [versions[0] for versions in admission_objects.FOLLOWED if versions[0] not in absent]
+    there = [versions[0] for versions in objects.FOLLOWED if versions[0] not in absent]
     return MemoryCluster((*kinds.ALL, *(kind_of(each) for each in there)))
 
 
@@ -188,11 +188,11 @@ class AdmissionCase(LoopbackCase):
 
     async def validating(self, *webhooks: Object, name: str = "config") -> None:
         """The host has a ValidatingWebhookConfiguration."""
-        await self.put(admission_objects.VALIDATING_WEBHOOKS[0], name, webhooks=list(webhooks))
+        await self.put(objects.VALIDATING_WEBHOOKS[0], name, webhooks=list(webhooks))
 
     async def mutating(self, *webhooks: Object, name: str = "config") -> None:
         """The host has a MutatingWebhookConfiguration."""
-        await self.put(admission_objects.MUTATING_WEBHOOKS[0], name, webhooks=list(webhooks))
+        await self.put(objects.MUTATING_WEBHOOKS[0], name, webhooks=list(webhooks))
 
     async def refusal(self, asking: Deferred[Any]) -> Any:
         """The error that something ends with."""

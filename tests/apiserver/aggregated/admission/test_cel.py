@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.cel`.
+Tests for :mod:`twisted_exec.apiserver.aggregated.admission.cel`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,17 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
-from tests.apiserver.aggregated.test_matching import asked
+from tests.apiserver.aggregated.admission.test_matching import asked
 from tests.program.memory_processes import MemoryReactor
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.aggregated import cel
-from twisted_exec.apiserver.aggregated.cel import Cel, MatchConditions, Undecided, values_of
-from twisted_exec.apiserver.aggregated.matching import Condition
+from twisted_exec.apiserver.aggregated.admission import cel
+from twisted_exec.apiserver.aggregated.admission.cel import (
+    Cel,
+    MatchConditions,
+    Undecided,
+    values_of,
+)
+from twisted_exec.apiserver.aggregated.admission.matching import Condition
 from twisted_exec.auth.expressions import WAITING_OF_USER
 from twisted_exec.program.job_processes import PROCESSES
 

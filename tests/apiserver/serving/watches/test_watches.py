@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.watch`.
+Tests for :mod:`twisted_exec.apiserver.serving.watches.watches`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching
 from twisted_exec.api.kinds import MACHINES as MACHINE
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.apiserver.serving import watch as watch_module
 from twisted_exec.apiserver.serving.filters import RequestLimits
 from twisted_exec.apiserver.serving.query import ListOptions
 from twisted_exec.apiserver.serving.verbs import selected
-from twisted_exec.apiserver.serving.watch import LineStream, WatchConverter
+from twisted_exec.apiserver.serving.watches import watches as watch_module
+from twisted_exec.apiserver.serving.watches.watches import LineStream, WatchConverter
 from twisted_exec.program.turns import TURN_SECONDS
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request

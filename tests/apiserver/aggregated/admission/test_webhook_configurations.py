@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.matching`.
+Tests for :mod:`twisted_exec.apiserver.aggregated.admission.matching`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.aggregated.matching import Callee, Hook, hooks_of
+from twisted_exec.apiserver.aggregated.admission.matching import Callee, Hook, hooks_of
 
 
 def configuration(name: str, *webhooks: Object) -> Object:

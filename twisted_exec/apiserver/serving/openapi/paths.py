@@ -12,7 +12,7 @@ from twisted_exec.api import patch, strategy
 from twisted_exec.api.kinds import Connect, Kind, Object
 from twisted_exec.api.kinds.schemas import API_VERSION, KIND, METADATA, strings
 from twisted_exec.api.schema import Schema, anything, array, boolean, integer, string, struct
-from twisted_exec.apiserver.serving.openapi_v2 import encoded, joined
+from twisted_exec.apiserver.serving.openapi.version2 import encoded, joined
 from twisted_exec.apiserver.serving.registry import KindRegistry
 
 _JSON = "application/json"

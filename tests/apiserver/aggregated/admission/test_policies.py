@@ -1,12 +1,12 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.admission_policies`.
+Tests for :mod:`twisted_exec.apiserver.aggregated.admission.policies`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.apiserver.aggregated.webhooks import (
+from tests.apiserver.aggregated.admission.webhooks import (
     AdmissionCase,
     creating,
     deleting,
@@ -15,7 +15,7 @@ from tests.apiserver.aggregated.webhooks import (
     rule,
 )
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.aggregated import admission_objects
+from twisted_exec.apiserver.aggregated.admission import objects
 
 
 class PolicyCase(AdmissionCase):
@@ -28,8 +28,8 @@ class PolicyCase(AdmissionCase):
         binding: Object | None = None,
         constraints: Object | None = None,
         kinds: tuple[Any, Any] = (
-            admission_objects.VALIDATING_POLICIES,
-            admission_objects.VALIDATING_BINDINGS,
+            objects.VALIDATING_POLICIES,
+            objects.VALIDATING_BINDINGS,
         ),
         **more: Any,
     ) -> None:
@@ -74,7 +74,7 @@ class ValidatingTests(PolicyCase):
             error = await self.refusal(self.admission.admit(creating()))
             self.assertTrue(error.message.endswith(f"denied request: {words}"), error.message)
             self.assertEqual((error.code, error.reason), (403, "Forbidden"))
-            await self.client.delete(admission_objects.VALIDATING_BINDINGS[0], f"p{number}-binding")
+            await self.client.delete(objects.VALIDATING_BINDINGS[0], f"p{number}-binding")
         await self.admission.admit(creating())  # a policy without a binding has no effect
 
     async def test_variables(self) -> None:
@@ -152,15 +152,15 @@ class ValidatingTests(PolicyCase):
             self.assertEqual(error.code, 422)
             self.assertIn(f"ValidatingAdmissionPolicy 'p{number}'", error.message)
             self.assertTrue(error.message.endswith(words), error.message)
-            await self.client.delete(admission_objects.VALIDATING_POLICIES[0], f"p{number}")
+            await self.client.delete(objects.VALIDATING_POLICIES[0], f"p{number}")
             await self.policy(name=f"i{number}", binding=binding, failurePolicy="Ignore", **told)
             await self.admission.admit(creating())
 
     async def test_unbound(self) -> None:
         """A policy without binding has no effect, nor a binding without policy."""
         spec = {"matchConstraints": {}, "validations": [{"expression": "false"}]}
-        await self.put(admission_objects.VALIDATING_POLICIES[0], "policy", spec=spec)
-        await self.put(admission_objects.VALIDATING_BINDINGS[0], "b", spec={"policyName": "gone"})
+        await self.put(objects.VALIDATING_POLICIES[0], "policy", spec=spec)
+        await self.put(objects.VALIDATING_BINDINGS[0], "b", spec={"policyName": "gone"})
         await self.admission.admit(creating())
 
     async def test_unknown_namespace(self) -> None:
@@ -180,7 +180,7 @@ class MutatingTests(PolicyCase):
 
     async def mutating(self, name: str = "policy", **more: Any) -> None:
         """The host has one."""
-        kinds = (admission_objects.MUTATING_POLICIES, admission_objects.MUTATING_BINDINGS)
+        kinds = (objects.MUTATING_POLICIES, objects.MUTATING_BINDINGS)
         await self.policy(name=name, kinds=kinds, **more)
 
     async def test_refused(self) -> None:

@@ -16,9 +16,7 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver.aggregated.admission_objects import FollowedKind
-from twisted_exec.apiserver.aggregated.admission_review import shown
-from twisted_exec.apiserver.aggregated.cel import (
+from twisted_exec.apiserver.aggregated.admission.cel import (
     Cel,
     MatchConditions,
     Undecided,
@@ -26,14 +24,16 @@ from twisted_exec.apiserver.aggregated.cel import (
     decided,
     values_of,
 )
-from twisted_exec.apiserver.aggregated.matching import (
+from twisted_exec.apiserver.aggregated.admission.matching import (
     AdmissionAttributes,
     Condition,
     Reach,
     conditions,
     policy_reach,
 )
-from twisted_exec.apiserver.aggregated.webhooks import Matching
+from twisted_exec.apiserver.aggregated.admission.objects import FollowedKind
+from twisted_exec.apiserver.aggregated.admission.review import shown
+from twisted_exec.apiserver.aggregated.admission.webhooks import Matching
 
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
 _LONGEST_MESSAGE = 5 << 10

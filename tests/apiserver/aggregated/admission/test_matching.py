@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.matching`.
+Tests for :mod:`twisted_exec.apiserver.aggregated.admission.matching`.
 
 The tables are what Kubernetes' documentation of ``rules`` and selectors says.
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.aggregated.webhooks import GROUP, JANE, machine, rule
+from tests.apiserver.aggregated.admission.webhooks import GROUP, JANE, machine, rule
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.selectors import of_object
-from twisted_exec.apiserver.aggregated.matching import (
+from twisted_exec.apiserver.aggregated.admission.matching import (
     AdmissionAttributes,
     policy_reach,
     webhook_reach,

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.watch`; those of lines on a response are
+Tests for :mod:`twisted_exec.apiserver.serving.watches.watches`; those of lines on a response are
 beside the watches'.
 """
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.apiserver.serving.openapi`."""
+"""Tests for :mod:`twisted_exec.apiserver.serving.openapi.paths`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api import kinds, patch
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.apiserver.serving.openapi import document
-from twisted_exec.apiserver.serving.openapi_v2 import joined
+from twisted_exec.apiserver.serving.openapi.paths import document
+from twisted_exec.apiserver.serving.openapi.version2 import joined
 from twisted_exec.apiserver.serving.registry import KindRegistry, subresources_of, verbs_of
 
 _ACTIONS = {

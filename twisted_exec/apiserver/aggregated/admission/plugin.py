@@ -20,18 +20,18 @@ from zope.interface import implementer
 
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
-from twisted_exec.apiserver.aggregated import admission_objects
-from twisted_exec.apiserver.aggregated.admission_objects import FollowedKind, HostNamespaces
-from twisted_exec.apiserver.aggregated.admission_policies import Policies
-from twisted_exec.apiserver.aggregated.cel import Cel, MatchConditions
-from twisted_exec.apiserver.aggregated.matching import (
+from twisted_exec.apiserver.aggregated.admission import objects
+from twisted_exec.apiserver.aggregated.admission.cel import Cel, MatchConditions
+from twisted_exec.apiserver.aggregated.admission.matching import (
     CONNECT,
     CREATE,
     DELETE,
     UPDATE,
     AdmissionAttributes,
 )
-from twisted_exec.apiserver.aggregated.webhooks import (
+from twisted_exec.apiserver.aggregated.admission.objects import FollowedKind, HostNamespaces
+from twisted_exec.apiserver.aggregated.admission.policies import Policies
+from twisted_exec.apiserver.aggregated.admission.webhooks import (
     Calls,
     Matching,
     Reinvocation,
@@ -56,7 +56,7 @@ class HostAdmission(MultiService):
     Calls the webhooks and policies of a host.
 
     :param client: may get, list and watch all of
-        :data:`~twisted_exec.apiserver.aggregated.admission_objects.FOLLOWED`.
+        :data:`~twisted_exec.apiserver.aggregated.admission.objects.FOLLOWED`.
     """
 
     _log = Logger()
@@ -67,25 +67,25 @@ class HostAdmission(MultiService):
         super().__init__()
         self._clock = clock or reactor
         self._client = client
-        namespaces = HostNamespaces(client, self._follow(admission_objects.NAMESPACES_OF_HOST))
+        namespaces = HostNamespaces(client, self._follow(objects.NAMESPACES_OF_HOST))
         matching, cel = Matching(namespaces), Cel(reactor)
         self._cel = cel
         self._calls = Calls(reactor)
         self._webhooks = Webhooks(
-            self._follow(admission_objects.MUTATING_WEBHOOKS),
-            self._follow(admission_objects.VALIDATING_WEBHOOKS),
+            self._follow(objects.MUTATING_WEBHOOKS),
+            self._follow(objects.VALIDATING_WEBHOOKS),
             matching,
             MatchConditions(cel),
             self._calls,
         )
         self._policies = Policies(
             (
-                self._follow(admission_objects.VALIDATING_POLICIES),
-                self._follow(admission_objects.VALIDATING_BINDINGS),
+                self._follow(objects.VALIDATING_POLICIES),
+                self._follow(objects.VALIDATING_BINDINGS),
             ),
             (
-                self._follow(admission_objects.MUTATING_POLICIES),
-                self._follow(admission_objects.MUTATING_BINDINGS),
+                self._follow(objects.MUTATING_POLICIES),
+                self._follow(objects.MUTATING_BINDINGS),
             ),
             matching,
             cel,

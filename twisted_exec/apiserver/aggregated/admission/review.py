@@ -17,7 +17,7 @@ from typing import Any
 from twisted_exec.api import bodies
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, from_status, one_line
-from twisted_exec.apiserver.aggregated.matching import AdmissionAttributes
+from twisted_exec.apiserver.aggregated.admission.matching import AdmissionAttributes
 
 GROUP = "admission.k8s.io"
 VERSIONS = ("v1", "v1beta1")

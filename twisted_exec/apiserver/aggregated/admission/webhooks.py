@@ -26,22 +26,22 @@ from twisted.python.failure import Failure
 from twisted_exec.api import patch
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, BadRequest, Forbidden, GatewayTimeout, InternalError
-from twisted_exec.apiserver.aggregated.admission_objects import FollowedKind, HostNamespaces
-from twisted_exec.apiserver.aggregated.admission_review import (
+from twisted_exec.apiserver.aggregated.admission.cel import MatchConditions, Undecided
+from twisted_exec.apiserver.aggregated.admission.matching import (
+    AdmissionAttributes,
+    Callee,
+    Hook,
+    Reach,
+    hooks_of,
+)
+from twisted_exec.apiserver.aggregated.admission.objects import FollowedKind, HostNamespaces
+from twisted_exec.apiserver.aggregated.admission.review import (
     Answer,
     InvalidAnswer,
     denial,
     read_answer,
     review,
     version_of,
-)
-from twisted_exec.apiserver.aggregated.cel import MatchConditions, Undecided
-from twisted_exec.apiserver.aggregated.matching import (
-    AdmissionAttributes,
-    Callee,
-    Hook,
-    Reach,
-    hooks_of,
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.transport import HTTPTransport, Request

@@ -15,8 +15,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api.status import ServiceUnavailable, one_line
-from twisted_exec.apiserver.aggregated.admission_review import request_facts
-from twisted_exec.apiserver.aggregated.matching import AdmissionAttributes, Condition
+from twisted_exec.apiserver.aggregated.admission.matching import AdmissionAttributes, Condition
+from twisted_exec.apiserver.aggregated.admission.review import request_facts
 from twisted_exec.auth.cel import PACKAGE, EvaluationFailed, Expressions, Missing
 from twisted_exec.auth.expressions import Evaluator, TooManyEvaluations
 

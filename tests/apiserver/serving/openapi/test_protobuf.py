@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.apiserver.serving.openapi_v2`."""
+"""Tests for :mod:`twisted_exec.apiserver.serving.openapi.version2`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.apiserver.serving.openapi_v2 import encoded
+from twisted_exec.apiserver.serving.openapi.version2 import encoded
 
 
 def fields(message: bytes) -> dict[int, list[Any]]:

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.admission_objects`.
+Tests for :mod:`twisted_exec.apiserver.aggregated.admission.objects`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.aggregated.webhooks import hosted, kind_of
+from tests.apiserver.aggregated.admission.webhooks import hosted, kind_of
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
-from twisted_exec.apiserver.aggregated.admission_objects import (
+from twisted_exec.apiserver.aggregated.admission.objects import (
     ABSENT_SECONDS,
     READY_SECONDS,
     VALIDATING_POLICIES,

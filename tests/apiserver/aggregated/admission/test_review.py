@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.admission_review`.
+Tests for :mod:`twisted_exec.apiserver.aggregated.admission.review`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.aggregated.test_matching import asked
-from twisted_exec.apiserver.aggregated.admission_review import (
+from tests.apiserver.aggregated.admission.test_matching import asked
+from twisted_exec.apiserver.aggregated.admission.review import (
     GROUP,
     Answer,
     InvalidAnswer,

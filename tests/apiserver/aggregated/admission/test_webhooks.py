@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.webhooks`, over real TLS.
+Tests for :mod:`twisted_exec.apiserver.aggregated.admission.webhooks`, over real TLS.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import json
 import uuid
 from typing import Any
 
-from tests.apiserver.aggregated.webhooks import (
+from tests.apiserver.aggregated.admission.webhooks import (
     GROUP,
     NEVER,
     AdmissionCase,
@@ -25,8 +25,8 @@ from tests.apiserver.aggregated.webhooks import (
 from tests.tls.support import reactor, server_identity
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.aggregated.admission_objects import VALIDATING_WEBHOOKS
-from twisted_exec.apiserver.aggregated.webhooks import MAX_ANSWER_BYTES
+from twisted_exec.apiserver.aggregated.admission.objects import VALIDATING_WEBHOOKS
+from twisted_exec.apiserver.aggregated.admission.webhooks import MAX_ANSWER_BYTES
 from twisted_exec.tls.server import ServerTLS
 
 CONFIGURATIONS = VALIDATING_WEBHOOKS[0]

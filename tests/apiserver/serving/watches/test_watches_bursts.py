@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.watch`: many changes at about the same time.
+Tests for :mod:`twisted_exec.apiserver.serving.watches.watches`: many changes at about the same time.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.support import MACHINES, APITestCase, Watching
 from tests.streaming.frames import Peer
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.apiserver.serving import watch as watch_module
 from twisted_exec.apiserver.serving.encoding import PIECE_BYTES, object_json
 from twisted_exec.apiserver.serving.query import ResponseForm
-from twisted_exec.apiserver.serving.watch import LineStream
+from twisted_exec.apiserver.serving.watches import watches as watch_module
+from twisted_exec.apiserver.serving.watches.watches import LineStream
 from twisted_exec.program.turns import TURN_SECONDS
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request

@@ -1,0 +1,3 @@
+"""
+Admission by the webhooks and policies of the host.
+"""

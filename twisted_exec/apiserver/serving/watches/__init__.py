@@ -1,0 +1,3 @@
+"""
+Watches of objects.
+"""
