@@ -25,7 +25,7 @@ from twisted_exec.api.managedfields.entries import (
 )
 from twisted_exec.api.status import APIError
 from twisted_exec.api.yaml_reader import FILE, parse_yaml
-from twisted_exec.apiserver.aggregated.admission.review import InvalidAnswer, read_answer
+from twisted_exec.apiserver.aggregated.admission.review import InvalidResponse, read_response
 from twisted_exec.apiserver.auditing import policy
 from twisted_exec.auth.jwt_keys import jwks_keys
 from twisted_exec.auth.oidc.configuration import read_configuration
@@ -80,7 +80,7 @@ def _cast(data: bytes) -> None:
 
 
 READERS: dict[str, Decode] = {
-    "admission review": lambda data: read_answer(data, "u", "v1", mutating=True),
+    "admission review": lambda data: read_response(data, "u", "v1", mutating=True),
     "apply": _apply,
     "audit policy": _file(policy.parse),
     "authentication configuration": lambda data: read_configuration(data, "it"),
@@ -102,7 +102,7 @@ READERS: dict[str, Decode] = {
 """Everything that decodes what others send, by name."""
 
 _REFUSALS = (
-    *(APIError, ConfigError, InvalidAnswer, InvalidRecording, KubeConfigError),
+    *(APIError, ConfigError, InvalidResponse, InvalidRecording, KubeConfigError),
     *(TLSConfigError, ValueError),
 )
 

@@ -641,8 +641,8 @@ def reviews(split: int, data: bytes) -> None:
     """
     version = review.VERSIONS[split % 2]
     try:
-        told = review.read_answer(data, "u", version, mutating=bool(split & 2))
-    except review.InvalidAnswer as problem:
+        told = review.read_response(data, "u", version, mutating=bool(split & 2))
+    except review.InvalidResponse as problem:
         assert str(problem).isprintable() and len(str(problem)) < 5000
         return
     assert len(told.warnings) <= 64 and len(told.annotations) <= 64

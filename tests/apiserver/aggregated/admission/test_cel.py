@@ -20,7 +20,7 @@ from twisted_exec.apiserver.aggregated.admission.cel import (
     Undecided,
     values_of,
 )
-from twisted_exec.apiserver.aggregated.admission.matching import Condition
+from twisted_exec.apiserver.aggregated.admission.matching import NamedExpression
 from twisted_exec.auth.expressions import WAITING_OF_USER
 from twisted_exec.program.job_processes import PROCESSES
 
@@ -143,7 +143,7 @@ class ConditionsTests(SynchronousTestCase):
             ([yes, bad], None),
             (["1"], None),
         ):
-            told = [Condition(f"c{number}", each) for number, each in enumerate(expressions)]
+            told = [NamedExpression(f"c{number}", each) for number, each in enumerate(expressions)]
             holds = Deferred.fromCoroutine(conditions.hold(told, asked()))
             if outcome is None:
                 self.failureResultOf(holds, Undecided)

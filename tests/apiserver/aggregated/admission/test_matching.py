@@ -13,11 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.aggregated.admission.webhooks import GROUP, JANE, machine, rule
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.selectors import of_object
-from twisted_exec.apiserver.aggregated.admission.matching import (
-    AdmissionAttributes,
-    policy_reach,
-    webhook_reach,
-)
+from twisted_exec.apiserver.aggregated.admission.attributes import AdmissionAttributes
+from twisted_exec.apiserver.aggregated.admission.matching import policy_criteria, webhook_criteria
 
 
 def asked(operation: str = "CREATE", subresource: str = "", **more: Any) -> AdmissionAttributes:
@@ -42,7 +39,7 @@ class RuleTests(SynchronousTestCase):
 
     def matches(self, told: Object, request: AdmissionAttributes | None = None) -> bool:
         """Return whether a webhook with one rule matches a request."""
-        return webhook_reach({"rules": [told]}).names(request or asked())
+        return webhook_criteria({"rules": [told]}).matches_request(request or asked())
 
     def test_operations(self) -> None:
         """Listed operations, or all."""
@@ -111,8 +108,8 @@ class RuleTests(SynchronousTestCase):
     def test_any_of_them(self) -> None:
         """A single matching rule suffices; a webhook without rules matches nothing."""
         told = [rule("DELETE"), rule("CREATE")]
-        self.assertTrue(webhook_reach({"rules": told}).names(asked()))
-        self.assertFalse(webhook_reach({}).names(asked()))
+        self.assertTrue(webhook_criteria({"rules": told}).matches_request(asked()))
+        self.assertFalse(webhook_criteria({}).matches_request(asked()))
 
     def test_policies(self) -> None:
         """Policies may name objects and leave others out; a binding that names none, all."""
@@ -127,7 +124,9 @@ class RuleTests(SynchronousTestCase):
             ({"resourceRules": [rule()], "excludeResourceRules": [rule()]}, False),
             ({"excludeResourceRules": [rule(resourceNames=["other"])]}, True),
         ):
-            self.assertEqual(policy_reach(constraints).names(asked()), fits, constraints)
+            self.assertEqual(
+                policy_criteria(constraints).matches_request(asked()), fits, constraints
+            )
 
 
 class SelectorTests(SynchronousTestCase):
@@ -139,7 +138,7 @@ class SelectorTests(SynchronousTestCase):
             "rules": [rule(resources=("*/*",))],
             "objectSelector": {"matchLabels": {"a": "b"}},
         }
-        reach = webhook_reach(chosen)
+        criteria = webhook_criteria(chosen)
         with_label, without = machine(a="b"), machine()
         for new, old, fits in (
             (with_label, None, True),
@@ -149,23 +148,25 @@ class SelectorTests(SynchronousTestCase):
             (None, with_label, True),
             (None, without, False),
         ):
-            self.assertEqual(reach.names(asked(new=new, old=old)), fits)
+            self.assertEqual(criteria.matches_request(asked(new=new, old=old)), fits)
         options = {"kind": "MachineExecOptions"}
-        self.assertFalse(reach.names(asked("CONNECT", "exec", new=options)))
+        self.assertFalse(criteria.matches_request(asked("CONNECT", "exec", new=options)))
         absent = {"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}
-        reach = webhook_reach({**chosen, "objectSelector": absent})
-        self.assertFalse(reach.names(asked("CONNECT", "exec", new=options)))
-        reach = webhook_reach({**chosen, "objectSelector": {}})
-        self.assertTrue(reach.names(asked("CONNECT", "exec", new=options)))
+        criteria = webhook_criteria({**chosen, "objectSelector": absent})
+        self.assertFalse(criteria.matches_request(asked("CONNECT", "exec", new=options)))
+        criteria = webhook_criteria({**chosen, "objectSelector": {}})
+        self.assertTrue(criteria.matches_request(asked("CONNECT", "exec", new=options)))
 
     def test_namespaces(self) -> None:
         """Only of what is in one, and only if anything is chosen by them."""
-        reach = webhook_reach({"rules": [rule()], "namespaceSelector": {"matchLabels": {"a": "b"}}})
-        self.assertTrue(reach.asks_namespace(asked()))
-        self.assertFalse(reach.asks_namespace(asked(namespace="")))
-        self.assertTrue(reach.fits_namespace({"a": "b", "c": "d"}))
-        self.assertFalse(reach.fits_namespace({}))
-        self.assertFalse(webhook_reach({"namespaceSelector": {}}).asks_namespace(asked()))
+        criteria = webhook_criteria(
+            {"rules": [rule()], "namespaceSelector": {"matchLabels": {"a": "b"}}}
+        )
+        self.assertTrue(criteria.depends_on_namespace(asked()))
+        self.assertFalse(criteria.depends_on_namespace(asked(namespace="")))
+        self.assertTrue(criteria.matches_namespace({"a": "b", "c": "d"}))
+        self.assertFalse(criteria.matches_namespace({}))
+        self.assertFalse(webhook_criteria({"namespaceSelector": {}}).depends_on_namespace(asked()))
 
     def test_expressions(self) -> None:
         """Operators of expressions; all must match."""
@@ -191,6 +192,6 @@ class SelectorTests(SynchronousTestCase):
         """A selector that cannot be read makes no one exempt."""
         bad = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
         for key in ("objectSelector", "namespaceSelector"):
-            reach = webhook_reach({"rules": [rule()], key: bad})
-            self.assertTrue(reach.names(asked()))
-            self.assertIn("'Near' is not a valid", reach.problem)
+            criteria = webhook_criteria({"rules": [rule()], key: bad})
+            self.assertTrue(criteria.matches_request(asked()))
+            self.assertIn("'Near' is not a valid", criteria.problem)

@@ -13,12 +13,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.aggregated.admission.test_matching import asked
 from twisted_exec.apiserver.aggregated.admission.review import (
     GROUP,
-    Answer,
-    InvalidAnswer,
+    InvalidResponse,
+    WebhookResponse,
     denial,
-    read_answer,
+    printable,
+    read_response,
     review,
-    shown,
     version_of,
 )
 from twisted_exec.auth.interfaces import User
@@ -45,7 +45,7 @@ class AskTests(SynchronousTestCase):
     def test_version(self) -> None:
         """The first of those that a webhook knows and we do."""
         self.assertEqual(version_of(["v2", "v1beta1", "v1"]), "v1beta1")
-        self.assertRaises(InvalidAnswer, version_of, [])
+        self.assertRaises(InvalidResponse, version_of, [])
 
     def test_user(self) -> None:
         """Empty fields are left out, as in Go."""
@@ -57,8 +57,8 @@ class AskTests(SynchronousTestCase):
 class AnswerTests(SynchronousTestCase):
     """The response of a webhook."""
 
-    def read(self, raw: bytes, *, mutating: bool = False, version: str = "v1") -> Answer:
-        return read_answer(raw, UID, version, mutating=mutating)
+    def read(self, raw: bytes, *, mutating: bool = False, version: str = "v1") -> WebhookResponse:
+        return read_response(raw, UID, version, mutating=mutating)
 
     def test_whole(self) -> None:
         """All that an answer may hold."""
@@ -73,7 +73,7 @@ class AnswerTests(SynchronousTestCase):
             ),
             mutating=True,
         )
-        self.assertEqual(told, Answer(False, {"message": "no"}, PATCH, ["w"], {"k": "v"}))
+        self.assertEqual(told, WebhookResponse(False, {"message": "no"}, PATCH, ["w"], {"k": "v"}))
 
     def test_nothing_said(self) -> None:
         """Without ``allowed`` the response is invalid."""
@@ -104,7 +104,7 @@ class AnswerTests(SynchronousTestCase):
             (answer(patchType="JSONPatch", patch="?"), True, "is not a JSON patch in base64"),
             (answer(patchType="JSONPatch", patch="e30="), True, "is not a list of operations"),
         ):
-            with self.assertRaises(InvalidAnswer) as caught:
+            with self.assertRaises(InvalidResponse) as caught:
                 self.read(raw, mutating=mutating)
             told = str(caught.exception)
             self.assertIn(words, told)
@@ -115,9 +115,9 @@ class AnswerTests(SynchronousTestCase):
         for value in ('"\\ud800"', "NaN", "1e999", "[" * 100 + "]" * 100):
             patch = f'[{{"op": "add", "path": "/metadata/annotations/a", "value": {value}}}]'
             told = base64.b64encode(patch.encode()).decode()
-            with self.assertRaisesRegex(InvalidAnswer, "is not a JSON patch in base64"):
+            with self.assertRaisesRegex(InvalidResponse, "is not a JSON patch in base64"):
                 self.read(answer(patchType="JSONPatch", patch=told), mutating=True)
-        with self.assertRaisesRegex(InvalidAnswer, "it is not JSON"):
+        with self.assertRaisesRegex(InvalidResponse, "it is not JSON"):
             self.read(answer(warnings=["\ud800"]))
 
     def test_beta(self) -> None:
@@ -155,5 +155,5 @@ class DenialTests(SynchronousTestCase):
 
     def test_shown(self) -> None:
         """Lines stay, controls go, and not too many of either."""
-        self.assertEqual(shown(" a\x1b[2J\n\tb \n"), "a [2J\nb")
-        self.assertEqual(len(shown("x\n" * 1000).splitlines()), 32)
+        self.assertEqual(printable(" a\x1b[2J\n\tb \n"), "a [2J\nb")
+        self.assertEqual(len(printable("x\n" * 1000).splitlines()), 32)

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.admission.matching`.
+Tests for :mod:`twisted_exec.apiserver.aggregated.admission.webhook_configurations`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,11 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.aggregated.admission.matching import Callee, Hook, hooks_of
+from twisted_exec.apiserver.aggregated.admission.webhook_configurations import (
+    Callee,
+    Webhook,
+    webhooks_of,
+)
 
 
 def configuration(name: str, *webhooks: Object) -> Object:
@@ -17,9 +21,9 @@ def configuration(name: str, *webhooks: Object) -> Object:
     return {"metadata": {"name": name}, "webhooks": list(webhooks)}
 
 
-def hook(**told: Any) -> Hook:
+def hook(**told: Any) -> Webhook:
     """The one webhook of a configuration."""
-    (found,) = hooks_of([configuration("c", {"name": "w", **told})])
+    (found,) = webhooks_of([configuration("c", {"name": "w", **told})])
     return found
 
 
@@ -28,7 +32,7 @@ class HooksTests(SynchronousTestCase):
 
     def test_order(self) -> None:
         """By the configuration's name, then in order; webhooks of the same name are distinct."""
-        found = hooks_of(
+        found = webhooks_of(
             [
                 configuration("b", {"name": "z"}, {"name": "a"}, {"name": "z"}),
                 configuration("a", {"name": "z"}),

@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.aggregated.admission.webhooks`; more of them is tried with
-webhooks in ``test_webhooks``.
+Tests for :mod:`twisted_exec.apiserver.aggregated.admission.webhook_connections`; ``test_webhooks``
+has more of them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from twisted.internet.defer import CancelledError
 
 from tests.apiserver.aggregated.admission.webhooks import NEVER, AdmissionCase, allow, creating
 from twisted_exec.api.status import GatewayTimeout
-from twisted_exec.apiserver.aggregated.admission import webhooks
-from twisted_exec.apiserver.aggregated.admission import webhooks as calls
+from twisted_exec.apiserver.aggregated.admission import webhook_connections, webhooks
 from twisted_exec.apiserver.aggregated.admission.objects import VALIDATING_WEBHOOKS
 
 CONFIGURATIONS = VALIDATING_WEBHOOKS[0]
@@ -28,7 +27,7 @@ class ConnectionTests(AdmissionCase):
 
     async def test_closed(self) -> None:
         """Connections of webhooks that are no longer called are closed when there are too many."""
-        self.patch(calls, "_KEPT", 1)
+        self.patch(webhook_connections, "_KEPT", 1)
         for name in ("a", "b"):
             await self.validating(self.webhook(name, allow))
             await self.admission.admit(creating())

@@ -26,7 +26,7 @@ from tests.tls.support import reactor, server_identity
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.aggregated.admission.objects import VALIDATING_WEBHOOKS
-from twisted_exec.apiserver.aggregated.admission.webhooks import MAX_ANSWER_BYTES
+from twisted_exec.apiserver.aggregated.admission.webhook_connections import MAX_RESPONSE_BYTES
 from twisted_exec.tls.server import ServerTLS
 
 CONFIGURATIONS = VALIDATING_WEBHOOKS[0]
@@ -316,7 +316,7 @@ class FailureTests(AdmissionCase):
     async def test_oversized(self) -> None:
         """Answers larger than the limit are refused."""
         await self.failing(
-            lambda request: b" " * (MAX_ANSWER_BYTES * 2), "the server's answer is larger than"
+            lambda request: b" " * (MAX_RESPONSE_BYTES * 2), "the server's answer is larger than"
         )
 
     async def test_nonsense(self) -> None:

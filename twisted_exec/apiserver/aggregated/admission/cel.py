@@ -15,7 +15,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api.status import ServiceUnavailable, one_line
-from twisted_exec.apiserver.aggregated.admission.matching import AdmissionAttributes, Condition
+from twisted_exec.apiserver.aggregated.admission.attributes import AdmissionAttributes
+from twisted_exec.apiserver.aggregated.admission.matching import NamedExpression
 from twisted_exec.apiserver.aggregated.admission.review import request_facts
 from twisted_exec.auth.cel import PACKAGE, EvaluationFailed, Expressions, Missing
 from twisted_exec.auth.expressions import Evaluator, TooManyEvaluations
@@ -93,7 +94,7 @@ class MatchConditions:
 
     async def hold(
         self,
-        conditions: Sequence[Condition],
+        conditions: Sequence[NamedExpression],
         attributes: AdmissionAttributes,
         more: Mapping[str, Any] | None = None,
     ) -> bool:
@@ -109,7 +110,7 @@ class MatchConditions:
         user, problem = attributes.user.name, None
         for condition in conditions:
             try:
-                if not decided(await self._cel.evaluate(condition.expression, values, user)):
+                if not as_boolean(await self._cel.evaluate(condition.expression, values, user)):
                     return False
             except Undecided as why:
                 problem = problem or why
@@ -127,7 +128,7 @@ def values_of(attributes: AdmissionAttributes) -> Mapping[str, Any]:
     }
 
 
-def decided(value: Any) -> bool:
+def as_boolean(value: Any) -> bool:
     """
     Return the value of an expression that must be a boolean.
 

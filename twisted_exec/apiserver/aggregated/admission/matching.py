@@ -1,5 +1,5 @@
 """
-Webhook configurations of the host, and matching of requests to webhooks and policies, without I/O.
+Matching of requests to webhooks, policies and bindings.
 
 Source: ``k8s.io/apiserver/pkg/admission/plugin/webhook/predicates`` and
 ``.../policy/matching``.
@@ -10,58 +10,17 @@ have one version, so this equals ``Exact``.
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.selectors import LabelSelector, of_object
-from twisted_exec.auth.interfaces import User
-
-CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
-"""Operations of an AdmissionReview."""
+from twisted_exec.api.status import InternalError
+from twisted_exec.apiserver.aggregated.admission.attributes import AdmissionAttributes
+from twisted_exec.apiserver.aggregated.admission.objects import HostNamespaces
 
 _ANY = "*"
-
-DEFAULT_SECONDS = 10.0
-_MOST_SECONDS = 30.0
-_DRY_RUN = ("None", "NoneOnDryRun")
-
-
-@dataclass(frozen=True)
-class AdmissionAttributes:
-    """
-    A request, as seen by admission.
-
-    :param name: may be empty for an object with a generated name.
-    :param new: ``None`` for DELETE; options of the stream for CONNECT.
-    :param old: ``None`` for CREATE and CONNECT.
-    :param options: a complete object, such as ``CreateOptions``; ``None`` for CONNECT.
-    """
-
-    user: User
-    operation: str
-    group: str
-    version: str
-    plural: str
-    kind: str
-    namespace: str
-    name: str
-    new: Object | None
-    old: Object | None = None
-    subresource: str = ""
-    options: Object | None = None
-    dry_run: bool = False
-    warn: Callable[[str], None] = field(default=lambda text: None, compare=False)
-
-    @property
-    def qualified(self) -> str:
-        """The resource in messages."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
 @dataclass(frozen=True)
@@ -85,7 +44,7 @@ class WebhookRule:
             and _among(self.groups, attributes.group)
             and _among(self.versions, attributes.version)
             and self._in_scope(attributes)
-            and any(_fits(each, attributes) for each in self.resources)
+            and any(_names_resource(each, attributes) for each in self.resources)
             and (not self.names or attributes.name in self.names)
         )
 
@@ -99,14 +58,14 @@ def _among(items: frozenset[str], item: str) -> bool:
     return _ANY in items or item in items
 
 
-def _fits(named: str, attributes: AdmissionAttributes) -> bool:
+def _names_resource(named: str, attributes: AdmissionAttributes) -> bool:
     """``machines`` excludes ``machines/status``; ``*`` means all resources, ``*/*`` everything."""
     resource, _, subresource = named.partition("/")
     return resource in (_ANY, attributes.plural) and subresource in (_ANY, attributes.subresource)
 
 
 @dataclass(frozen=True)
-class Reach:
+class MatchCriteria:
     """
     The requests that a webhook, policy or binding applies to.
 
@@ -121,8 +80,8 @@ class Reach:
     namespaces: LabelSelector = LabelSelector()
     problem: str = ""
 
-    def names(self, attributes: AdmissionAttributes) -> bool:
-        """Return whether rules and object selector match; see :meth:`fits_namespace` for the rest."""
+    def matches_request(self, attributes: AdmissionAttributes) -> bool:
+        """Return whether rules and object selector match; the namespace's labels may also matter."""
         if any(rule.matches(attributes) for rule in self.excluded):
             return False
         if self.rules is not None and not any(rule.matches(attributes) for rule in self.rules):
@@ -133,11 +92,11 @@ class Reach:
             if _has_labels(obj)
         )
 
-    def asks_namespace(self, attributes: AdmissionAttributes) -> bool:
+    def depends_on_namespace(self, attributes: AdmissionAttributes) -> bool:
         """Return whether the namespace's labels matter."""
         return bool(self.namespaces.requirements and attributes.namespace)
 
-    def fits_namespace(self, labels: Mapping[str, str]) -> bool:
+    def matches_namespace(self, labels: Mapping[str, str]) -> bool:
         """Return whether the labels of the namespace match."""
         return self.namespaces.matches(labels)
 
@@ -151,29 +110,29 @@ def _labels(obj: Object | None) -> Mapping[str, str]:
     return ((obj or {}).get("metadata") or {}).get("labels") or {}
 
 
-def webhook_reach(webhook: Mapping[str, Any]) -> Reach:
+def webhook_criteria(webhook: Mapping[str, Any]) -> MatchCriteria:
     """The requests of a webhook; without rules there are none."""
-    return _reach(webhook, _rules(webhook.get("rules")), ())
+    return _criteria(webhook, _rules(webhook.get("rules")), ())
 
 
-def policy_reach(constraints: Mapping[str, Any] | None) -> Reach:
+def policy_criteria(constraints: Mapping[str, Any] | None) -> MatchCriteria:
     """The requests of ``matchConstraints`` or ``matchResources``; no ``resourceRules`` means all resources."""
     selection = constraints or {}
     rules = _rules(selection.get("resourceRules"))
-    return _reach(selection, rules or None, _rules(selection.get("excludeResourceRules")))
+    return _criteria(selection, rules or None, _rules(selection.get("excludeResourceRules")))
 
 
-def _reach(
+def _criteria(
     selection: Mapping[str, Any],
     rules: tuple[WebhookRule, ...] | None,
     excluded: tuple[WebhookRule, ...],
-) -> Reach:
+) -> MatchCriteria:
     try:
         objects = of_object(selection.get("objectSelector"))
         namespaces = of_object(selection.get("namespaceSelector"))
     except ValueError as error:
-        return Reach(rules, excluded, problem=str(error))
-    return Reach(rules, excluded, objects, namespaces)
+        return MatchCriteria(rules, excluded, problem=str(error))
+    return MatchCriteria(rules, excluded, objects, namespaces)
 
 
 def _rules(entries: Iterable[Mapping[str, Any]] | None) -> tuple[WebhookRule, ...]:
@@ -191,105 +150,39 @@ def _rules(entries: Iterable[Mapping[str, Any]] | None) -> tuple[WebhookRule, ..
 
 
 @dataclass(frozen=True)
-class Condition:
-    """A CEL expression that must be true for the webhook or policy to apply."""
+class NamedExpression:
+    """A CEL expression and its name: a condition, a variable or an annotation."""
 
     name: str
     expression: str
 
 
-@dataclass(frozen=True)
-class Callee:
-    """
-    Address of a webhook, from its ``clientConfig``.
-
-    :param server_name: name to verify in the certificate.
-    :param ca: PEM; empty for the system's CAs.
-    """
-
-    url: str
-    server_name: str
-    ca: bytes = b""
-
-
-@dataclass(frozen=True)
-class Hook:
-    """
-    One webhook.
-
-    :param uid: unique even among webhooks of the same name.
-    :param dry_run: it has no side effects on dry-run requests.
-    """
-
-    uid: str
-    name: str
-    configuration: str
-    reach: Reach
-    conditions: tuple[Condition, ...]
-    ignores_failures: bool
-    dry_run: bool
-    seconds: float
-    versions: tuple[str, ...]
-    callee: Callee | None
-    problem: str = ""
-    reinvoked: bool = False
-
-
-def hooks_of(configurations: Iterable[Object]) -> list[Hook]:
-    """Return all webhooks in calling order."""
-    ordered = sorted(configurations, key=lambda each: str(each["metadata"]["name"]))
-    return [hook for configuration in ordered for hook in _hooks(configuration)]
-
-
-def _hooks(configuration: Object) -> Iterator[Hook]:
-    name, occurrences = str(configuration["metadata"]["name"]), Counter[str]()
-    for webhook in configuration.get("webhooks") or ():
-        called = str(webhook.get("name"))
-        yield _hook(name, f"{name}/{called}/{occurrences[called]}", webhook)
-        occurrences[called] += 1
-
-
-def _hook(configuration: str, uid: str, webhook: Mapping[str, Any]) -> Hook:
-    problem, callee = "", None
-    try:
-        callee = _callee(webhook.get("clientConfig") or {})
-    except ValueError as error:
-        problem = str(error)
-    seconds = webhook.get("timeoutSeconds")
-    return Hook(
-        uid,
-        str(webhook.get("name")),
-        configuration,
-        webhook_reach(webhook),
-        conditions(webhook.get("matchConditions")),
-        webhook.get("failurePolicy") == "Ignore",
-        webhook.get("sideEffects") in _DRY_RUN,
-        min(float(seconds), _MOST_SECONDS) if seconds else DEFAULT_SECONDS,
-        tuple(webhook.get("admissionReviewVersions") or ()),
-        callee,
-        problem,
-        webhook.get("reinvocationPolicy") == "IfNeeded",
-    )
-
-
-def conditions(entries: Iterable[Mapping[str, Any]] | None) -> tuple[Condition, ...]:
+def named_expressions(
+    entries: Iterable[Mapping[str, Any]] | None,
+) -> tuple[NamedExpression, ...]:
+    """Parse ``matchConditions`` or ``variables``."""
     return tuple(
-        Condition(str(each.get("name")), str(each.get("expression"))) for each in entries or ()
+        NamedExpression(str(each.get("name")), str(each.get("expression")))
+        for each in entries or ()
     )
 
 
-def _callee(client_config: Mapping[str, Any]) -> Callee:
-    try:
-        ca = base64.b64decode(client_config.get("caBundle") or "", validate=True)
-    except (binascii.Error, TypeError, ValueError):
-        raise ValueError("clientConfig.caBundle is not base64") from None
-    service = client_config.get("service")
-    if service:
-        # The service's name in cluster DNS, which its certificate has as well.
-        host = f"{service.get('name')}.{service.get('namespace')}.svc"
-        path = str(service.get("path") or "/")
-        return Callee(f"https://{host}:{service.get('port') or 443}{path}", host, ca)
-    url = urlsplit(str(client_config.get("url") or ""))
-    if url.scheme != "https" or not url.hostname:
-        raise ValueError("webhook configuration must have either service or an https URL")
-    return Callee(url._replace(path=url.path or "/").geturl(), url.hostname, ca)
+class Matcher:
+    """Matches requests, with the labels of the host's namespaces."""
+
+    def __init__(self, namespaces: HostNamespaces) -> None:
+        self.namespaces = namespaces
+
+    async def matches(self, criteria: MatchCriteria, attributes: AdmissionAttributes) -> bool:
+        """
+        Return whether a request matches.
+
+        :raises APIError: that cannot be decided.
+        """
+        if not criteria.matches_request(attributes):
+            return False
+        if criteria.problem:
+            raise InternalError(criteria.problem)
+        if not criteria.depends_on_namespace(attributes):
+            return True
+        return criteria.matches_namespace(await self.namespaces.labels(attributes.namespace))

@@ -1,5 +1,5 @@
 """
-Admission by webhooks and policies of the host, for requests that do not pass through it.
+The admission plugin that calls the webhooks and policies of the host.
 
 kube-apiserver runs no admission for requests that it proxies to aggregated servers.
 
@@ -21,22 +21,21 @@ from zope.interface import implementer
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.apiserver.aggregated.admission import objects
-from twisted_exec.apiserver.aggregated.admission.cel import Cel, MatchConditions
-from twisted_exec.apiserver.aggregated.admission.matching import (
-    CONNECT,
-    CREATE,
+from twisted_exec.apiserver.aggregated.admission.attributes import (
     DELETE,
-    UPDATE,
     AdmissionAttributes,
+    attributes_of_change,
+    attributes_of_opening,
 )
+from twisted_exec.apiserver.aggregated.admission.cel import Cel, MatchConditions
+from twisted_exec.apiserver.aggregated.admission.matching import Matcher
 from twisted_exec.apiserver.aggregated.admission.objects import FollowedKind, HostNamespaces
 from twisted_exec.apiserver.aggregated.admission.policies import Policies
+from twisted_exec.apiserver.aggregated.admission.webhook_connections import WebhookConnections
 from twisted_exec.apiserver.aggregated.admission.webhooks import (
-    Calls,
-    Matching,
     Reinvocation,
     RequestDeadline,
-    Webhooks,
+    WebhookDispatcher,
 )
 from twisted_exec.apiserver.interfaces import (
     Change,
@@ -46,8 +45,6 @@ from twisted_exec.apiserver.interfaces import (
 )
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.program.libraries import install
-
-_OPTIONS = {CREATE: "CreateOptions", UPDATE: "UpdateOptions", DELETE: "DeleteOptions"}
 
 
 @implementer(IMutatingAdmission, IOpeningAdmission)
@@ -68,15 +65,15 @@ class HostAdmission(MultiService):
         self._clock = clock or reactor
         self._client = client
         namespaces = HostNamespaces(client, self._follow(objects.NAMESPACES_OF_HOST))
-        matching, cel = Matching(namespaces), Cel(reactor)
+        matcher, cel = Matcher(namespaces), Cel(reactor)
         self._cel = cel
-        self._calls = Calls(reactor)
-        self._webhooks = Webhooks(
+        self._connections = WebhookConnections(reactor)
+        self._dispatcher = WebhookDispatcher(
             self._follow(objects.MUTATING_WEBHOOKS),
             self._follow(objects.VALIDATING_WEBHOOKS),
-            matching,
+            matcher,
             MatchConditions(cel),
-            self._calls,
+            self._connections,
         )
         self._policies = Policies(
             (
@@ -87,7 +84,7 @@ class HostAdmission(MultiService):
                 self._follow(objects.MUTATING_POLICIES),
                 self._follow(objects.MUTATING_BINDINGS),
             ),
-            matching,
+            matcher,
             cel,
         )
 
@@ -114,21 +111,23 @@ class HostAdmission(MultiService):
                 yield f"{each.resource.plural}: {each.problem}"
 
     def stopService(self) -> Deferred[None]:
-        stopping = DeferredList([super().stopService(), self._calls.close(), self._cel.close()])
+        stopping = DeferredList(
+            [super().stopService(), self._connections.close(), self._cel.close()]
+        )
         return stopping.addCallback(lambda _: None)
 
     def mutate(self, change: Change) -> Deferred[Object]:
-        return Deferred.fromCoroutine(self._changed(_attributes_of(change), self._deadline()))
+        return Deferred.fromCoroutine(self._changed(attributes_of_change(change), self._deadline()))
 
     def admit(self, change: Change) -> Deferred[None]:
-        attributes = _attributes_of(change)
+        attributes = attributes_of_change(change)
         # A deleted object cannot be changed, but mutating webhooks can refuse the deletion as well.
         return Deferred.fromCoroutine(
             self._decide(attributes, first=attributes.operation == DELETE)
         )
 
     def admit_opening(self, opening: Opening) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._decide(_opened(opening), first=True))
+        return Deferred.fromCoroutine(self._decide(attributes_of_opening(opening), first=True))
 
     def _deadline(self) -> RequestDeadline:
         return RequestDeadline(self._clock)
@@ -138,52 +137,15 @@ class HostAdmission(MultiService):
         if first:
             attributes = replace(attributes, new=await self._changed(attributes, deadline))
         await self._policies.validate(attributes)
-        await self._webhooks.validate(attributes, deadline)
+        await self._dispatcher.validate(attributes, deadline)
 
     async def _changed(self, attributes: AdmissionAttributes, deadline: RequestDeadline) -> Any:
         pass_ = Reinvocation()
         await self._policies.check_mutating(attributes)
-        new = await self._webhooks.mutate(attributes, pass_, deadline)
+        new = await self._dispatcher.mutate(attributes, pass_, deadline)
         if pass_.again_due:
             pass_.second = True
             again = replace(attributes, new=new)
             await self._policies.check_mutating(again)
-            new = await self._webhooks.mutate(again, pass_, deadline)
+            new = await self._dispatcher.mutate(again, pass_, deadline)
         return new
-
-
-def _attributes_of(change: Change) -> AdmissionAttributes:
-    operation = change.operation.upper()
-    resource, metadata = change.kind.resource, change.obj["metadata"]
-    return AdmissionAttributes(
-        change.user,
-        operation,
-        resource.group,
-        resource.version,
-        resource.plural,
-        resource.kind,
-        metadata.get("namespace", ""),
-        metadata.get("name", ""),
-        change.new,
-        change.old,
-        change.subresource,
-        {**change.options, "kind": _OPTIONS[operation], "apiVersion": "meta.k8s.io/v1"},
-        change.dry_run,
-        change.warnings.append,
-    )
-
-
-def _opened(opening: Opening) -> AdmissionAttributes:
-    resource = opening.kind.resource
-    return AdmissionAttributes(
-        opening.user,
-        CONNECT,
-        resource.group,
-        resource.version,
-        resource.plural,
-        opening.options["kind"],
-        opening.namespace,
-        opening.name,
-        opening.options,
-        subresource=opening.subresource,
-    )

@@ -16,24 +16,24 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError
+from twisted_exec.apiserver.aggregated.admission.attributes import AdmissionAttributes
 from twisted_exec.apiserver.aggregated.admission.cel import (
     Cel,
     MatchConditions,
     Undecided,
     Unsupported,
-    decided,
+    as_boolean,
     values_of,
 )
 from twisted_exec.apiserver.aggregated.admission.matching import (
-    AdmissionAttributes,
-    Condition,
-    Reach,
-    conditions,
-    policy_reach,
+    MatchCriteria,
+    Matcher,
+    NamedExpression,
+    named_expressions,
+    policy_criteria,
 )
 from twisted_exec.apiserver.aggregated.admission.objects import FollowedKind
-from twisted_exec.apiserver.aggregated.admission.review import shown
-from twisted_exec.apiserver.aggregated.admission.webhooks import Matching
+from twisted_exec.apiserver.aggregated.admission.review import printable
 
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
 _LONGEST_MESSAGE = 5 << 10
@@ -62,7 +62,7 @@ class Binding:
     """
 
     name: str
-    reach: Reach
+    criteria: MatchCriteria
     actions: tuple[str, ...]
     has_params: bool
 
@@ -72,11 +72,11 @@ class BoundPolicy:
     """One policy with its bindings."""
 
     name: str
-    reach: Reach
-    conditions: tuple[Condition, ...]
-    variables: tuple[Condition, ...]
+    criteria: MatchCriteria
+    conditions: tuple[NamedExpression, ...]
+    variables: tuple[NamedExpression, ...]
     validations: tuple[Validation, ...]
-    annotations: tuple[Condition, ...]
+    annotations: tuple[NamedExpression, ...]
     ignores_failures: bool
     takes_params: bool
     bindings: tuple[Binding, ...]
@@ -102,19 +102,19 @@ def _name(obj: Object) -> str:
 def _binding(name: str, spec: Mapping[str, Any]) -> Binding:
     actions = tuple(spec.get("validationActions") or ("Deny",))
     return Binding(
-        name, policy_reach(spec.get("matchResources")), actions, bool(spec.get("paramRef"))
+        name, policy_criteria(spec.get("matchResources")), actions, bool(spec.get("paramRef"))
     )
 
 
 def _policy(name: str, spec: Mapping[str, Any], bindings: tuple[Binding, ...]) -> BoundPolicy:
     return BoundPolicy(
         name,
-        policy_reach(spec.get("matchConstraints")),
-        conditions(spec.get("matchConditions")),
-        conditions(spec.get("variables")),
+        policy_criteria(spec.get("matchConstraints")),
+        named_expressions(spec.get("matchConditions")),
+        named_expressions(spec.get("variables")),
         tuple(_validation(each) for each in spec.get("validations") or ()),
         tuple(
-            Condition(str(each.get("key")), str(each.get("valueExpression")))
+            NamedExpression(str(each.get("key")), str(each.get("valueExpression")))
             for each in spec.get("auditAnnotations") or ()
         ),
         spec.get("failurePolicy") == "Ignore",
@@ -183,11 +183,11 @@ class Policies:
         self,
         validating: tuple[FollowedKind, FollowedKind],
         mutating: tuple[FollowedKind, FollowedKind],
-        matching: Matching,
+        matcher: Matcher,
         cel: Cel,
     ) -> None:
         self._validating, self._mutating = _PolicyCache(*validating), _PolicyCache(*mutating)
-        self._matching, self._cel, self._conditions = matching, cel, MatchConditions(cel)
+        self._matcher, self._cel, self._conditions = matcher, cel, MatchConditions(cel)
 
     async def check_mutating(self, attributes: AdmissionAttributes) -> None:
         """
@@ -198,7 +198,7 @@ class Policies:
         for policy in await self._mutating.policies():
             for use in await self._uses("MutatingAdmissionPolicy", policy, attributes):
                 try:
-                    if not await self._counts(use):
+                    if not await self._applies(use):
                         continue
                     why = Undecided("this server carries out no MutatingAdmissionPolicy")
                 except Undecided as problem:
@@ -222,8 +222,8 @@ class Policies:
         for binding in policy.bindings:
             use = _Use(noun, policy, attributes, binding)
             try:
-                about = await self._matching.is_about(policy.reach, attributes)
-                if about and await self._matching.is_about(binding.reach, attributes):
+                about = await self._matcher.matches(policy.criteria, attributes)
+                if about and await self._matcher.matches(binding.criteria, attributes):
                     uses.append(use)
             except APIError as error:
                 if not policy.ignores_failures:
@@ -232,7 +232,7 @@ class Policies:
 
     async def _evaluate(self, use: _Use) -> None:
         try:
-            if not await self._counts(use):
+            if not await self._applies(use):
                 return
         except Undecided as why:
             self._failed(use, why)
@@ -244,7 +244,7 @@ class Policies:
         for annotation in use.policy.annotations:
             await self._annotate(use, annotation, values)
 
-    async def _counts(self, use: _Use) -> bool:
+    async def _applies(self, use: _Use) -> bool:
         if use.policy.takes_params and use.binding.has_params:
             raise Unsupported("its paramKind is not read by this server")
         values = await self._values(use)
@@ -254,7 +254,7 @@ class Policies:
         attributes = use.attributes
         namespace: Object | None = None
         if attributes.namespace:
-            namespace = await self._matching.namespaces.get(attributes.namespace)
+            namespace = await self._matcher.namespaces.get(attributes.namespace)
         return {**values_of(attributes), "namespaceObject": namespace}
 
     async def _variables(self, use: _Use, values: Mapping[str, Any]) -> Object:
@@ -273,7 +273,7 @@ class Policies:
 
     async def _validate(self, use: _Use, validation: Validation, values: Mapping[str, Any]) -> None:
         try:
-            if not decided(await self._cel.evaluate(validation.expression, values, use.user)):
+            if not as_boolean(await self._cel.evaluate(validation.expression, values, use.user)):
                 self._act(use, await self._message(use, validation, values), validation.reason)
         except Undecided as why:
             self._failed(use, why)
@@ -289,9 +289,13 @@ class Policies:
         message = message.strip() if isinstance(message, str) else ""
         if len(message) > _LONGEST_MESSAGE or "\n" in message:
             message = ""
-        return shown(message or validation.message or f"failed expression: {validation.expression}")
+        return printable(
+            message or validation.message or f"failed expression: {validation.expression}"
+        )
 
-    async def _annotate(self, use: _Use, annotation: Condition, values: Mapping[str, Any]) -> None:
+    async def _annotate(
+        self, use: _Use, annotation: NamedExpression, values: Mapping[str, Any]
+    ) -> None:
         try:
             value = await self._cel.evaluate(annotation.expression, values, use.user)
             if value is not None and not isinstance(value, str):
@@ -308,7 +312,7 @@ class Policies:
                 namespace=use.attributes.namespace,
                 object=use.attributes.name,
                 key=annotation.name,
-                value=shown(value),
+                value=printable(value),
             )
 
     def _failed(self, use: _Use, why: Undecided, reason: str = "Invalid") -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from twisted_exec.api import bodies
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, from_status, one_line
-from twisted_exec.apiserver.aggregated.admission.matching import AdmissionAttributes
+from twisted_exec.apiserver.aggregated.admission.attributes import AdmissionAttributes
 
 GROUP = "admission.k8s.io"
 VERSIONS = ("v1", "v1beta1")
@@ -25,17 +25,17 @@ VERSIONS = ("v1", "v1beta1")
 
 JSON_PATCH = "JSONPatch"
 
-_SHOWN_LINES = 32
-_MOST_TOLD = 64
+_MOST_LINES = 32
+_MOST_ENTRIES = 64
 """Limit of the warnings of one response, and of its audit annotations; the rest is ignored."""
 
 
-class InvalidAnswer(Exception):
+class InvalidResponse(Exception):
     """The webhook's response is malformed."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class WebhookResponse:
     """
     A webhook's response.
 
@@ -54,12 +54,12 @@ def version_of(webhook_versions: Sequence[str]) -> str:
     """
     Return the first of a webhook's ``admissionReviewVersions`` that is supported.
 
-    :raises InvalidAnswer: none is.
+    :raises InvalidResponse: none is.
     """
     for version in webhook_versions:
         if version in VERSIONS:
             return version
-    raise InvalidAnswer("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
+    raise InvalidResponse("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
 
 
 def request_facts(attributes: AdmissionAttributes) -> Object:
@@ -114,20 +114,20 @@ def review(uid: str, version: str, attributes: AdmissionAttributes) -> bytes:
     ).encode()
 
 
-def read_answer(raw: bytes, uid: str, version: str, *, mutating: bool) -> Answer:
+def read_response(raw: bytes, uid: str, version: str, *, mutating: bool) -> WebhookResponse:
     """
     Parse a webhook's response.
 
-    :raises InvalidAnswer: the response is malformed.
+    :raises InvalidResponse: the response is malformed.
     """
     response = _response(raw, uid, version)
     allowed = response.get("allowed", False)
     if not isinstance(allowed, bool):
-        raise InvalidAnswer("response.allowed is not a boolean")
-    return Answer(
+        raise InvalidResponse("response.allowed is not a boolean")
+    return WebhookResponse(
         allowed,
         _mapping(response, "status"),
-        _patch(response, version) if _patched(response, version, mutating) else (),
+        _patch(response, version) if _has_patch(response, version, mutating) else (),
         _warnings(response),
         _annotations(response),
     )
@@ -137,42 +137,42 @@ def _response(raw: bytes, uid: str, version: str) -> Mapping[str, Any]:
     try:
         document = bodies.decode_any("application/json", raw)
     except APIError:
-        raise InvalidAnswer("it is not JSON") from None
+        raise InvalidResponse("it is not JSON") from None
     if not isinstance(document, Mapping):
-        raise InvalidAnswer("it is not an AdmissionReview")
+        raise InvalidResponse("it is not an AdmissionReview")
     response = document.get("response")
     if not isinstance(response, Mapping):
-        raise InvalidAnswer("webhook response was absent")
+        raise InvalidResponse("webhook response was absent")
     if version != "v1":
         return response  # v1beta1 responses may omit the UID
     if response.get("uid") != uid:
         got = one_line(str(response.get("uid") or ""))
-        raise InvalidAnswer(f'expected response.uid="{uid}", got "{got}"')
+        raise InvalidResponse(f'expected response.uid="{uid}", got "{got}"')
     kind, group_version = document.get("kind"), document.get("apiVersion")
     if (kind, group_version) != ("AdmissionReview", f"{GROUP}/v1"):
         got = one_line(f"{group_version}, Kind={kind}")
-        raise InvalidAnswer(
+        raise InvalidResponse(
             f"expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {got}"
         )
     return response
 
 
-def _patched(response: Mapping[str, Any], version: str, mutating: bool) -> bool:
+def _has_patch(response: Mapping[str, Any], version: str, mutating: bool) -> bool:
     patch, kind = response.get("patch"), response.get("patchType")
     if version != "v1":
         return mutating and bool(patch)
     if not mutating:
         if patch:
-            raise InvalidAnswer("validating webhook may not return response.patch")
+            raise InvalidResponse("validating webhook may not return response.patch")
         if kind is not None:
-            raise InvalidAnswer("validating webhook may not return response.patchType")
+            raise InvalidResponse("validating webhook may not return response.patchType")
         return False
     if patch and kind is None:
-        raise InvalidAnswer("webhook returned response.patch but not response.patchType")
+        raise InvalidResponse("webhook returned response.patch but not response.patchType")
     if not patch and kind is not None:
-        raise InvalidAnswer("webhook returned response.patchType but not response.patch")
+        raise InvalidResponse("webhook returned response.patchType but not response.patch")
     if patch and kind != JSON_PATCH:
-        raise InvalidAnswer(f'unsupported patch type "{one_line(str(kind))}"')
+        raise InvalidResponse(f'unsupported patch type "{one_line(str(kind))}"')
     return bool(patch)
 
 
@@ -183,35 +183,35 @@ def _patch(response: Mapping[str, Any], version: str) -> Sequence[Any]:
         raw = base64.b64decode(response["patch"], validate=True)
         operations = bodies.decode_any("application/json", raw)
     except (binascii.Error, TypeError, ValueError, APIError):
-        raise InvalidAnswer("response.patch is not a JSON patch in base64") from None
+        raise InvalidResponse("response.patch is not a JSON patch in base64") from None
     if not isinstance(operations, list):
-        raise InvalidAnswer("response.patch is not a list of operations")
+        raise InvalidResponse("response.patch is not a list of operations")
     return operations
 
 
 def _mapping(response: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     mapping = response.get(key) or {}
     if not isinstance(mapping, Mapping):
-        raise InvalidAnswer(f"response.{key} is not an object")
+        raise InvalidResponse(f"response.{key} is not an object")
     return mapping
 
 
 def _warnings(response: Mapping[str, Any]) -> Sequence[str]:
     warnings = response.get("warnings") or []
     if not isinstance(warnings, list) or not all(isinstance(each, str) for each in warnings):
-        raise InvalidAnswer("response.warnings is not a list of strings")
-    return warnings[:_MOST_TOLD]
+        raise InvalidResponse("response.warnings is not a list of strings")
+    return warnings[:_MOST_ENTRIES]
 
 
 def _annotations(response: Mapping[str, Any]) -> Mapping[str, str]:
-    annotations = islice(_mapping(response, "auditAnnotations").items(), _MOST_TOLD)
+    annotations = islice(_mapping(response, "auditAnnotations").items(), _MOST_ENTRIES)
     return {one_line(str(key)): one_line(str(value)) for key, value in annotations}
 
 
 def denial(name: str, status: Mapping[str, Any]) -> APIError:
     """The error for the client whose request a webhook denied."""
     error = from_status(status, 400)
-    why = shown(str(status.get("message") or "")) or one_line(str(status.get("reason") or ""))
+    why = printable(str(status.get("message") or "")) or one_line(str(status.get("reason") or ""))
     denied = f'admission webhook "{name}" denied the request'
     return APIError(
         f"{denied}: {why}" if why else f"{denied} without explanation",
@@ -223,7 +223,7 @@ def denial(name: str, status: Mapping[str, Any]) -> APIError:
     )
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """Remove control characters from others' text for users; webhooks use several lines."""
-    lines = [one_line(line) for line in text.strip().splitlines()[:_SHOWN_LINES]]
+    lines = [one_line(line) for line in text.strip().splitlines()[:_MOST_LINES]]
     return "\n".join(lines)

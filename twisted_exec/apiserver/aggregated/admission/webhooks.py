@@ -4,21 +4,15 @@ Calls of the host's webhooks.
 Mutating webhooks run one after another, each on the result of the previous; validating webhooks run
 concurrently. Source:
 ``k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go``.
-
-Redirects are not followed: they would send objects elsewhere.
 """
 
 from __future__ import annotations
 
-import math
 import uuid
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-from urllib.parse import urlsplit
 
-from twisted.internet.defer import Deferred, DeferredList, gatherResults
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -26,25 +20,26 @@ from twisted.python.failure import Failure
 from twisted_exec.api import patch
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, BadRequest, Forbidden, GatewayTimeout, InternalError
+from twisted_exec.apiserver.aggregated.admission.attributes import AdmissionAttributes
 from twisted_exec.apiserver.aggregated.admission.cel import MatchConditions, Undecided
-from twisted_exec.apiserver.aggregated.admission.matching import (
-    AdmissionAttributes,
-    Callee,
-    Hook,
-    Reach,
-    hooks_of,
-)
-from twisted_exec.apiserver.aggregated.admission.objects import FollowedKind, HostNamespaces
+from twisted_exec.apiserver.aggregated.admission.matching import Matcher
+from twisted_exec.apiserver.aggregated.admission.objects import FollowedKind
 from twisted_exec.apiserver.aggregated.admission.review import (
-    Answer,
-    InvalidAnswer,
+    InvalidResponse,
+    WebhookResponse,
     denial,
-    read_answer,
+    read_response,
     review,
     version_of,
 )
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
-from twisted_exec.kube.transport import HTTPTransport, Request
+from twisted_exec.apiserver.aggregated.admission.webhook_configurations import (
+    Webhook,
+    webhooks_of,
+)
+from twisted_exec.apiserver.aggregated.admission.webhook_connections import (
+    CallFailed,
+    WebhookConnections,
+)
 
 _CLIENTS = "the server rejected our request due to an error in our request: "
 """Prefix of a refused patch, removed here: this patch is not the client's."""
@@ -54,12 +49,6 @@ REQUEST_SECONDS = 34.0
 Time limit of mutating admission for one request, and again of its validating admission; for a
 delete and for a stream the limit of both together.
 """
-
-MAX_ANSWER_BYTES = 4 << 20
-"""Room for a patch of the largest object."""
-
-_KEPT = 200
-_AGENT = "exec-apiserver-admission"
 
 
 @dataclass
@@ -80,9 +69,10 @@ class Reinvocation:
     def changed(self) -> None:
         """Record a change."""
         self.again_due = True
-        self.due()
+        self.call_again()
 
-    def due(self) -> None:
+    def call_again(self) -> None:
+        """Let the webhooks that have seen the object see the changed one."""
         self.again |= self.observers
         self.observers = set()
 
@@ -105,42 +95,21 @@ class RequestDeadline:
         return min(seconds, left)
 
 
-class Matching:
-    """Matches requests, with the labels of the host's namespaces."""
-
-    def __init__(self, namespaces: HostNamespaces) -> None:
-        self.namespaces = namespaces
-
-    async def is_about(self, reach: Reach, attributes: AdmissionAttributes) -> bool:
-        """
-        Return whether a request matches.
-
-        :raises APIError: that cannot be decided.
-        """
-        if not reach.names(attributes):
-            return False
-        if reach.problem:
-            raise InternalError(reach.problem)
-        if not reach.asks_namespace(attributes):
-            return True
-        return reach.fits_namespace(await self.namespaces.labels(attributes.namespace))
-
-
 class _WebhookCache:
     def __init__(self, followed: FollowedKind) -> None:
         self._followed = followed
         self._generation = -1
-        self._hooks: Sequence[Hook] = ()
+        self._webhooks: Sequence[Webhook] = ()
 
-    async def hooks(self) -> Sequence[Hook]:
+    async def webhooks(self) -> Sequence[Webhook]:
         configurations = await self._followed.objects()
         if self._generation != self._followed.generation:
-            self._hooks = hooks_of(configurations)
+            self._webhooks = webhooks_of(configurations)
             self._generation = self._followed.generation
-        return self._hooks
+        return self._webhooks
 
 
-class Webhooks:
+class WebhookDispatcher:
     """Calls the host's webhooks."""
 
     _log = Logger()
@@ -149,12 +118,12 @@ class Webhooks:
         self,
         mutating: FollowedKind,
         validating: FollowedKind,
-        matching: Matching,
+        matcher: Matcher,
         conditions: MatchConditions,
-        calls: Calls,
+        connections: WebhookConnections,
     ) -> None:
         self._mutating, self._validating = _WebhookCache(mutating), _WebhookCache(validating)
-        self._matching, self._conditions, self._calls = matching, conditions, calls
+        self._matcher, self._conditions, self._connections = matcher, conditions, connections
 
     async def mutate(
         self, attributes: AdmissionAttributes, pass_: Reinvocation, deadline: RequestDeadline
@@ -165,8 +134,8 @@ class Webhooks:
         :raises APIError: a webhook denies the request, or no decision is possible.
         """
         if pass_.second and pass_.last != attributes.new:
-            pass_.due()
-        for hook in await self._mutating.hooks():
+            pass_.call_again()
+        for hook in await self._mutating.webhooks():
             if not await self._is_due(hook, attributes):
                 continue
             # A webhook that did not match at first is not called in the second pass.
@@ -189,7 +158,9 @@ class Webhooks:
         :raises APIError: a webhook denies the request, or no decision is possible.
         """
         due = [
-            hook for hook in await self._validating.hooks() if await self._is_due(hook, attributes)
+            hook
+            for hook in await self._validating.webhooks()
+            if await self._is_due(hook, attributes)
         ]
         asking = [
             Deferred.fromCoroutine(self._call(hook, attributes, deadline, mutating=False))
@@ -201,8 +172,8 @@ class Webhooks:
             if isinstance(outcome, Failure):
                 outcome.raiseException()
 
-    async def _is_due(self, hook: Hook, attributes: AdmissionAttributes) -> bool:
-        if not await self._matching.is_about(hook.reach, attributes):
+    async def _is_due(self, hook: Webhook, attributes: AdmissionAttributes) -> bool:
+        if not await self._matcher.matches(hook.criteria, attributes):
             return False
         try:
             return await self._conditions.hold(hook.conditions, attributes)
@@ -224,12 +195,12 @@ class Webhooks:
 
     async def _call(
         self,
-        hook: Hook,
+        hook: Webhook,
         attributes: AdmissionAttributes,
         deadline: RequestDeadline,
         *,
         mutating: bool,
-    ) -> Answer | None:
+    ) -> WebhookResponse | None:
         if attributes.dry_run and not hook.dry_run:
             raise BadRequest(f'admission webhook "{hook.name}" does not support dry run')
         try:
@@ -261,27 +232,33 @@ class Webhooks:
         return answer
 
     async def _answer(
-        self, hook: Hook, attributes: AdmissionAttributes, deadline: RequestDeadline, mutating: bool
-    ) -> Answer:
+        self,
+        hook: Webhook,
+        attributes: AdmissionAttributes,
+        deadline: RequestDeadline,
+        mutating: bool,
+    ) -> WebhookResponse:
         if hook.callee is None:
             raise CallFailed(hook.problem)
         uid = str(uuid.uuid4())
         try:
             version = version_of(hook.versions)
-        except InvalidAnswer as why:
+        except InvalidResponse as why:
             raise CallFailed(f"could not create admission objects: {why}") from None
         body = review(uid, version, attributes)
         try:
-            raw = await self._calls.ask(hook.callee, body, deadline.within(hook.seconds))
+            raw = await self._connections.post(hook.callee, body, deadline.within(hook.seconds))
         except CallFailed as why:
             raise CallFailed(f"failed to call webhook: {why}") from None
         try:
-            return read_answer(raw, uid, version, mutating=mutating)
-        except InvalidAnswer as why:
+            return read_response(raw, uid, version, mutating=mutating)
+        except InvalidResponse as why:
             raise CallFailed(f"received invalid webhook response: {why}") from None
 
 
-def _patched(hook: Hook, attributes: AdmissionAttributes, answer: Answer) -> Object | None:
+def _patched(
+    hook: Webhook, attributes: AdmissionAttributes, answer: WebhookResponse
+) -> Object | None:
     if not answer.patch:
         return attributes.new
     if attributes.new is None:
@@ -304,63 +281,3 @@ def _internal(message: str) -> InternalError:
     return InternalError(
         f"Internal error occurred: {message}", details={"causes": [{"message": message}]}
     )
-
-
-class CallFailed(Exception):
-    """A webhook could not be reached or gave no usable response."""
-
-
-class Calls:
-    """Connections to webhooks, reused."""
-
-    def __init__(self, reactor: Any) -> None:
-        self._reactor = reactor
-        self._kept: OrderedDict[Callee, HTTPTransport] = OrderedDict()
-
-    def close(self) -> Deferred[None]:
-        """Close idle connections."""
-        transports, self._kept = list(self._kept.values()), OrderedDict()
-        closing = gatherResults([each.close() for each in transports])
-        return closing.addCallback(lambda _: None)
-
-    async def ask(self, callee: Callee, body: bytes, seconds: float) -> bytes:
-        """
-        Send a review to a webhook.
-
-        :param seconds: total time limit.
-        :return: the body of the response.
-        :raises CallFailed: there is no usable response.
-        """
-        target = f"{urlsplit(callee.url).path}?timeout={math.ceil(seconds)}s"
-        try:
-            code, _headers, answer = await self._to(callee).collect(
-                Request("POST", target, body),
-                timeout_seconds=seconds,
-                limit_bytes=MAX_ANSWER_BYTES,
-            )
-        except APIError as error:
-            raise CallFailed(error.message) from None
-        if 300 <= code < 400:
-            raise CallFailed(f"{callee.url} answered {code}; redirects are not followed")
-        if not 200 <= code < 300:
-            raise CallFailed(f"{callee.url} answered {code}")
-        return answer
-
-    def _to(self, callee: Callee) -> HTTPTransport:
-        transport = self._kept.get(callee)
-        if transport is None:
-            transport = self._kept[callee] = self._new(callee)
-            if len(self._kept) > _KEPT:
-                _, oldest = self._kept.popitem(last=False)
-                oldest.close()
-        self._kept.move_to_end(callee)
-        return transport
-
-    def _new(self, callee: Callee) -> HTTPTransport:
-        server = urlsplit(callee.url)
-        config = ClientConfig(
-            f"https://{server.netloc}",
-            ca=Material(callee.ca),
-            tls_server_name=callee.server_name,
-        )
-        return HTTPTransport(config, self._reactor, agent=_AGENT, peer="the webhook")
