@@ -14,8 +14,8 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import NotAcceptable
 from twisted_exec.apiserver.serving import discovery
 from twisted_exec.apiserver.serving.filters import APIRequest, request_of, respond_document
-from twisted_exec.apiserver.serving.openapi import version2
-from twisted_exec.apiserver.serving.openapi.paths import OpenAPI, hash_of, path_of
+from twisted_exec.apiserver.serving.openapi import protobuf
+from twisted_exec.apiserver.serving.openapi.documents import OpenAPI, hash_of, path_of
 from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.query import JSON_TYPES, YAML, media_ranges
 from twisted_exec.apiserver.serving.registry import KindRegistry
@@ -130,12 +130,12 @@ class Documents:
             if media in JSON_TYPES:
                 await _respond_tagged(request, self._openapi.v2, "application/json")
                 return
-            if media in (version2.CONTENT_TYPE, version2.REQUESTED):
-                content_type = version2.CONTENT_TYPE
+            if media in (protobuf.CONTENT_TYPE, protobuf.REQUESTED):
+                content_type = protobuf.CONTENT_TYPE
                 await _respond_tagged(request, self._openapi.v2_binary, content_type)
                 return
         raise NotAcceptable(
-            f"only the following media types are accepted: application/json, {version2.CONTENT_TYPE}"
+            f"only the following media types are accepted: application/json, {protobuf.CONTENT_TYPE}"
         )
 
     async def _figures(self, context: RequestContext) -> None:

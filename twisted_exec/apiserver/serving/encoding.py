@@ -5,22 +5,17 @@ Encoding of responses: objects, lists in pieces, Tables and watch events.
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import Any
-from weakref import WeakValueDictionary
 
 from twisted_exec.api import table, times
 from twisted_exec.api.encoded import Encoded, json_bytes, json_of, metadata_json_of
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving.query import ResponseForm
-from twisted_exec.storage.interfaces import Event
 
 PIECE_BYTES = 64 << 10
 """Approximate size of a list's pieces; a single larger object is one piece."""
 
-_LATEST_CHANGES = 4
 
 PIECE_ROWS = 25
 """Largest number of a Table's rows in a piece."""
@@ -137,50 +132,3 @@ def gathered(parts: Iterable[bytes], most: int = sys.maxsize) -> Iterator[bytes]
             waiting, size = [], 0
     if size:
         yield b"".join(waiting)
-
-
-def line(change: str, encoded: bytes) -> bytes:
-    """Encode one line of a watch."""
-    return b'{"type":"%b","object":%b}\n' % (change.encode(), encoded)
-
-
-class SharedEvent:
-    """A change, with what all watches share: lines, and results of selectors."""
-
-    __slots__ = ("__weakref__", "_is_counted", "_results", "event")
-
-    def __init__(self, event: Event) -> None:
-        self.event = event
-        self._results: dict[Any, Any] = {}
-        self._is_counted = False
-
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the result of ``make``, called once per key."""
-        result = self._results.get(key)
-        if result is None:
-            result = self._results[key] = make()
-        return result
-
-    def uncounted_bytes(self) -> int:
-        """Return the memory of the object and its line, but 0 if they are counted already."""
-        is_counted, self._is_counted = self._is_counted, True
-        return 0 if is_counted else 2 * len(json_of(self.event.obj))
-
-
-class SharedEvents:
-    """The changes that watches are sending, each once."""
-
-    def __init__(self) -> None:
-        self._events: WeakValueDictionary[int, SharedEvent] = WeakValueDictionary()
-        """By the id of the change, which is kept with it."""
-        self._latest: deque[SharedEvent] = deque(maxlen=_LATEST_CHANGES)
-
-    def of(self, event: Event) -> SharedEvent:
-        """Return the shared body for a change."""
-        if self._latest and self._latest[-1].event is event:
-            return self._latest[-1]
-        shared = self._events.get(id(event))
-        if shared is None:
-            shared = self._events[id(event)] = SharedEvent(event)
-            self._latest.append(shared)
-        return shared

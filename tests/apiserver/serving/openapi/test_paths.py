@@ -13,8 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api import kinds, patch
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.apiserver.serving.openapi.paths import document
-from twisted_exec.apiserver.serving.openapi.version2 import joined
+from twisted_exec.apiserver.serving.openapi.documents import document
+from twisted_exec.apiserver.serving.openapi.version2 import to_version2
 from twisted_exec.apiserver.serving.registry import KindRegistry, subresources_of, verbs_of
 
 _ACTIONS = {
@@ -196,7 +196,7 @@ class OperationTests(SynchronousTestCase):
 
     def test_version_2(self) -> None:
         """Version 2 cannot say more than Status, as kube-apiserver's document."""
-        converted = joined([self.document])["paths"][_MACHINE]
+        converted = to_version2([self.document])["paths"][_MACHINE]
         schema = converted["delete"]["responses"]["200"]["schema"]
         self.assertEqual(
             schema, {"$ref": f"{_META}Status".replace("components/schemas", "definitions")}

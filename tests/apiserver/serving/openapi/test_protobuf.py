@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.apiserver.serving.openapi.version2`."""
+"""Tests for :mod:`twisted_exec.apiserver.serving.openapi.protobuf`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.apiserver.serving.openapi.version2 import encoded
+from twisted_exec.apiserver.serving.openapi.protobuf import to_protobuf
 
 
 def fields(message: bytes) -> dict[int, list[Any]]:
@@ -100,7 +100,7 @@ class EncodedTests(SynchronousTestCase):
     """Tests for :func:`encoded`."""
 
     def setUp(self) -> None:
-        self.document = encoded(DOCUMENT)
+        self.document = to_protobuf(DOCUMENT)
 
     def test_document(self) -> None:
         """The version and the title; nothing else at the top."""

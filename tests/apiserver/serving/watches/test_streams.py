@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.watches.watches`; those of lines on a response are
-beside the watches'.
+Tests for :mod:`twisted_exec.apiserver.serving.watches.streams`: messages on a WebSocket. Those of lines on a
+response are in ``test_watches``.
 """
 
 from __future__ import annotations

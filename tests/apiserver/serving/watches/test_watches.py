@@ -18,8 +18,9 @@ from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving.filters import RequestLimits
 from twisted_exec.apiserver.serving.query import ListOptions
 from twisted_exec.apiserver.serving.verbs import selected
-from twisted_exec.apiserver.serving.watches import watches as watch_module
-from twisted_exec.apiserver.serving.watches.watches import LineStream, WatchConverter
+from twisted_exec.apiserver.serving.watches import converter
+from twisted_exec.apiserver.serving.watches.converter import WatchConverter
+from twisted_exec.apiserver.serving.watches.streams import LineStream
 from twisted_exec.program.turns import TURN_SECONDS
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
@@ -331,7 +332,7 @@ class LongSelectorTests(APITestCase):
             self.clock.rightNow += self._COMPARE_SECONDS
             return selected(kind, obj, options)
 
-        self.patch(watch_module, "selected", slow)
+        self.patch(converter, "selected", slow)
         for user in ("jane", "bob"):
             self.bind(user, "edit")
 

@@ -15,8 +15,8 @@ from tests.streaming.frames import Peer
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving.encoding import PIECE_BYTES, object_json
 from twisted_exec.apiserver.serving.query import ResponseForm
-from twisted_exec.apiserver.serving.watches import watches as watch_module
-from twisted_exec.apiserver.serving.watches.watches import LineStream
+from twisted_exec.apiserver.serving.watches import converter
+from twisted_exec.apiserver.serving.watches.streams import LineStream
 from twisted_exec.program.turns import TURN_SECONDS
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
@@ -79,7 +79,7 @@ class BurstTests(APITestCase):
             encoded.append(form.shape)
             return object_json(kind, obj, form, now, **more)
 
-        self.patch(watch_module, "object_json", encode)
+        self.patch(converter, "object_json", encode)
         path = f"{MACHINES}?watch=1&resourceVersion={self.storage.version()}"
         watches = [self.watch(path, accept=accept) for accept in FORMS for _ in range(10)]
         self.wait_for_turn()
