@@ -20,9 +20,7 @@ from itertools import product
 from tests.linear import assert_even
 from twisted_exec.api import bodies, kinds, patch, protobuf, strategy
 from twisted_exec.api.managedfields import updates
-from twisted_exec.api.managedfields.entries import (
-    WriteOrigin,
-)
+from twisted_exec.api.managedfields.entries import WriteOrigin
 from twisted_exec.api.status import APIError
 from twisted_exec.api.yaml_reader import FILE, parse_yaml
 from twisted_exec.apiserver.aggregated.admission.review import InvalidResponse, read_response

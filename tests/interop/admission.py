@@ -37,7 +37,8 @@ from twisted_exec.apiserver.aggregated.admission import objects
 from twisted_exec.apiserver.aggregated.admission.plugin import HostAdmission
 from twisted_exec.apiserver.interfaces import Opening
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load

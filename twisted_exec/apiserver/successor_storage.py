@@ -32,7 +32,8 @@ from twisted_exec.apiserver.serving.fairness import FairQueue, Work
 from twisted_exec.apiserver.serving.filters import APIRequest, RequestLimits
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.rest import REST
-from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import OURSELVES, Verbs
 from twisted_exec.apiserver.serving.watches.watches import Watches
 from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes

@@ -32,7 +32,8 @@ from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.interfaces import User
 from twisted_exec.program.audit import Trail
 from twisted_exec.storage.interfaces import IStorage, Listing

@@ -16,7 +16,8 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.api.times import seconds
 from twisted_exec.apiserver.controllers.deleted_consoles import NOT_KEPT, DeletedConsoles
 from twisted_exec.apiserver.controllers.expiry import EXPIRED_SECONDS, LOOK_SECONDS
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import Verbs
 
 GROUP = "/apis/console.twisted-exec.dev/v1alpha1"
 CONSOLES = f"{GROUP}/namespaces/default/deletedconsoles"

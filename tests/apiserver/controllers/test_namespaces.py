@@ -15,7 +15,8 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound, ServiceUnavailable
 from twisted_exec.apiserver.controllers.namespaces import NamespaceLifecycle
 from twisted_exec.apiserver.serving.registry import KindRegistry
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import Verbs
 
 INSIDE = MACHINES.replace("default", "lab")
 

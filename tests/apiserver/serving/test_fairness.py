@@ -4,33 +4,23 @@ Tests for :mod:`twisted_exec.apiserver.serving.fairness`: expensive requests tak
 
 from __future__ import annotations
 
-import gc
 import json
-import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
-from twisted.internet import defer, reactor
+from twisted.internet import defer
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.support import MACHINES, MERGE, APITestCase, machine
+from tests.apiserver.support import MACHINES, MERGE, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import BadRequest, TooManyRequests
 from twisted_exec.apiserver.serving import verbs
-from twisted_exec.apiserver.serving.fairness import (
-    CHEAP,
-    FairQueue,
-    Work,
-    WorkerThread,
-    cost_of_body,
-    cost_of_json,
-)
+from twisted_exec.apiserver.serving.costs import CHEAP
+from twisted_exec.apiserver.serving.fairness import FairQueue, Work
 from twisted_exec.auth.interfaces import User
 from twisted_exec.program import turns
 from twisted_exec.program.metrics import ExpensiveRequestMetrics, metrics_text, new_registry
@@ -202,16 +192,6 @@ class QueueTests(SynchronousTestCase):
 class WorkTests(SynchronousTestCase):
     """Cheap work is done at once."""
 
-    def test_cost(self) -> None:
-        """Many values, or much text, are expensive; a review or a Machine is not."""
-        self.assertLess(cost_of_json(json.dumps(machine("a")).encode()), 50)
-        self.assertGreater(cost_of_json(b"[" + b"0," * 600 + b"0]"), CHEAP)
-        self.assertGreater(cost_of_json(b'"' + b"x" * 140_000 + b'"'), CHEAP)
-        self.assertLess(cost_of_body("application/json", b'{"a": "' + b"," * 400 + b'"}'), CHEAP)
-        self.assertLess(cost_of_body(APPLY, json.dumps(machine("a")).encode()), CHEAP)
-        self.assertGreater(cost_of_body("application/yaml", b"- a\n" * 600), CHEAP)
-        self.assertGreater(cost_of_body(APPLY, b"{" + b"a," * 200 + b"}"), CHEAP)
-
     def test_at_once(self) -> None:
         """Neither cheap work nor work without a queue waits."""
         hand = Hand()
@@ -219,50 +199,6 @@ class WorkTests(SynchronousTestCase):
             done = Deferred.fromCoroutine(work.run(int, "3"))
             self.assertEqual(self.successResultOf(done), 3)
         self.assertEqual(len(hand.waiting), 0)
-
-
-class ThreadTests(TestCase):
-    """The thread."""
-
-    async def test_thread(self) -> None:
-        """Functions run in another thread while it is started, and here otherwise."""
-        worker, here = WorkerThread(reactor), threading.get_ident()
-        self.assertEqual(await worker.execute(threading.get_ident), here)
-        worker.startService()
-        self.addCleanup(worker.stopService)
-        self.assertNotEqual(await worker.execute(threading.get_ident), here)
-        self.assertTrue(await worker.execute(lambda: threading.current_thread().daemon))
-        with self.assertRaises(ValueError):
-            await worker.execute(lambda: int("x"))
-        worker.stopService()
-        self.assertEqual(await worker.execute(threading.get_ident), here)
-
-    async def test_refused_without_the_collector(self) -> None:
-        """A failed call leaves no cycle of error and traceback: that holds the request's body."""
-        worker = WorkerThread(reactor)
-        worker.startService()
-        self.addCleanup(worker.stopService)
-
-        class Body:
-            def check(self) -> None:
-                try:
-                    int("x")
-                except ValueError:
-                    raise BadRequest("too large") from None
-
-        async def refused() -> weakref.ref[Body]:
-            body = Body()
-            try:
-                await worker.execute(partial(Body.check, body))
-            except BadRequest:
-                return weakref.ref(body)
-            self.fail("accepted")
-
-        gc.disable()
-        self.addCleanup(gc.enable)
-        body = await refused()
-        await worker.execute(int)  # the thread itself refers to its last call
-        self.assertIsNone(body())
 
 
 class RequestTests(APITestCase):

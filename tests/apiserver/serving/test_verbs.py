@@ -22,7 +22,8 @@ from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IMutatingAdmission
 from twisted_exec.apiserver.restriction.visibility import FixedVisibility
 from twisted_exec.apiserver.serving.query import ListOptions, WriteOptions
-from twisted_exec.apiserver.serving.verbs import ObjectPage, RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import ObjectPage, Verbs
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.history import versioned

@@ -47,7 +47,7 @@ from twisted_exec.apiserver.interfaces import (
 )
 from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
-from twisted_exec.apiserver.serving.verbs import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.console_rights import (
     CONSOLE,
     EXEC,

@@ -27,7 +27,7 @@ from twisted_exec.apiserver.machine_pods.storage import READ_ONLY
 from twisted_exec.apiserver.serving.filters import query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.apiserver.serving.verbs import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.console_rights import EXEC, LOG
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.streaming.context import RequestContext

@@ -27,7 +27,8 @@ from twisted_exec.api.status import APIError, Conflict, NotFound, ServiceUnavail
 from twisted_exec.api.times import seconds, timestamp
 from twisted_exec.apiserver.interfaces import Demand
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import OURSELVES, Verbs
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.tasks import as_deferred

@@ -14,7 +14,7 @@ from twisted_exec.api.kinds import (
     machine_kind,
 )
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.apiserver.serving.verbs import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.console_rights import (
     CONSOLE,
     EXEC,

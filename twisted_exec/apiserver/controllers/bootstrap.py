@@ -24,7 +24,8 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.apiserver.controllers.namespaces import PERMANENT, ensure_namespaces
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import OURSELVES, Verbs
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.storage.follower import Followed, StoreFollower

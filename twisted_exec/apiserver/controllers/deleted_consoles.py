@@ -29,8 +29,10 @@ from twisted_exec.apiserver.controllers.expiry import (
     delete_all,
 )
 from twisted_exec.apiserver.serving.client import own_recorder
+from twisted_exec.apiserver.serving.namespace_check import is_terminating
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs, is_terminating
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import OURSELVES, Verbs
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.storage.follower import Followed, listed_as_added

@@ -23,7 +23,8 @@ from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.registry import KindRegistry
-from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import OURSELVES, Verbs
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue
 from twisted_exec.control.runs import Failures, readable

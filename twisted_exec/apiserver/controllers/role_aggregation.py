@@ -20,7 +20,7 @@ from twisted_exec.api.status import (
     RequestEntityTooLarge,
 )
 from twisted_exec.apiserver.serving.client import own_recorder
-from twisted_exec.apiserver.serving.verbs import Verbs, check_size
+from twisted_exec.apiserver.serving.verbs import Verbs, limit_size
 from twisted_exec.auth.rbac import Permissions, RBACObjects
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
@@ -93,7 +93,7 @@ class RoleAggregation(StoreFollower):
         try:
             new = plan_rules(role, policy)
             if new is not None:
-                check_size(new)
+                limit_size(new)
                 await self._storage.update(CLUSTERROLES.resource, new)
             self._troubled.discard(uid)
         except (Conflict, NotFound):

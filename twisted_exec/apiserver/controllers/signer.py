@@ -32,7 +32,8 @@ from twisted_exec.api.kinds.events import NORMAL, WARNING
 from twisted_exec.api.status import APIError, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import OURSELVES, Verbs
 from twisted_exec.apiserver.signing.clients import Clients
 from twisted_exec.apiserver.signing.interfaces import (
     CLIENT,

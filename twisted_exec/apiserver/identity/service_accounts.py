@@ -22,7 +22,7 @@ from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.filters import attributes_of, query_of
 from twisted_exec.apiserver.serving.query import write_options
 from twisted_exec.apiserver.serving.rest import root_of, warning_headers
-from twisted_exec.apiserver.serving.verbs import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.jwt_keys import ALGORITHMS, SigningKey

@@ -19,7 +19,7 @@ from twisted_exec.apiserver.node_pods.kubelets import KubeletClient, Kubelets
 from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.apiserver.serving.verbs import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.dispatcher import GatedRoutes, Handler
 from twisted_exec.auth.gate import Gate
 from twisted_exec.storage.interfaces import IStorage

@@ -13,12 +13,14 @@ from twisted_exec.api.kinds.pods.schema import LONGEST_GRACE_SECONDS
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.status import BadRequest, Conflict, Invalid
 from twisted_exec.apiserver.interfaces import UPDATE
+from twisted_exec.apiserver.serving.admission import change_of
 from twisted_exec.apiserver.serving.bodies import read_body, work_of
 from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import WriteOptions, write_options
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.apiserver.serving.verbs import RequestTarget, Verbs, change_of
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import User

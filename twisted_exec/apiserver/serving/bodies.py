@@ -8,7 +8,8 @@ from twisted_exec.api import bodies, fields, patch
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import BadRequest, Invalid, UnsupportedMediaType, one_line
-from twisted_exec.apiserver.serving.fairness import FairQueue, Work, cost_of_body
+from twisted_exec.apiserver.serving.costs import cost_of_body
+from twisted_exec.apiserver.serving.fairness import FairQueue, Work
 from twisted_exec.apiserver.serving.filters import APIRequest
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.streaming.context import RequestContext

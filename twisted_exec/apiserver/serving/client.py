@@ -22,7 +22,8 @@ from twisted_exec.api.kinds import EVENTS, Kind, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import NotFound
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.verbs import OURSELVES, RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import OURSELVES, Verbs
 from twisted_exec.kube.interfaces import IObjectClient
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.program.tasks import as_deferred

@@ -6,8 +6,6 @@ Expensive work runs in one other thread, and users take turns.
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,117 +13,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from twisted.application.service import Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
-from twisted.internet.threads import deferToThreadPool
-from twisted.python.failure import Failure
-from twisted.python.threadpool import ThreadPool
 
-from twisted_exec.api import bodies
-from twisted_exec.api.encoded import json_of
-from twisted_exec.api.kinds import Object
-from twisted_exec.api.status import APIError, TooManyRequests
+from twisted_exec.api.status import TooManyRequests
+from twisted_exec.apiserver.serving.costs import CHEAP
 from twisted_exec.auth.interfaces import User
 from twisted_exec.program.metrics import ExpensiveRequestMetrics
-
-CHEAP = 512
-"""Cost of work that runs at once."""
-
-SWITCH_SECONDS = 0.0002
-"""How soon the reactor gets the interpreter back from the thread."""
-
-_BYTES_PER_VALUE = 256
-# YAML and protobuf are decoded in Python, and a value takes two bytes or more.
-_BYTES_PER_FOREIGN_VALUE = 4
-_YAML_FACTOR = 4
 
 Result = TypeVar("Result")
 
 Execute = Callable[[Callable[[], Any]], Deferred[Any]]
 """Runs a function somewhere, and fires with its result."""
-
-
-def cost_of_json(text: bytes) -> int:
-    """Estimate the cost of JSON in values: long text counts by its bytes."""
-    cost = len(text) // _BYTES_PER_VALUE
-    # Beyond that the exact number makes no difference.
-    return cost if cost > CHEAP else cost + bodies.most_values(text)
-
-
-def cost_of_body(content_type: str, raw: bytes) -> int:
-    """Estimate the cost of a request's body."""
-    if not raw.lstrip().startswith((b"{", b"[")):
-        return len(raw) // _BYTES_PER_FOREIGN_VALUE
-    # Most of what is called YAML is JSON, but it may be YAML that looks like it.
-    return cost_of_json(raw) * (_YAML_FACTOR if "yaml" in content_type else 1)
-
-
-def cost_of_object(obj: Object) -> int:
-    """Estimate the cost of work on a stored object."""
-    return cost_of_json(json_of(obj))
-
-
-class _Thread(threading.Thread):
-    def __init__(self, **arguments: Any) -> None:
-        # A program that ends without stopping its services must not wait for the thread.
-        super().__init__(**arguments, daemon=True)
-
-
-class _Pool(ThreadPool):
-    threadFactory: type[threading.Thread] = _Thread
-
-
-class WorkerThread(Service):
-    """One thread for pure functions."""
-
-    def __init__(self, reactor: Any) -> None:
-        self._reactor = reactor
-        self._pool: ThreadPool | None = None
-
-    def startService(self) -> None:
-        super().startService()
-        # For the whole process; the default of 5 ms would be added to each system call.
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
-        self._pool = _Pool(minthreads=0, maxthreads=1, name="worker")
-        self._pool.start()
-
-    def stopService(self) -> None:
-        super().stopService()
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.stop()
-
-    def execute(self, function: Callable[[], Any]) -> Deferred[Any]:
-        """Run a function in the thread; at once before the start and after the stop."""
-        if self._pool is None:
-            return defer.execute(function)
-        outcome = deferToThreadPool(self._reactor, self._pool, _outcome, function)
-        return outcome.addCallback(_result)
-
-
-def _outcome(function: Callable[[], Any]) -> Any:
-    """
-    Return a function's result, or its API error as :class:`_Refused`.
-
-    Otherwise the exception and its frame would be a reference cycle.
-    """
-    try:
-        return function()
-    except APIError as refusal:
-        refusal.__cause__ = refusal.__context__ = None
-        return _Refused(refusal.with_traceback(None))
-
-
-@dataclass(frozen=True)
-class _Refused:
-    refusal: APIError
-
-
-def _result(outcome: Any) -> Any:
-    if isinstance(outcome, _Refused):
-        return Failure(outcome.refusal)
-    return outcome
 
 
 @dataclass(eq=False)

@@ -16,9 +16,9 @@ from twisted_exec.api.kinds import NAMESPACES, Object
 from twisted_exec.api.selectors import EVERYTHING, FieldSelector
 from twisted_exec.api.status import TooManyRequests
 from twisted_exec.api.yaml_text import yaml_bytes
-from twisted_exec.apiserver.serving.fairness import CHEAP, cost_of_json
+from twisted_exec.apiserver.serving.costs import CHEAP, cost_of_json
 from twisted_exec.apiserver.serving.query import YAML, Query, prefers_yaml
-from twisted_exec.apiserver.serving.verbs import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.streaming.context import RequestContext

@@ -14,8 +14,9 @@ from twisted_exec.api import bodies, patch, strategy
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import MethodNotAllowed, NotFound, one_line
 from twisted_exec.apiserver.serving.bodies import delete_options, patch_type, read_body, work_of
+from twisted_exec.apiserver.serving.costs import cost_of_json
 from twisted_exec.apiserver.serving.encoding import list_pieces, object_json
-from twisted_exec.apiserver.serving.fairness import FairQueue, Work, cost_of_json
+from twisted_exec.apiserver.serving.fairness import FairQueue, Work
 from twisted_exec.apiserver.serving.filters import (
     APIRequest,
     RequestLimits,
@@ -39,7 +40,8 @@ from twisted_exec.apiserver.serving.query import (
     watch_options,
     write_options,
 )
-from twisted_exec.apiserver.serving.verbs import ObjectPage, RequestTarget, Verbs
+from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.verbs import ObjectPage, Verbs
 from twisted_exec.apiserver.serving.watches.watches import Watches
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import copy
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, Self
 
 from twisted_exec.api import bodies, fields, strategy, times
 from twisted_exec.api.encoded import encoded, json_bytes
-from twisted_exec.api.kinds import NAMESPACES, Kind, Object
+from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.managedfields import updates
 from twisted_exec.api.managedfields.entries import (
-    Managed,
     WriteOrigin,
     encode_entries,
     only_times_differ,
@@ -26,7 +24,6 @@ from twisted_exec.api.status import (
     BadRequest,
     Conflict,
     Expired,
-    Forbidden,
     Invalid,
     NotFound,
     RequestEntityTooLarge,
@@ -36,18 +33,22 @@ from twisted_exec.apiserver.interfaces import (
     CREATE,
     DELETE,
     UPDATE,
-    Change,
     IAdmission,
-    IMutatingAdmission,
 )
 from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
-from twisted_exec.apiserver.serving.fairness import Work, cost_of_object
+from twisted_exec.apiserver.serving.admission import AdmissionChain, Draft, change_of
+from twisted_exec.apiserver.serving.costs import cost_of_object
+from twisted_exec.apiserver.serving.fairness import Work
+from twisted_exec.apiserver.serving.field_validation import check_applied, check_body, check_patched
+from twisted_exec.apiserver.serving.namespace_check import check_namespace
 from twisted_exec.apiserver.serving.query import (
     ContinueExpired,
     ListOptions,
     WriteOptions,
     continue_token,
 )
+from twisted_exec.apiserver.serving.selection import candidates, is_selected
+from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.interfaces import IVisibility, User
 from twisted_exec.program.tasks import settled
 from twisted_exec.program.turns import SharedTurns
@@ -69,19 +70,8 @@ _SMALL = 8
 Make = Callable[[Object], Object]
 """From the stored object to the complete new one, before validation."""
 
-_TERMINATING = "NamespaceTerminating"
 
 _FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
-
-
-@dataclass(frozen=True)
-class RequestTarget:
-    """Target of a request.  ``namespace`` is empty for cluster-scoped kinds."""
-
-    kind: Kind
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,7 +151,7 @@ class Verbs:
         """
         kind = target.kind
         options.fields.check(kind.selectable)
-        listing = await self._listed(target, options)
+        listing = await self._listing(target, options)
         is_filtered = options.selects or self._visibility is not None
         first = bisect_right(listing.items, options.start, key=key_of) if options.start[1] else 0
         items = candidates(listing.items[first:], target, options)
@@ -193,13 +183,13 @@ class Verbs:
         for number, obj in enumerate(objects):
             if number % _SMALL == 0 and self._turns is not None:
                 began = await self._turns.rest(began, user)
-            if (sees is None or sees(obj)) and selected(kind, obj, options):
+            if (sees is None or sees(obj)) and is_selected(kind, obj, options):
                 found.append(obj)
                 if options.limit and len(found) > options.limit:
                     break
         return found
 
-    async def _listed(self, target: RequestTarget, options: ListOptions) -> Listing:
+    async def _listing(self, target: RequestTarget, options: ListOptions) -> Listing:
         resource, namespace = target.kind.resource, target.namespace
         stale = options.stale or 0 < options.at_least <= self._storage.version()
         try:
@@ -251,7 +241,7 @@ class Verbs:
     def _created(self, target: RequestTarget, draft: Draft, options: WriteOptions) -> Object:
         namespace, now = target.namespace, self._now()
         obj = strategy.for_create(target.kind, draft.body, namespace=namespace, now=now)
-        self._note_managers(target, None, obj, draft, options)
+        self._set_managers(target, None, obj, draft, options)
         return obj
 
     async def update(
@@ -402,7 +392,7 @@ class Verbs:
             guessing = attempt < 0
             try:
                 old = await self.get(target, 0 if guessing else None)
-                new = await self._made_of(user, target, old, make, options, work)
+                new = await self._changed(user, target, old, make, options, work)
             except APIError:
                 if not guessing:
                     raise
@@ -422,7 +412,7 @@ class Verbs:
                     raise
         raise AssertionError("the loop returns or raises")
 
-    async def _made_of(
+    async def _changed(
         self,
         user: User,
         target: RequestTarget,
@@ -442,10 +432,10 @@ class Verbs:
         self, target: RequestTarget, draft: Draft, old: Object, options: WriteOptions
     ) -> Object:
         new = strategy.for_update(target.kind, draft.body, old, subresource=target.subresource)
-        self._note_managers(target, old, new, draft, options)
+        self._set_managers(target, old, new, draft, options)
         return new
 
-    def _note_managers(
+    def _set_managers(
         self,
         target: RequestTarget,
         old: Object | None,
@@ -488,13 +478,13 @@ class Verbs:
         if kind.held_by(old):
             if "deletionTimestamp" in old["metadata"] or options.dry_run:
                 return old, False
-            marked = self._marked(kind, old)
+            marked = self._marked_for_deletion(kind, old)
             return await settled(self._storage.update(kind.resource, marked)), False
         if options.dry_run:
             return old, True
         return await settled(self._storage.delete(kind.resource, old)), True
 
-    def _marked(self, kind: Kind, old: Object) -> Object:
+    def _marked_for_deletion(self, kind: Kind, old: Object) -> Object:
         # Stored objects are never changed, so the new one shares all other parts with the old one.
         new = {**old, "metadata": {**old["metadata"]}}
         new["metadata"]["deletionTimestamp"] = times.timestamp(self._now())
@@ -514,208 +504,28 @@ class Verbs:
         raise AlreadyExists(kind.resource.plural, name, kind.resource.group)
 
 
-def candidates(
-    objects: Sequence[Object], target: RequestTarget, options: ListOptions
-) -> Sequence[Object]:
-    """Return the objects that the selectors have to be compared with: one if they name one."""
-    name, namespace = options.fields.required("metadata.name"), target.namespace
-    if name is None or (target.kind.resource.namespaced and not namespace):
-        return objects
-    first = bisect_left(objects, (namespace, name), key=key_of)
-    return objects[first : bisect_right(objects, (namespace, name), first, key=key_of)]
-
-
-def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:
-    """Return whether an object matches a list's selectors, already validated for the kind."""
-    labels = obj["metadata"].get("labels", {})
-    return options.labels.matches(labels) and options.fields.matches(obj, kind.selectable)
-
-
 def _sized(obj: Object, draft: Draft, options: WriteOptions) -> Object:
-    check_size(obj, applied=draft.managed is not None)
+    limit_size(obj, applied=draft.managed is not None)
     return encoded(obj) if options.dry_run else obj
 
 
-def check_size(obj: Object, *, applied: bool = False) -> None:
+def limit_size(obj: Object, *, applied: bool = False) -> None:
     """
-    Check the size of an object.
-
-    An object that is too large loses its ``managedFields`` if it then fits.
+    Make an object that is too large fit by removing its ``managedFields``.
 
     :param applied: this is an apply, which needs them.
-    :raises RequestEntityTooLarge: it is too large.
+    :raises RequestEntityTooLarge: it is too large without them, too.
     """
     text = json_bytes(obj)
     if len(text) <= _LIMIT_OBJECT_BYTES and bodies.count_values(text) <= bodies.OBJECT.values:
         return
     if not applied and obj["metadata"].pop("managedFields", None):
-        check_size(obj, applied=True)
+        limit_size(obj, applied=True)
         return
     raise RequestEntityTooLarge(
         f"the object is larger than {_LIMIT_OBJECT_BYTES} bytes as JSON, or has more than "
         f"{bodies.OBJECT.values} values: split it into several objects"
     )
-
-
-@dataclass(frozen=True)
-class Draft:
-    """
-    A complete object before validation.
-
-    :param managed: ``managedFields``, if they were determined together with it.
-    :param written: the client's version, if mutating admission has changed it.
-    """
-
-    body: Object
-    managed: Managed | None = None
-    written: Object | None = None
-
-
-class AdmissionChain:
-    """All admissions of a server."""
-
-    def __init__(self, storage: IStorage, admissions: Sequence[IAdmission]) -> None:
-        self._storage, self._admissions = storage, admissions
-        self._mutating: list[IMutatingAdmission] = [
-            each for each in admissions if IMutatingAdmission.providedBy(each)
-        ]
-
-    async def mutated(
-        self,
-        user: User,
-        target: RequestTarget,
-        draft: Draft,
-        old: Object | None,
-        options: WriteOptions,
-        work: Work,
-    ) -> Draft:
-        """Run mutating admission on a draft."""
-        if not self._mutating:
-            return draft
-        operation = CREATE if old is None else UPDATE
-        written = await work.run(
-            partial(
-                strategy.prepared, target.kind, draft.body, target.namespace, creating=old is None
-            )
-        )
-        if old is None:
-            await check_namespace(self._storage, target.namespace)
-        new = written
-        for mutating in self._mutating:
-            change = change_of(user, operation, target, new, old, options)
-            new = await mutating.mutate(change)
-        if new == written:
-            return draft
-        if submitted := draft.body.get("metadata", {}).get("managedFields"):
-            written["metadata"]["managedFields"] = submitted
-        return replace(draft, body=new, written=written)
-
-    async def admit(self, change: Change) -> None:
-        """
-        Run validating admission.
-
-        :raises APIError: the change is refused.
-        """
-        for admission in self._admissions:
-            await admission.admit(change)
-
-
-def change_of(
-    user: User,
-    operation: str,
-    target: RequestTarget,
-    new: Object | None,
-    old: Object | None,
-    options: WriteOptions,
-) -> Change:
-    """Describe a write for admission."""
-    return Change(
-        user,
-        operation,
-        target.kind,
-        new,
-        old,
-        target.subresource,
-        dry_run=options.dry_run,
-        options=options.submitted,
-        warnings=options.advice,
-    )
-
-
-async def check_namespace(storage: IStorage, namespace: str) -> None:
-    """
-    Check that objects can be created in a namespace; an empty one means none.
-
-    :raises Forbidden: it is being deleted.
-    :raises NotFound: it does not exist.
-    """
-    if not namespace:
-        return
-    if await _takes_more(storage, namespace):
-        return
-    obj = await storage.get(NAMESPACES.resource, "", namespace)
-    if "deletionTimestamp" in obj["metadata"]:
-        raise Forbidden(
-            f"unable to create new content in namespace {namespace} because it is being terminated",
-            details={"causes": [{"reason": _TERMINATING}]},
-        )
-
-
-def is_terminating(error: Forbidden) -> bool:
-    """Return whether :func:`check_namespace` has refused a namespace that is being deleted."""
-    return {"reason": _TERMINATING} in error.details.get("causes", ())
-
-
-async def _takes_more(storage: IStorage, namespace: str) -> bool:
-    """Return whether a cached namespace exists and is not being deleted."""
-    try:
-        obj = await storage.get(NAMESPACES.resource, "", namespace, stale=True)
-    except NotFound:
-        return False
-    return "deletionTimestamp" not in obj["metadata"]
-
-
-def check_body(kind: Kind, body: Object, options: WriteOptions) -> None:
-    """
-    Check a complete object.
-
-    :raises BadRequest: ``Strict``, and it has unknown or duplicate fields.
-    """
-    problems = _noted(kind, body, options)
-    if problems and options.field_validation == "Strict":
-        resource = kind.resource
-        raise BadRequest(
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a '
-            f"{resource.kind}: strict decoding error: {problems}"
-        )
-
-
-def check_patched(kind: Kind, body: Object, options: WriteOptions) -> None:
-    """Check an object that results from a patch."""
-    problems = _noted(kind, body, options)
-    if problems and options.field_validation == "Strict":
-        raise strategy.refused_patch(kind, body, f"strict decoding error: {problems}")
-
-
-def check_applied(options: WriteOptions) -> None:
-    """
-    Check an apply configuration.
-
-    :raises BadRequest: ``Strict``, and it has duplicate fields.
-    """
-    problems = _noted(None, {}, options)
-    if problems and options.field_validation == "Strict":
-        raise BadRequest(f"error strict decoding YAML: {problems}")
-
-
-def _noted(kind: Kind | None, body: Object, options: WriteOptions) -> str:
-    if options.field_validation == "Ignore":
-        return ""
-    problems = [f'duplicate field "{path}"' for path in options.duplicates]
-    if kind is not None:
-        problems += [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
-    options.warnings[:] = problems
-    return ", ".join(problems)
 
 
 def with_collector_finalizer(obj: Object, options: Mapping[str, Any]) -> Object:

@@ -23,7 +23,7 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.consoles.sessions.objects import CREATE_SECONDS, LOOK_SECONDS
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.streaming.interfaces import SESSION_DELETED
 
 

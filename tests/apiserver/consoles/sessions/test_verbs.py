@@ -18,7 +18,7 @@ from twisted_exec.apiserver.consoles.sessions.foreign import RENEW_SECONDS
 from twisted_exec.apiserver.consoles.sessions.objects import LOOK_SECONDS
 from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.interfaces import User
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
 

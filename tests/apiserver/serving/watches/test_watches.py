@@ -17,7 +17,7 @@ from twisted_exec.api.kinds import MACHINES as MACHINE
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving.filters import RequestLimits
 from twisted_exec.apiserver.serving.query import ListOptions
-from twisted_exec.apiserver.serving.verbs import selected
+from twisted_exec.apiserver.serving.selection import is_selected
 from twisted_exec.apiserver.serving.watches import converter
 from twisted_exec.apiserver.serving.watches.converter import WatchConverter
 from twisted_exec.apiserver.serving.watches.streams import LineStream
@@ -330,9 +330,9 @@ class LongSelectorTests(APITestCase):
         def slow(kind: Kind, obj: Object, options: ListOptions) -> bool:
             self.compared += 1
             self.clock.rightNow += self._COMPARE_SECONDS
-            return selected(kind, obj, options)
+            return is_selected(kind, obj, options)
 
-        self.patch(converter, "selected", slow)
+        self.patch(converter, "is_selected", slow)
         for user in ("jane", "bob"):
             self.bind(user, "edit")
 

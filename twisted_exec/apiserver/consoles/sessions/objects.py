@@ -37,7 +37,7 @@ from twisted_exec.apiserver.consoles.sessions.foreign import (
 from twisted_exec.apiserver.consoles.sessions.pace import WritePace
 from twisted_exec.apiserver.consoles.sessions.plan import SessionState, Step, plan
 from twisted_exec.apiserver.consoles.sessions.record import RESOURCE, SessionRecord
-from twisted_exec.apiserver.serving.verbs import check_namespace, is_terminating
+from twisted_exec.apiserver.serving.namespace_check import check_namespace, is_terminating
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.control.queue import WorkQueue

@@ -17,7 +17,7 @@ from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.serving.encoding import empty_list, object_json
 from twisted_exec.apiserver.serving.query import ListOptions, WatchOptions
-from twisted_exec.apiserver.serving.verbs import selected
+from twisted_exec.apiserver.serving.selection import is_selected
 from twisted_exec.apiserver.serving.watches.shared_events import SharedEvent
 from twisted_exec.storage.history import versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED
@@ -41,7 +41,7 @@ class WatchConverter:
 
     def existing(self, obj: Object) -> bytes:
         """Return the line for an existing object; empty if it does not match."""
-        if not selected(self._kind, obj, self._options.chosen):
+        if not is_selected(self._kind, obj, self._options.chosen):
             return b""
         columns, self._columns_sent = not self._columns_sent, True
         form = self._options.form
@@ -61,9 +61,9 @@ class WatchConverter:
             return event.type != DELETED, previous is not None
 
         def compare() -> tuple[ListOptions, bool, bool]:
-            fits = event.type != DELETED and selected(kind, event.obj, chosen)
+            fits = event.type != DELETED and is_selected(kind, event.obj, chosen)
             # The result keeps the selector, so that no other gets its id meanwhile.
-            return chosen, fits, previous is not None and selected(kind, previous, chosen)
+            return chosen, fits, previous is not None and is_selected(kind, previous, chosen)
 
         # Watches with equal selectors have the same object.
         _, fits, fitted = change.once((kind.resource, id(chosen)), compare)

@@ -16,7 +16,8 @@ from twisted_exec.api.status import APIError, Expired
 from twisted_exec.apiserver.restriction.filtered_storage import FilteredStorage
 from twisted_exec.apiserver.serving.encoding import PIECE_BYTES
 from twisted_exec.apiserver.serving.query import ListOptions, WatchOptions
-from twisted_exec.apiserver.serving.verbs import RequestTarget, candidates
+from twisted_exec.apiserver.serving.selection import candidates
+from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.apiserver.serving.watches.converter import WatchConverter, error_line
 from twisted_exec.apiserver.serving.watches.shared_events import SharedEvent, SharedEvents
 from twisted_exec.apiserver.serving.watches.streams import WatchLines, stream_of
