@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.nodeserver.support import CLUSTERS, OWNER, PODS, SimpleLeaf, SimpleLeaves, SimpleRootPods
-from twisted_exec.api.kinds.core import LEASES, NAMESPACES
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.kind import Kind
+from twisted_exec.api.kinds.namespaces import LEASES, NAMESPACES
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.kube.interfaces import Object

@@ -19,9 +19,9 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from tests.kube.credentialed import CredentialedClient
-from twisted_exec.api.kinds.core import LEASES, NAMESPACES
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.kind import Kind
+from twisted_exec.api.kinds.namespaces import LEASES, NAMESPACES
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.pods.machine_pods import PODS as MACHINE_PODS
 from twisted_exec.api.kinds.secrets import SECRETS

@@ -16,7 +16,7 @@ from zope.interface import implementer
 from tests.kube.credentialed import CredentialedClient
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import SECRETS
-from twisted_exec.api.kinds.core import NAMESPACES
+from twisted_exec.api.kinds.namespaces import NAMESPACES
 from twisted_exec.api.kinds.spaces import SPACES
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import from_code

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS, EVENTS, LEASES, SECRETS
-from twisted_exec.api.kinds.core import NAMESPACES
+from twisted_exec.api.kinds.namespaces import NAMESPACES
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
 from twisted_exec.api.kinds.pods.machine_pods import PODS
 from twisted_exec.api.resource import Resource

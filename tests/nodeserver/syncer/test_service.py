@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.nodeserver.live import LeafKubelet, LiveLeaf, LiveRoots, graceful_cluster, pair
 from tests.nodeserver.support import OWNER, PODS, SimpleLeaves, put_pod
-from twisted_exec.api.kinds.core import NAMESPACES
+from twisted_exec.api.kinds.namespaces import NAMESPACES
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.status import APIError, Forbidden, Invalid
 from twisted_exec.kube.interfaces import Object

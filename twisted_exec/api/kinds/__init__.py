@@ -13,12 +13,12 @@ from twisted_exec.api.kinds.consolepolicies import CONSOLEPOLICIES
 from twisted_exec.api.kinds.consolerecordings import CONSOLERECORDINGS
 from twisted_exec.api.kinds.consolerequests import CONSOLEREQUESTS
 from twisted_exec.api.kinds.consolesessions import CONSOLESESSIONS
-from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
 from twisted_exec.api.kinds.deletedconsoles import DELETEDCONSOLES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object, cell
 from twisted_exec.api.kinds.machines import image_of
 from twisted_exec.api.kinds.machines import kind as machine_kind
+from twisted_exec.api.kinds.namespaces import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.pods.machine_pods import CONSOLE, PODS
 from twisted_exec.api.kinds.pods.node_pods import BINDINGS, NODE_PODS

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, DeferredList, TimeoutError, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from twisted_exec.api.kinds.core import NAMESPACES
+from twisted_exec.api.kinds.namespaces import NAMESPACES
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
