@@ -19,11 +19,12 @@ from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import Kind, Object, served
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.users import EXPOSED
-from twisted_exec.apiserver.assembly import ServerContext, ServerParts, ServingSettings, assemble
+from twisted_exec.apiserver.assembly import ServerContext, ServerParts, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.serving.filters import APIRequest, RequestLimits
+from twisted_exec.apiserver.settings import ServingSettings
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.program.metrics import new_registry

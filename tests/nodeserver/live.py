@@ -10,7 +10,8 @@ from typing import Any
 from tests.nodeserver.support import CLUSTERS, OWNER, PODS, SimpleLeaf, SimpleLeaves, SimpleRootPods
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.kind import Kind
-from twisted_exec.api.kinds.namespaces import LEASES, NAMESPACES
+from twisted_exec.api.kinds.leases import LEASES
+from twisted_exec.api.kinds.namespaces import NAMESPACES
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.kube.interfaces import Object

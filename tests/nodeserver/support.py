@@ -21,7 +21,8 @@ from zope.interface import implementer
 from tests.kube.credentialed import CredentialedClient
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.kind import Kind
-from twisted_exec.api.kinds.namespaces import LEASES, NAMESPACES
+from twisted_exec.api.kinds.leases import LEASES
+from twisted_exec.api.kinds.namespaces import NAMESPACES
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.pods.machine_pods import PODS as MACHINE_PODS
 from twisted_exec.api.kinds.secrets import SECRETS

@@ -7,19 +7,15 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet import defer
-from twisted.internet.defer import Deferred
 
 from twisted_exec.api import kinds
-from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect
-from twisted_exec.api.kinds import Kind
-from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, AuditPolicy, load
 from twisted_exec.apiserver.auditing.records import AuditedDispatcher
 from twisted_exec.apiserver.consoles import texts
 from twisted_exec.apiserver.consoles.connect import LocatorParts, MachineLocator
@@ -45,13 +41,14 @@ from twisted_exec.apiserver.consoles.routes import (
 )
 from twisted_exec.apiserver.consoles.sessions.objects import SessionObjects
 from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
+from twisted_exec.apiserver.control_plane import ControlPlane
 from twisted_exec.apiserver.controllers.console_recordings import ConsoleRecordingsController
 from twisted_exec.apiserver.controllers.console_requests import ConsoleRequests
-from twisted_exec.apiserver.controllers.deleted_consoles import DEFAULT_DAYS, DeletedConsoles
+from twisted_exec.apiserver.controllers.deleted_consoles import DeletedConsoles
 from twisted_exec.apiserver.controllers.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
 from twisted_exec.apiserver.controllers.scheduler import Scheduler
-from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission, Strictness
+from twisted_exec.apiserver.interfaces import IOpeningAdmission, Strictness
 from twisted_exec.apiserver.machine_pods.authorization import is_pod, machine_attributes
 from twisted_exec.apiserver.machine_pods.names import PodNames
 from twisted_exec.apiserver.machine_pods.storage import PodStorage
@@ -69,6 +66,7 @@ from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watches.watches import Watches
+from twisted_exec.apiserver.settings import ServingSettings
 from twisted_exec.auth.console_rights import (
     DELETED_LOG,
     LOG,
@@ -78,19 +76,12 @@ from twisted_exec.auth.console_rights import (
 )
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate, GatePolicy, users_of
-from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.kube.leases import LeaderServices
 from twisted_exec.program.audit import Trail
-from twisted_exec.program.config_file import ConfigError
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import ExpensiveRequestMetrics, MetricsRegistry
-from twisted_exec.program.options.declaration import OPTION, ProgramOption
-from twisted_exec.program.options.shared import ALLOWED_ORIGIN, CONSOLE_VERBS
-from twisted_exec.program.options.values import days
-from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.program.turns import SharedTurns
 from twisted_exec.storage.interfaces import IStorage
@@ -114,169 +105,6 @@ REVIEWS_AT_ONCE = 16
 
 _WAIT_SECONDS = 20.0
 """Longest wait of a user for a console while many are being opened."""
-
-
-def _policy(path: str) -> AuditPolicy:
-    try:
-        return load(path)
-    except ConfigError as problem:
-        raise ValueError(str(problem)) from None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServingSettings:
-    """
-    Settings of each API server, whatever its control plane.
-
-    :param dialects: Pods of the first keep the machines' names.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow.
-    :param audit_policy: selects the requests that are recorded besides sessions; ``None`` for none.
-    """
-
-    dialects: Sequence[Dialect] = field(
-        default=(DEFAULT,),
-        metadata={
-            OPTION: ProgramOption(
-                "dialect",
-                f"Dialect of the machines: {NAMES}; may be repeated, and then only Pods of the first "
-                f"have the names of their machines.  [default: {DEFAULT}]",
-                several=True,
-            )
-        },
-    )
-    allowed_origins: Collection[bytes] = field(default=(), metadata={OPTION: ALLOWED_ORIGIN})
-    scheduling: bool = field(
-        default=True,
-        metadata={
-            OPTION: ProgramOption(
-                "scheduler",
-                "Assign machines without a pool to one.  The default.",
-                reverse="Leave scheduling to another program, such as ironcore's own.",
-            )
-        },
-    )
-    deleted_console_days: int = field(
-        default=DEFAULT_DAYS,
-        metadata={
-            OPTION: ProgramOption(
-                "deleted-console-days",
-                "How long the console of a deleted machine is listed; 0 to list none.",
-                days,
-                group="Storage",
-            )
-        },
-    )
-    strict_verbs: bool = field(default=False, metadata={OPTION: CONSOLE_VERBS})
-    sessions: SessionLimits | None = None
-    audit_policy: AuditPolicy | None = field(
-        default=None,
-        metadata={
-            OPTION: ProgramOption(
-                "audit-policy-file",
-                "Requests that are recorded: a Policy of audit.k8s.io/v1; by default all changes.",
-                _policy,
-                group="Audit log",
-                convert=lambda policy: policy or DEFAULT_POLICY,
-            )
-        },
-    )
-
-
-class ControlPlane(Protocol):
-    """
-    The differences between a standalone and an aggregated server.
-
-    :ivar storage: holds the served objects, and others that the server reads.
-    :ivar garbage_collection: a garbage collector handles the dependents of deleted objects.
-    """
-
-    storage: IStorage
-    kinds: Sequence[Kind]
-    garbage_collection: bool
-
-    @property
-    def authenticator(self) -> IAuthenticator:
-        """Authenticates requests."""
-
-    @property
-    def authorizer(self) -> IAuthorizer:
-        """Authorizes users."""
-
-    @property
-    def admissions(self) -> Sequence[IAdmission]:
-        """Admission for each write, after the restrictions."""
-
-    def on_permission_change(
-        self, callback: Callable[[], None], users: Callable[[], Iterable[User]]
-    ) -> None:
-        """Call ``callback`` whenever a user may have lost a permission."""
-
-    def observe_permissions(self) -> None:
-        """Begin to observe changes; called while there are sessions."""
-
-    def followers(
-        self,
-        registry: KindRegistry,
-        verbs: Verbs,
-        reactor: Any,
-        now: Callable[[], float],
-        metrics: WorkQueueMetrics,
-    ) -> list[Service]:
-        """Return the services that follow the store on each server, to be started after it."""
-
-    def leader_controllers(
-        self,
-        registry: KindRegistry,
-        verbs: Verbs,
-        reactor: Any,
-        now: Callable[[], float],
-        metrics: WorkQueueMetrics,
-    ) -> list[Service]:
-        """Return the controllers that run on the leader only; called for each term."""
-
-    def views(self) -> list[tuple[Kind, IStorage]]:
-        """Kinds that show stored objects of another kind, each with a store that converts them."""
-
-    def add_to(
-        self,
-        routes: GatedRoutes,
-        gate: Gate,
-        strictness: Callable[[str], Strictness],
-        queue: FairQueue,
-    ) -> None:
-        """
-        Add further routes.
-
-        :param strictness: returns that of the verbs of consoles in a namespace.
-        :param queue: for the decoding of large bodies.
-        """
-
-    def add_probes(self, health: Health) -> None:
-        """Add health checks besides the store's."""
-
-    @property
-    def client_cas(self) -> Sequence[str]:
-        """Paths of the CAs of acceptable client certificates."""
-
-    @property
-    def published_cas(self) -> Callable[[], bytes] | None:
-        """Further CAs as PEM that may change, if there are any."""
-
-    def load(self) -> None:
-        """
-        Read the files now.
-
-        :raises TLSConfigError: a file is unusable.
-        """
-
-    async def prepare(self, verbs: Verbs) -> None:
-        """Create or read what serving depends on; the store is ready."""
-
-    def when_prepared(self) -> Deferred[None]:
-        """Fires when requests can be authenticated; the followers have started."""
-
-    def close(self) -> Deferred[Any]:
-        """Close connections; fires when all are closed.  The followers were stopped before."""
 
 
 @dataclass(frozen=True)
@@ -372,7 +200,7 @@ class _Server:
         self.sessions = Sessions(self._trail, SessionMetrics(context.metrics), settings.sessions)
         RoundTripMetrics(context.metrics, self.sessions)
         authorizer = self._make_authorizer()
-        self._gate = Gate(control_plane.authenticator, authorizer, self._make_policy())
+        self._gate = Gate(control_plane.authenticator, authorizer, self._make_gate_policy())
         self.guard = self._make_guard()
         requests = RequestRights(storage, dialects, authorizer, now, self._policies)
         self.verbs = Verbs(storage, [], now)
@@ -457,7 +285,7 @@ class _Server:
             pods=has_pods,
         )
 
-    def _make_policy(self) -> GatePolicy:
+    def _make_gate_policy(self) -> GatePolicy:
         # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
         # session by its id.
         return GatePolicy(
@@ -532,7 +360,7 @@ class _Server:
         limits, now = self._limits, self._context.now
         return REST(verbs, watches, self._gate, limits, now, self._queue)
 
-    def _watch(self, view: IStorage) -> Watches:
+    def _add_watches(self, view: IStorage) -> Watches:
         watches = Watches(view, self._context.reactor, self._context.now)
         self.watches.append(watches)
         return watches
@@ -546,15 +374,17 @@ class _Server:
             turns=self._turns,
         )
         rest = self._make_rest(verbs, self.watches[0])
-        apart = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
+        with_own_verbs = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
         for kind in self._registry.kinds:
-            if kind.stored and not kind.kept_as and kind not in apart:
+            if kind.stored and not kind.kept_as and kind not in with_own_verbs:
                 rest.add_to(self.routes, kind)
-        ending = SessionVerbs(self._storage, self._admissions, self._context.now, turns=self._turns)
-        self._make_rest(ending, self.watches[0]).add_to(self.routes, kinds.CONSOLESESSIONS)
+        session_verbs = SessionVerbs(
+            self._storage, self._admissions, self._context.now, turns=self._turns
+        )
+        self._make_rest(session_verbs, self.watches[0]).add_to(self.routes, kinds.CONSOLESESSIONS)
         for kind, view in self._control_plane.views():
             admitted = Verbs(view, self._admissions, self._context.now, turns=self._turns)
-            self._make_rest(admitted, self._watch(view)).add_to(self.routes, kind)
+            self._make_rest(admitted, self._add_watches(view)).add_to(self.routes, kind)
         self._control_plane.add_to(self.routes, self._gate, self._strictness, self._queue)
 
     def _strictness(self, namespace: str) -> Strictness:
@@ -656,7 +486,7 @@ class _Server:
         pods = PodStorage(self._storage, self._names, self._context.reactor)
         self.followers.append(pods)
         verbs = Verbs(pods, [], self._context.now, turns=self._turns)
-        self._make_rest(verbs, self._watch(pods)).add_to(self.routes, kinds.PODS)
+        self._make_rest(verbs, self._add_watches(pods)).add_to(self.routes, kinds.PODS)
         add_refusals(self.routes, self._names)
 
     def add_pods_of_nodes(self, kubelets: Kubelets) -> None:

@@ -24,14 +24,16 @@ from twisted_exec import __version__
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
-from twisted_exec.apiserver.assembly import ControlPlane, ServerContext, ServingSettings, assemble
+from twisted_exec.apiserver.assembly import ServerContext, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
+from twisted_exec.apiserver.control_plane import ControlPlane
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
 from twisted_exec.apiserver.serving.filters import APIRequest
 from twisted_exec.apiserver.serving.worker_thread import WorkerThread
+from twisted_exec.apiserver.settings import ServingSettings
 from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.apiserver.signing.interfaces import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
 from twisted_exec.apiserver.signing.requests import server_names

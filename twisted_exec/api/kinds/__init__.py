@@ -16,9 +16,10 @@ from twisted_exec.api.kinds.consolesessions import CONSOLESESSIONS
 from twisted_exec.api.kinds.deletedconsoles import DELETEDCONSOLES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object, cell
+from twisted_exec.api.kinds.leases import LEASES
 from twisted_exec.api.kinds.machines import image_of
 from twisted_exec.api.kinds.machines import kind as machine_kind
-from twisted_exec.api.kinds.namespaces import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
+from twisted_exec.api.kinds.namespaces import NAMESPACE_FINALIZER, NAMESPACES
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.pods.machine_pods import CONSOLE, PODS
 from twisted_exec.api.kinds.pods.node_pods import BINDINGS, NODE_PODS
@@ -41,6 +42,7 @@ from twisted_exec.api.kinds.reviews import (
 )
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.kinds.serviceaccounts import SERVICEACCOUNTS, TOKENREQUESTS
+from twisted_exec.api.kinds.services import SERVICES
 from twisted_exec.api.kinds.spaces import SPACEPROVIDERDESCS, SPACES
 
 _CORE: tuple[Kind, ...] = (NAMESPACES, NODES, EVENTS, SERVICES, SECRETS, SERVICEACCOUNTS)

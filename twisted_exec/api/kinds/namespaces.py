@@ -1,5 +1,5 @@
 """
-Namespaces, services and leases.
+Namespaces.
 """
 
 from __future__ import annotations
@@ -8,13 +8,7 @@ from twisted_exec.api import names
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.kinds.schemas import CONDITIONS, strings
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.schema import (
-    anything,
-    integer,
-    moment,
-    string,
-    struct,
-)
+from twisted_exec.api.schema import string, struct
 
 NAMESPACE_FINALIZER = "kubernetes"
 """Item of ``spec.finalizers`` that keeps a namespace until its content is gone."""
@@ -68,45 +62,4 @@ NAMESPACES = Kind(
     held_by=_held_by,
     prepare=_prepare_namespace,
     carry_over=_keep_finalizers,
-)
-
-LEASES = Kind(
-    resource=Resource("coordination.k8s.io", "v1", "leases", "Lease"),
-    singular="lease",
-    description="Lease defines a lease concept.",
-    schema={
-        "spec": struct(
-            {
-                "holderIdentity": string("holderIdentity is the identity of the current holder."),
-                "leaseDurationSeconds": integer(
-                    "leaseDurationSeconds is how long the lease is valid after renewTime.",
-                    minimum=1,
-                    maximum=2**31 - 1,
-                ),
-                "acquireTime": moment("acquireTime is when the current holder acquired the lease."),
-                "renewTime": moment("renewTime is the last time the holder renewed the lease."),
-                "leaseTransitions": integer(
-                    "leaseTransitions is the number of changes of the holder.", minimum=0
-                ),
-                "preferredHolder": string(
-                    "preferredHolder is the identity that the holder should yield to."
-                ),
-                "strategy": string("strategy is the strategy for choosing the holder."),
-            },
-            description="spec describes the holder of the lease.",
-        )
-    },
-    columns=(
-        Column("Holder", lambda lease: lease.get("spec", {}).get("holderIdentity") or "<none>"),
-    ),
-)
-
-SERVICES = Kind(
-    resource=Resource("", "v1", "services", "Service"),
-    singular="service",
-    short_names=("svc",),
-    # kubectl cluster-info lists services before it prints the server's address.
-    description="Service is not supported: there are no services, and none can be created.",
-    schema={"spec": anything("spec is not used."), "status": anything("status is not used.")},
-    read_only=True,
 )
