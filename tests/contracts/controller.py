@@ -32,7 +32,7 @@ from twisted_exec.api.status import (
 from twisted_exec.apiserver.controllers.leader_election import LeaderElectedServices
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS
-from twisted_exec.storage.base import DelegatingStorage
+from twisted_exec.storage.delegating import DelegatingStorage
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing, Object
 
 EPOCH = 1_700_000_000.0

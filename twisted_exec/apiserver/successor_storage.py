@@ -52,7 +52,7 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.program.handover.connections import PassedConnections, SuccessorEndpoint
 from twisted_exec.program.tasks import settled
 from twisted_exec.storage import history
-from twisted_exec.storage.base import DelegatingStorage
+from twisted_exec.storage.delegating import DelegatingStorage
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
     ADDED,

@@ -29,7 +29,7 @@ from twisted_exec.apiserver.controllers.leader_election import LEASE
 from twisted_exec.apiserver.controllers.leader_election import NAMESPACE as ELECTION
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.storage.base import DelegatingStorage
+from twisted_exec.storage.delegating import DelegatingStorage
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import (
     ADDED,

@@ -20,7 +20,7 @@ from twisted_exec.api.status import Expired
 from twisted_exec.apiserver.machine_pods.conversion import Host, host_of, pod_of
 from twisted_exec.apiserver.machine_pods.names import PodNames
 from twisted_exec.program.turns import ShortTurns
-from twisted_exec.storage.base import ReadOnlyStorage
+from twisted_exec.storage.delegating import ReadOnlyStorage
 from twisted_exec.storage.history import History, Key, key_of, table_of, versioned
 from twisted_exec.storage.interfaces import (
     ADDED,

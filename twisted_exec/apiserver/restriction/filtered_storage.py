@@ -14,7 +14,7 @@ from zope.interface import implementer
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import Expired
 from twisted_exec.auth.interfaces import IVisibility
-from twisted_exec.storage.base import ReadOnlyStorage
+from twisted_exec.storage.delegating import ReadOnlyStorage
 from twisted_exec.storage.follower import log_failure
 from twisted_exec.storage.history import Key, key_of, versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWatch, Listing

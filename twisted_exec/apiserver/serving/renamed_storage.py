@@ -14,7 +14,7 @@ from twisted_exec.api.encoded import Encoded, json_of
 from twisted_exec.api.kinds import Kind
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import AlreadyExists, NotFound
-from twisted_exec.storage.base import DelegatingStorage
+from twisted_exec.storage.delegating import DelegatingStorage
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch, Listing, Object
 from twisted_exec.storage.ordered import Converted
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.storage.base`.
+Tests for :mod:`twisted_exec.storage.delegating`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, StorageContract, machine
 from twisted_exec.api.status import MethodNotAllowed
-from twisted_exec.storage.base import DelegatingStorage, ReadOnlyStorage
+from twisted_exec.storage.delegating import DelegatingStorage, ReadOnlyStorage
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
