@@ -10,17 +10,15 @@ from twisted_exec.storage.history import (
     REMEMBERED_CHANGES,
     History,
     Key,
-    check_absent,
-    check_current,
-    created,
     key_of,
     table_of,
-    versioned,
 )
+from twisted_exec.storage.history_storage import HistoryStorage
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, Listing, Object
-from twisted_exec.storage.memory import HistoryStorage, MemoryStorage
+from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 from twisted_exec.storage.sqlite.store import SQLiteStorage
+from twisted_exec.storage.write_checks import check_absent, check_current, created, versioned
 
 __all__ = [
     "ADDED",

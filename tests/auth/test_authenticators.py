@@ -22,7 +22,8 @@ from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
-from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
+from twisted_exec.auth.token_file import TokenFileAuthenticator
+from twisted_exec.auth.tokens import BearerAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator
 

@@ -32,7 +32,8 @@ from twisted_exec.auth.gate import Evidence, Gate, GatePolicy, ImpersonationPoli
 from twisted_exec.auth.interfaces import Decision, IAuthenticator
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
+from twisted_exec.auth.token_file import TokenFileAuthenticator
+from twisted_exec.auth.tokens import BearerAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator
 from twisted_exec.streaming.context import RequestContext

@@ -10,9 +10,10 @@ from tests.contracts.storage import MACHINES, POOLS, changed, machine
 from tests.linear import assert_linear
 from tests.retained import instances
 from twisted_exec.api.status import APIError, Expired
-from twisted_exec.storage.history import History, created, key_of, table_of, versioned
+from twisted_exec.storage.history import History, key_of, table_of
 from twisted_exec.storage.interfaces import DELETED, MODIFIED, Event, Object
 from twisted_exec.storage.ordered import Snapshot
+from twisted_exec.storage.write_checks import created, versioned
 
 
 class KeyTests(SynchronousTestCase):

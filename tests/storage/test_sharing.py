@@ -11,9 +11,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.storage import MACHINES, machine
 from tests.retained import instances, weight
-from twisted_exec.storage.history import History, created, table_of
+from twisted_exec.storage.history import History, table_of
 from twisted_exec.storage.interfaces import Object
 from twisted_exec.storage.sharing import SharedParts
+from twisted_exec.storage.write_checks import created
 
 
 def _object(number: int) -> Object:

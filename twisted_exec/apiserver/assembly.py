@@ -67,16 +67,11 @@ from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watches.watches import Watches
 from twisted_exec.apiserver.settings import ServingSettings
-from twisted_exec.auth.console_rights import (
-    DELETED_LOG,
-    LOG,
-    RECORDING,
-    SCREEN,
-    ConsoleVerbs,
-)
+from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate, GatePolicy, users_of
 from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.subresources import DELETED_LOG, LOG, RECORDING, SCREEN
 from twisted_exec.kube.leases import LeaderServices
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.health import Health

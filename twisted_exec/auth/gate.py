@@ -26,9 +26,9 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth import default_roles
 from twisted_exec.auth.console_rights import ConsoleAccess, SessionAccess, highest_right
 from twisted_exec.auth.credentials import CredentialHeaders, files_of
+from twisted_exec.auth.errors import forbidden, hidden, role_to_read
 from twisted_exec.auth.impersonation import impersonation
 from twisted_exec.auth.interfaces import (
     NO_CREDENTIALS,
@@ -64,13 +64,6 @@ from twisted_exec.wire.session_terms import FULL, Right, Terms
 _PROXIES = 256
 
 _ANOTHERS = "the credential is now another user's: log in, and open the session again"
-
-_READING_ROLES = (
-    default_roles.CONSOLE_OBSERVER,
-    default_roles.CONSOLE_LOG_READER,
-    default_roles.CONSOLE_SESSION_READER,
-    default_roles.CONSOLE_RECORDING_READER,
-)
 
 
 class ImpersonationPolicy(Enum):
@@ -312,7 +305,7 @@ class Gate:
             return hidden(attributes, decision.reason)
         if decision.allowed:
             return forbidden(attributes, "it is allowed for some objects only")
-        return forbidden(attributes, decision.reason or _role_to_read(attributes))
+        return forbidden(attributes, decision.reason or role_to_read(attributes))
 
     async def authorize_session(self, context: RequestContext, *permissions: Attributes) -> None:
         """
@@ -483,45 +476,3 @@ def _of_proxy(certificate: PeerCertificate) -> PresentedCredentials:
 def _is_same(now: User, before: User) -> bool:
     """Compare names, and UIDs where both are known: a name may belong to a new account."""
     return now.name == before.name and (not now.uid or not before.uid or now.uid == before.uid)
-
-
-def hidden(attributes: Attributes, reason: str) -> NotFound:
-    """The 404 of an object that does not exist for the user."""
-    group, resource = attributes.group, attributes.resource
-    qualified = f"{resource}.{group}" if group else resource
-    because = f": {reason}" if reason else ""
-    message = f'{qualified} "{attributes.name}" not found{because}'
-    return NotFound(resource, attributes.name, group, message)
-
-
-def _role_to_read(attributes: Attributes) -> str:
-    """
-    Return the remedy for a refusal to read what consoles show: logs, screens and recordings; empty
-    for other refusals.
-    """
-    role = default_roles.smallest_role(
-        attributes.verb, attributes.group, attributes.resource, attributes.subresource
-    )
-    where = (
-        f'in the namespace "{attributes.namespace}"'
-        if attributes.namespace
-        else "in all namespaces"
-    )
-    return f"ask an administrator for the role {role} {where}" if role in _READING_ROLES else ""
-
-
-def forbidden(attributes: Attributes, reason: str) -> Forbidden:
-    """The refusal, worded as Kubernetes words it."""
-    suffix = f": {reason}" if reason else ""
-    user = f'User "{attributes.user.name}" cannot {attributes.verb}'
-    if not attributes.resource:
-        return Forbidden(f'forbidden: {user} path "{attributes.path}"{suffix}')
-    group, name, namespace = attributes.group, attributes.name, attributes.namespace
-    resource = "/".join(filter(None, (attributes.resource, attributes.subresource)))
-    scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-    qualified = f"{attributes.resource}.{group}" if group else attributes.resource
-    named = f'{qualified} "{name}"' if name else qualified
-    return Forbidden(
-        f'{named} is forbidden: {user} resource "{resource}" in API group "{group}" {scope}{suffix}',
-        details={"name": name, "group": group, "kind": attributes.resource},
-    )

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
-from twisted_exec.auth.console_rights import EXEC, LOG, RECORDING, SCREEN
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.gate import Gate, GatePolicy, ImpersonationPolicy
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.subresources import EXEC, LOG, RECORDING, SCREEN
 from twisted_exec.streaming.context import RequestContext
 
 _SUBRESOURCES = {each.name: each for each in (EXEC, LOG, SCREEN, RECORDING)}

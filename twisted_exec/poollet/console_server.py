@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
 from twisted_exec.api.kinds.consolerecordings import CONTENT, content_path
 from twisted_exec.api.kinds.deletedconsoles import log_path
-from twisted_exec.auth.console_rights import LOG, SCREEN, ConsoleVerbs
+from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate, users_of
@@ -21,6 +21,7 @@ from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, PresentedC
 from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.subresources import LOG, SCREEN
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb

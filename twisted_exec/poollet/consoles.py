@@ -28,9 +28,10 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.auth.console_rights import EXEC, ConsoleAccess, Subresource, TakeoverRefused
+from twisted_exec.auth.console_rights import ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
+from twisted_exec.auth.subresources import EXEC, Subresource
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import IStore

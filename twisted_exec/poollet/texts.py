@@ -10,7 +10,7 @@ from zope.interface import implementer
 from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, NotFound, NotImplementedByBackend
-from twisted_exec.auth.console_rights import DELETED_LOG, RECORDING, Subresource
+from twisted_exec.auth.subresources import DELETED_LOG, RECORDING, Subresource
 from twisted_exec.iri.interfaces import IConsoleRecordings, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.poollet.consoles import ExecLocator, UrlOf

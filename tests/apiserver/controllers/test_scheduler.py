@@ -24,9 +24,9 @@ from twisted_exec.apiserver.controllers import placement, scheduler
 from twisted_exec.apiserver.controllers.placement import Placement
 from twisted_exec.apiserver.controllers.scheduler import (
     AT_ONCE,
+    EVENT_SECONDS,
     MISSING_SECONDS,
     SOON_SECONDS,
-    TELL_SECONDS,
     Scheduler,
 )
 from twisted_exec.apiserver.serving.verbs import Verbs
@@ -145,7 +145,7 @@ class SchedulerTests(APITestCase):
         self.soon()
         full = "no room for class small: 1 of 1 machinepools"
         self.assertEqual(self.ready("other"), ("False", "OutOfCapacity", full))
-        self.clock.advance(TELL_SECONDS)
+        self.clock.advance(EVENT_SECONDS)
         self.assertEqual(self.ready("vm"), ("False", "OutOfCapacity", full))
         room = {"conditions": [READY], "capacity": {SMALL: 2}, "allocatable": {SMALL: 2}}
         self.answer("PATCH", f"{POOLS}/pool-a/status", {"status": room}, content_type=MERGE)
@@ -175,7 +175,7 @@ class SchedulerTests(APITestCase):
         (event,) = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
         self.assertEqual(event["message"], why)
         self.make_class("small")
-        self.clock.advance(TELL_SECONDS)
+        self.clock.advance(EVENT_SECONDS)
         self.assertEqual(
             self.ready("vm"), ("False", "FailedScheduling", "there are no machinepools")
         )
@@ -268,11 +268,11 @@ class SchedulerTests(APITestCase):
             self.soon()
         self.assertEqual(len(self.events()), 2)
         self.assertIn("1 of 1", self.ready("vm")[2])
-        self.clock.advance(TELL_SECONDS)
+        self.clock.advance(EVENT_SECONDS)
         self.assertEqual(len(self.events()), 3)
         told = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
         self.assertIn("not ready: 3", " ".join(each["message"] for each in told))
-        self.clock.advance(TELL_SECONDS)
+        self.clock.advance(EVENT_SECONDS)
         self.assertEqual(len(self.events()), 3)
 
     def test_heartbeats(self) -> None:

@@ -26,8 +26,8 @@ from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.apiserver.serving.verbs import ObjectPage, Verbs
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.interfaces import User
-from twisted_exec.storage.history import versioned
 from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.storage.write_checks import versioned
 
 META = {"name": "vm", "namespace": "default", "uid": "1"}
 Mutation = Callable[[Object], None]

@@ -48,17 +48,11 @@ from twisted_exec.apiserver.interfaces import (
 from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.target import RequestTarget
-from twisted_exec.auth.console_rights import (
-    CONSOLE,
-    EXEC,
-    ConsoleAccess,
-    Subresource,
-    SubresourceOptions,
-    TakeoverRefused,
-)
+from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.default_roles import smallest_role
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.subresources import EXEC, Subresource, SubresourceOptions
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext

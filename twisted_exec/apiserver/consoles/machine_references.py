@@ -17,7 +17,7 @@ from twisted_exec.api.status import (
     NotFound,
 )
 from twisted_exec.auth.console_rights import CONSOLE
-from twisted_exec.auth.gate import forbidden, hidden
+from twisted_exec.auth.errors import forbidden, hidden
 from twisted_exec.auth.interfaces import Decision, IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.storage.interfaces import IStorage

@@ -28,8 +28,8 @@ from twisted_exec.apiserver.serving.filters import query_of
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.target import RequestTarget
-from twisted_exec.auth.console_rights import EXEC, LOG
 from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.subresources import EXEC, LOG
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.location import IStreamLocator, Location

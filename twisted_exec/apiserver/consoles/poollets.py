@@ -31,8 +31,8 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
     ServiceUnavailable,
 )
-from twisted_exec.auth.console_rights import Subresource, SubresourceOptions
 from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.subresources import Subresource, SubresourceOptions
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.location import Location
 from twisted_exec.tls.client import ClientCredentials

@@ -20,8 +20,8 @@ from twisted_exec.apiserver.consoles.connect import MachineLocator
 from twisted_exec.apiserver.consoles.poollets import forwarded_headers
 from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of
 from twisted_exec.apiserver.serving.target import RequestTarget
-from twisted_exec.auth.console_rights import DELETED_LOG, RECORDING, Subresource
 from twisted_exec.auth.gate import Gate
+from twisted_exec.auth.subresources import DELETED_LOG, RECORDING, Subresource
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext

@@ -56,7 +56,7 @@ AT_ONCE = 16
 """Machines that are written concurrently."""
 MISSING_SECONDS = 10.0
 """Time for a missing pool to register, before the condition of its machines says that it is missing."""
-TELL_SECONDS = 60.0
+EVENT_SECONDS = 60.0
 """In this time, a waiting machine whose reason changes gets at most two Events."""
 
 _MOST_NAMED = 20
@@ -152,11 +152,11 @@ class Scheduler(StoreFollower):
             facts = partial(facts_of, self._dialect)
             if previous is not None and facts(previous) == facts(event.obj):
                 return
-        self._look_at_all()
+        self._reconsider_all()
 
     def _classes_listed(self, listing: Listing) -> None:
         self._classes = {each["metadata"]["name"] for each in listing.items}
-        self._look_at_all()
+        self._reconsider_all()
 
     def _class_changed(self, event: Event) -> None:
         if self._classes is None:
@@ -165,7 +165,7 @@ class Scheduler(StoreFollower):
         classes = self._classes - name if event.type == DELETED else self._classes | name
         if classes != self._classes:
             self._classes = classes
-            self._look_at_all()
+            self._reconsider_all()
 
     def _machine_changed(self, event: Event) -> None:
         machine, key = event.obj, key_of(event.obj)
@@ -202,13 +202,13 @@ class Scheduler(StoreFollower):
             self._bound[before] -= 1
             if not self._bound[before]:
                 del self._bound[before]
-            self._look_at_all()
+            self._reconsider_all()
 
-    def _look_at_all(self) -> None:
+    def _reconsider_all(self) -> None:
         self._all_may_fit = True
         self._poke()
 
-    def _look_at_later(self, key: Key, seconds: float) -> None:
+    def _reconsider_later(self, key: Key, seconds: float) -> None:
         heappush(self._later, (self._clock.seconds() + seconds, key))
 
     def _poke(self) -> None:
@@ -285,9 +285,9 @@ class Scheduler(StoreFollower):
                 each.cancel()
 
     def _begin(self, key: Key, work: Coroutine[Any, Any, None]) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._one(key, work))
+        return Deferred.fromCoroutine(self._guarded(key, work))
 
-    async def _one(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except CancelledError:
@@ -298,11 +298,11 @@ class Scheduler(StoreFollower):
     async def _report_bug(self, key: Key, failure: Failure) -> None:
         """Report a machine for which this program fails, and try again later: it holds up no other."""
         is_new = self._refusals.failed(key, repr(failure.value))
-        self._look_at_later(key, self._refusals.wait_seconds(key))
+        self._reconsider_later(key, self._refusals.wait_seconds(key))
         machine = self._waiting.get(key) or self._pool_missing.get(key)
         if is_new and machine is not None:
             self._log.failure("scheduling {name} failed", failure, name="/".join(key))
-            await self._tell(machine, WARNING, FAILED, _BUG)
+            await self._record_event(machine, WARNING, FAILED, _BUG)
 
     def _decide(
         self,
@@ -313,7 +313,7 @@ class Scheduler(StoreFollower):
     ) -> tuple[Object, Placement] | None:
         if key in self._pool_missing:
             if self._pool_of(key) not in self._pools:
-                missing = self._missing(key)
+                missing = self._missing_message(key)
                 # One placement for all machines of that pool: it is kept with each.
                 return self._pool_missing[key], nowhere.setdefault(
                     missing, Placement("", FAILED, missing)
@@ -323,12 +323,12 @@ class Scheduler(StoreFollower):
         machine = self._waiting.get(key)
         if machine is None:
             return None
-        alike = self._wishes(machine)
-        placement = nowhere.get(alike) or plan(
+        requirements = self._requirements(machine)
+        placement = nowhere.get(requirements) or plan(
             self._dialect, machine, pools, assumed, self._classes
         )
         if not placement.pool:
-            nowhere[alike] = placement
+            nowhere[requirements] = placement
         else:
             nowhere.clear()
             assumed[placement.pool, self._dialect.class_name(machine)] += 1
@@ -337,25 +337,25 @@ class Scheduler(StoreFollower):
     def _pool_of(self, key: Key) -> str:
         return self._dialect.pool_name(self._pool_missing[key])
 
-    def _missing(self, key: Key) -> str:
+    def _missing_message(self, key: Key) -> str:
         return f'{self._dialect.pool_noun} "{self._pool_of(key)}" does not exist'
 
-    def _existing(self) -> str:
+    def _existing_pools(self) -> str:
         names = nsmallest(_MOST_NAMED, self._pools)
         return f"; there are: {', '.join(names) or 'none'}"
 
-    def _wishes(self, machine: Object) -> str:
+    def _requirements(self, machine: Object) -> str:
         spec, dialect = machine.get("spec", {}), self._dialect
-        requirements = [
+        facts = [
             dialect.class_name(machine),
             spec.get(dialect.pool_selector),
             spec.get("tolerations"),
         ]
-        return json.dumps(requirements, sort_keys=True)
+        return json.dumps(facts, sort_keys=True)
 
     async def _carry_out(self, machine: Object, placement: Placement) -> None:
         if not placement.pool:
-            await self._explain(machine, placement)
+            await self._report_waiting(machine, placement)
         elif not self._is_held(_BIND, machine):
             await self._bind(machine, placement.pool)
 
@@ -367,24 +367,26 @@ class Scheduler(StoreFollower):
             bound = await self._verbs.update(OURSELVES, target, {**machine, "spec": spec}, options)
         except (Conflict, NotFound):
             # The machine changed meanwhile, so the next run has it.  Its place may go to another machine.
-            self._look_at_all()
+            self._reconsider_all()
             return
         except APIError as error:
-            self._refused(_BIND, machine, error)
+            self._write_refused(_BIND, machine, error)
             return
-        self._allowed(_BIND, machine)
-        self._log.info("machine {name} is assigned to pool {pool}", name=_named(machine), pool=pool)
+        self._write_accepted(_BIND, machine)
+        self._log.info(
+            "machine {name} is assigned to pool {pool}", name=_qualified_name(machine), pool=pool
+        )
         await self._set_condition(bound, Placement(pool))
         message = f'placed in {self._dialect.pool_noun} "{pool}"'
-        await self._tell(bound, NORMAL, "Scheduled", message)
+        await self._record_event(bound, NORMAL, "Scheduled", message)
 
-    async def _explain(self, machine: Object, placement: Placement) -> None:
+    async def _report_waiting(self, machine: Object, placement: Placement) -> None:
         """Say why a machine waits: in its condition, and in an Event if that is new."""
         key, now = key_of(machine), self._clock.seconds()
         before, last, reported = self._reported.get(key, (-inf, -inf, None))
         is_new, is_free = reported != placement, not self._dialect.pool_name(machine)
-        if is_new and now - before < TELL_SECONDS:
-            self._look_at_later(key, before + TELL_SECONDS - now)
+        if is_new and now - before < EVENT_SECONDS:
+            self._reconsider_later(key, before + EVENT_SECONDS - now)
             return
         if is_new:
             self._reported[key] = last, now, placement
@@ -395,8 +397,8 @@ class Scheduler(StoreFollower):
             self._reported.pop(key, None)
             return
         if is_new and not is_repeated:
-            message = placement.message if is_free else placement.message + self._existing()
-            await self._tell(machine, WARNING, placement.reason, message)
+            message = placement.message if is_free else placement.message + self._existing_pools()
+            await self._record_event(machine, WARNING, placement.reason, message)
 
     async def _show_missing_pool(self, machine: Object, placement: Placement) -> None:
         key, now = key_of(machine), self._clock.seconds()
@@ -404,7 +406,7 @@ class Scheduler(StoreFollower):
             return
         shown_at = self._pool_missing_since.setdefault(key, now) + MISSING_SECONDS
         if now < shown_at:
-            self._look_at_later(key, shown_at - now)
+            self._reconsider_later(key, shown_at - now)
         else:
             await self._set_condition(machine, placement)
 
@@ -419,12 +421,12 @@ class Scheduler(StoreFollower):
         except (Conflict, NotFound):
             return False
         except APIError as error:  # the Event and the log report the decision, too
-            self._refused(_CONDITION, machine, error)
+            self._write_refused(_CONDITION, machine, error)
         else:
-            self._allowed(_CONDITION, machine)
+            self._write_accepted(_CONDITION, machine)
         return True
 
-    async def _tell(self, machine: Object, level: str, reason: str, message: str) -> None:
+    async def _record_event(self, machine: Object, level: str, reason: str, message: str) -> None:
         """Record an Event, unless the namespace had no room for one lately."""
         hold = _EVENT, key_of(machine)[0]
         if self._refusals.wait_seconds(hold) > 0:
@@ -445,7 +447,7 @@ class Scheduler(StoreFollower):
             self._held.setdefault(hold, {})[key] = None
         return is_held
 
-    def _refused(self, what: str, machine: Object, error: APIError) -> None:
+    def _write_refused(self, what: str, machine: Object, error: APIError) -> None:
         key = key_of(machine)
         self._held.setdefault((what, key[0]), {})[key] = None
         self._log_refusal((what, key[0]), error)
@@ -456,7 +458,7 @@ class Scheduler(StoreFollower):
             message = "namespace {namespace}: {what}: {error}"
             self._log.warn(message, namespace=namespace, what=what, error=error.message)
 
-    def _allowed(self, what: str, machine: Object) -> None:
+    def _write_accepted(self, what: str, machine: Object) -> None:
         """The store has taken a write: those that waited follow."""
         hold = what, key_of(machine)[0]
         self._refusals.succeeded(hold)
@@ -465,5 +467,5 @@ class Scheduler(StoreFollower):
             self._poke()
 
 
-def _named(machine: Object) -> str:
+def _qualified_name(machine: Object) -> str:
     return "/".join(key_of(machine))

@@ -13,11 +13,8 @@ from twisted_exec.auth.interfaces import IAuthenticator
 from twisted_exec.auth.oidc.authenticator import OIDCAuthenticator
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.auth.service_accounts import AccountKeys, ServiceAccountAuthenticator, TokenIssuer
-from twisted_exec.auth.tokens import (
-    BearerAuthenticator,
-    ITokenAuthenticator,
-    TokenFileAuthenticator,
-)
+from twisted_exec.auth.token_file import TokenFileAuthenticator
+from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.storage.interfaces import IStorage
 

@@ -21,7 +21,7 @@ from twisted_exec.apiserver.machine_pods.conversion import Host, host_of, pod_of
 from twisted_exec.apiserver.machine_pods.names import PodNames
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.storage.delegating import ReadOnlyStorage
-from twisted_exec.storage.history import History, Key, key_of, table_of, versioned
+from twisted_exec.storage.history import History, Key, key_of, table_of
 from twisted_exec.storage.interfaces import (
     ADDED,
     DELETED,
@@ -32,6 +32,7 @@ from twisted_exec.storage.interfaces import (
     Listing,
 )
 from twisted_exec.storage.interfaces import Object as StoredObject
+from twisted_exec.storage.write_checks import versioned
 
 READ_ONLY = "pods here are machines, seen by clients that know only pods, and are read-only"
 

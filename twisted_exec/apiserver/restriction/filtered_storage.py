@@ -16,9 +16,10 @@ from twisted_exec.api.status import Expired
 from twisted_exec.auth.interfaces import IVisibility
 from twisted_exec.storage.delegating import ReadOnlyStorage
 from twisted_exec.storage.follower import log_failure
-from twisted_exec.storage.history import Key, key_of, versioned
+from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWatch, Listing
 from twisted_exec.storage.interfaces import Object as StoredObject
+from twisted_exec.storage.write_checks import versioned
 
 
 @implementer(IStorage)

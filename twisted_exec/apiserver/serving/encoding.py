@@ -1,5 +1,5 @@
 """
-Encoding of responses: objects, lists in pieces, Tables and watch events.
+Encoding of responses: objects, lists in pieces, and Tables.
 """
 
 from __future__ import annotations

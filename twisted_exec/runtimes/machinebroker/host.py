@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.auth.console_rights import LOG, SCREEN
+from twisted_exec.auth.subresources import LOG, SCREEN
 from twisted_exec.control.polling import until
 from twisted_exec.iri.request_cache import StreamLinks
 from twisted_exec.iri.revisions import IRONCORE

@@ -21,7 +21,7 @@ from twisted_exec.api.status import (
     NotFound,
     NotImplementedByBackend,
 )
-from twisted_exec.auth.console_rights import EXEC, LOG, SCREEN, Subresource
+from twisted_exec.auth.subresources import EXEC, LOG, SCREEN, Subresource
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.upstream import CONNECT_SECONDS

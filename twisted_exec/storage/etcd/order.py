@@ -26,8 +26,9 @@ from twisted_exec.storage.etcd.keys import (
     without_version,
 )
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
-from twisted_exec.storage.history import History, versioned
+from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, Object, StorageError
+from twisted_exec.storage.write_checks import versioned
 
 _TURN_TELLS = 1000
 """Number of watch callbacks per turn of the reactor; a revision is never split."""

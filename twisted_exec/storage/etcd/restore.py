@@ -32,7 +32,8 @@ from twisted_exec.storage.etcd.target import EtcdTarget, parse_target
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.sqlite.backup import SKIPPED_VERSIONS, Summary, open_backup
-from twisted_exec.storage.sqlite.database import last_version, read_objects
+from twisted_exec.storage.sqlite.database import last_version
+from twisted_exec.storage.sqlite.reading import read_objects
 
 _MOST_OPERATIONS = 100
 """Below etcd's ``--max-txn-ops``, 128 by default."""

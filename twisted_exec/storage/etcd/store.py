@@ -27,6 +27,7 @@ from twisted_exec.storage.etcd.reflector import EtcdReflector
 from twisted_exec.storage.etcd.target import EtcdTarget
 from twisted_exec.storage.etcd.writes import Writes
 from twisted_exec.storage.history import History
+from twisted_exec.storage.history_storage import HistoryStorage
 from twisted_exec.storage.interfaces import (
     ADDED,
     DELETED,
@@ -34,7 +35,6 @@ from twisted_exec.storage.interfaces import (
     IStorage,
     Object,
 )
-from twisted_exec.storage.memory import HistoryStorage
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 
 

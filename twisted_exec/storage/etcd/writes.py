@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
-from twisted_exec.storage import history
+from twisted_exec.storage import history, write_checks
 from twisted_exec.storage.etcd.client import TXN, EtcdClient
 from twisted_exec.storage.etcd.errors import EtcdError, write_refusal
 from twisted_exec.storage.etcd.keys import Keys, MarkerValue, place_of, value_of
@@ -136,7 +136,7 @@ class Writes:
             await self._reads.current()
             stored = self._history.find(resource, obj)
         metadata = stored["metadata"] if stored is not None else {}
-        history.check_current(
+        write_checks.check_current(
             resource, obj, metadata.get("uid"), metadata.get("resourceVersion", "")
         )
         assert stored is not None, "it was checked to be there"
@@ -187,9 +187,9 @@ class Writes:
             self._following.doubt("etcd's keys were replaced")
             raise ServiceUnavailable("the store was replaced just now", retry_after_seconds=1)
         if write.change == ADDED:
-            history.check_absent(resource, write.obj, pairs)
+            write_checks.check_absent(resource, write.obj, pairs)
             raise InternalError("etcd refused to make what is not there")
-        history.check_current(
+        write_checks.check_current(
             resource, write.obj, write.obj["metadata"]["uid"] if pairs else None, ""
         )
         raise AssertionError("no version is empty")

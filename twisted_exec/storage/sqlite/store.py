@@ -28,6 +28,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage import history
 from twisted_exec.storage.history import History
+from twisted_exec.storage.history_storage import HistoryStorage
 from twisted_exec.storage.interfaces import (
     ADDED,
     DELETED,
@@ -36,17 +37,10 @@ from twisted_exec.storage.interfaces import (
     Object,
     StorageError,
 )
-from twisted_exec.storage.memory import HistoryStorage
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 from twisted_exec.storage.replaceable import IReplaceableStorage
-from twisted_exec.storage.sqlite.database import (
-    catch_up,
-    check_complete,
-    check_file,
-    explain,
-    load,
-    open_database,
-)
+from twisted_exec.storage.sqlite.database import check_complete, check_file, explain, open_database
+from twisted_exec.storage.sqlite.reading import catch_up, load
 from twisted_exec.storage.sqlite.record import VersionRecord, read_record, state_path
 from twisted_exec.storage.sqlite.reserve import RESERVED_BYTES, Reserve
 from twisted_exec.storage.sqlite.writer import PROBE, OpenStore, Write, WriterThread
@@ -113,7 +107,7 @@ class SQLiteStorage(HistoryStorage):
             record.close()
             raise
         self._closed, self._waiting = Deferred(), queue.Queue()
-        self._writer = WriterThread(files, self._waiting, self._forgotten, self._tell)
+        self._writer = WriterThread(files, self._waiting, self._forgotten, self._report)
         args = (self._writer, self._closed)
         threading.Thread(target=self._write, args=args, name="storage writer", daemon=True).start()
         self._sink = self._enqueue
@@ -210,21 +204,21 @@ class SQLiteStorage(HistoryStorage):
     # Reads and writes
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        write = partial(self._make, Write(ADDED, resource, obj))
+        write = partial(self._begin_write, Write(ADDED, resource, obj))
         return self.within_quota(resource, obj, ADDED, write)
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        write = partial(self._make, Write(MODIFIED, resource, obj))
+        write = partial(self._begin_write, Write(MODIFIED, resource, obj))
         return self.within_quota(resource, obj, MODIFIED, write)
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
-        return self._make(Write(DELETED, resource, obj))
+        return self._begin_write(Write(DELETED, resource, obj))
 
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`: commits an unchanged value."""
-        return self._make(Write(PROBE, _NOTHING, {})).addCallback(_nothing)
+        return self._begin_write(Write(PROBE, _NOTHING, {})).addCallback(_no_object)
 
-    def _make(self, write: Write) -> Deferred[Object]:
+    def _begin_write(self, write: Write) -> Deferred[Object]:
         self._sink(write)
         return write.done
 
@@ -241,34 +235,34 @@ class SQLiteStorage(HistoryStorage):
         try:
             writer.run()
         finally:
-            self._reactor.callFromThread(self._over, closed)
+            self._reactor.callFromThread(self._writer_ended, closed)
 
-    def _tell(self, writes: Sequence[Write]) -> None:
+    def _report(self, writes: Sequence[Write]) -> None:
         """Report committed or failed writes to the reactor, from the writer thread."""
-        self._reactor.callFromThread(self._show, writes)
+        self._reactor.callFromThread(self._queue_settled, writes)
 
-    def _show(self, writes: Sequence[Write]) -> None:
+    def _queue_settled(self, writes: Sequence[Write]) -> None:
         self._settled.extend(writes)
         if self._turn is None:
-            self._show_some()
+            self._settle_some()
 
-    def _show_some(self) -> None:
+    def _settle_some(self) -> None:
         self._turn, count = None, 0
         while self._settled:
-            count += self._show_one(self._settled.popleft())
+            count += self._settle(self._settled.popleft())
             if count >= _TURN_TELLS:
-                self._turn = self._reactor.callLater(0, self._show_some)
+                self._turn = self._reactor.callLater(0, self._settle_some)
                 return
 
-    def _over(self, closed: Deferred[None]) -> None:
+    def _writer_ended(self, closed: Deferred[None]) -> None:
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
         while self._settled:
-            self._show_one(self._settled.popleft())
+            self._settle(self._settled.popleft())
         closed.callback(None)  # another writer may have begun, once the file was closed
 
-    def _show_one(self, write: Write) -> int:
+    def _settle(self, write: Write) -> int:
         if write.error is not None:
             write.done.errback(write.error)
         elif write.change == PROBE:
@@ -298,5 +292,5 @@ def _fail(write: Write, why: str) -> None:
     write.done.errback(ServiceUnavailable(why, retry_after_seconds=1))
 
 
-def _nothing(_: Object) -> object:
+def _no_object(_: Object) -> object:
     return None

@@ -27,7 +27,7 @@ from twisted_exec.api.status import (
     InternalError,
     ServiceUnavailable,
 )
-from twisted_exec.storage import history
+from twisted_exec.storage import history, write_checks
 from twisted_exec.storage.interfaces import ADDED, DELETED, Object
 from twisted_exec.storage.sqlite.database import (
     checkpoint,
@@ -339,7 +339,7 @@ class WriterThread:
         table, (namespace, name) = history.table_of(write.resource), history.key_of(write.obj)
         where = (table, namespace, name)
         after = write.obj if write.change != DELETED else self._last_state(where)
-        write.stored = history.versioned(after, write.version)
+        write.stored = write_checks.versioned(after, write.version)
         body = write.stored.json.decode("ascii")
         cost = 2 * len(body) + previous + _WRITE_BYTES  # in both tables
         is_too_large = cost > self._reserve.size // _PARTS * _LARGEST_PARTS
@@ -380,9 +380,9 @@ class WriterThread:
         ).fetchone()
         uid, version, size = row or (None, 0, 0)
         if write.change == ADDED:
-            history.check_absent(write.resource, write.obj, row and row[:2])
+            write_checks.check_absent(write.resource, write.obj, row and row[:2])
         else:
-            history.check_current(write.resource, write.obj, uid, str(version))
+            write_checks.check_current(write.resource, write.obj, uid, str(version))
         return int(size)
 
     def _last_state(self, where: tuple[str, str, str]) -> Object:

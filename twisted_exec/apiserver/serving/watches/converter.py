@@ -19,8 +19,8 @@ from twisted_exec.apiserver.serving.encoding import empty_list, object_json
 from twisted_exec.apiserver.serving.query import ListOptions, WatchOptions
 from twisted_exec.apiserver.serving.selection import is_selected
 from twisted_exec.apiserver.serving.watches.shared_events import SharedEvent
-from twisted_exec.storage.history import versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED
+from twisted_exec.storage.write_checks import versioned
 
 
 def event_line(change: str, encoded: bytes) -> bytes:
