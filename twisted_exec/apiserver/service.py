@@ -31,7 +31,7 @@ from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
-from twisted_exec.apiserver.serving.filters import APIRequest
+from twisted_exec.apiserver.serving.requests import APIRequest
 from twisted_exec.apiserver.serving.worker_thread import WorkerThread
 from twisted_exec.apiserver.settings import ServingSettings
 from twisted_exec.apiserver.signing.authority import CAPair

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
 from twisted_exec.apiserver.auditing.policy import AuditLevel, AuditPolicy, AuditRule
-from twisted_exec.apiserver.serving.filters import query_of, request_of
+from twisted_exec.apiserver.serving.requests import query_of, request_of
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedEndpoint, GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import User

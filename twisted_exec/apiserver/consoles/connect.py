@@ -45,8 +45,8 @@ from twisted_exec.apiserver.interfaces import (
     IReservation,
     Opening,
 )
-from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
+from twisted_exec.apiserver.serving.requests import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.default_roles import smallest_role

@@ -24,8 +24,8 @@ from twisted_exec.api.status import (
 from twisted_exec.apiserver.consoles.routes import console_facts
 from twisted_exec.apiserver.machine_pods.names import PodNames
 from twisted_exec.apiserver.machine_pods.storage import READ_ONLY
-from twisted_exec.apiserver.serving.filters import query_of
 from twisted_exec.apiserver.serving.query import Query
+from twisted_exec.apiserver.serving.requests import query_of
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.dispatcher import GatedRoutes

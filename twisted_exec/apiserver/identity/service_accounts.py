@@ -19,8 +19,8 @@ from twisted_exec.api.kinds.bootstrap_tokens import SECRET_TYPE
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, MethodNotAllowed
 from twisted_exec.apiserver.serving.bodies import read_body, work_of
 from twisted_exec.apiserver.serving.fairness import FairQueue
-from twisted_exec.apiserver.serving.filters import attributes_of, query_of
 from twisted_exec.apiserver.serving.query import write_options
+from twisted_exec.apiserver.serving.requests import attributes_of, query_of
 from twisted_exec.apiserver.serving.rest import root_of, warning_headers
 from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.dispatcher import GatedRoutes

@@ -14,7 +14,7 @@ from twisted_exec.api.kinds import NODES
 from twisted_exec.api.status import BadRequest
 from twisted_exec.apiserver.node_pods.kubelets import Kubelets
 from twisted_exec.apiserver.node_pods.streams import session_facts, to
-from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of
+from twisted_exec.apiserver.serving.requests import RequestLimits, attributes_of
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.dispatcher import GatedRoutes

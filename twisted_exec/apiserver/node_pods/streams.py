@@ -16,8 +16,8 @@ from twisted_exec.api.kinds.pods.node_pods import containers_of, node_of
 from twisted_exec.api.logs import parse_of_pod
 from twisted_exec.api.status import BadRequest
 from twisted_exec.apiserver.node_pods.kubelets import KubeletClient, Kubelets
-from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import Query
+from twisted_exec.apiserver.serving.requests import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.auth.dispatcher import GatedRoutes, Handler

@@ -16,8 +16,8 @@ from twisted_exec.apiserver.interfaces import UPDATE
 from twisted_exec.apiserver.serving.admission import change_of
 from twisted_exec.apiserver.serving.bodies import read_body, work_of
 from twisted_exec.apiserver.serving.fairness import FairQueue
-from twisted_exec.apiserver.serving.filters import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.query import WriteOptions, write_options
+from twisted_exec.apiserver.serving.requests import RequestLimits, attributes_of, query_of
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.apiserver.serving.verbs import Verbs

@@ -10,8 +10,8 @@ from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import BadRequest, Invalid, UnsupportedMediaType, one_line
 from twisted_exec.apiserver.serving.costs import cost_of_body
 from twisted_exec.apiserver.serving.fairness import FairQueue, Work
-from twisted_exec.apiserver.serving.filters import APIRequest
 from twisted_exec.apiserver.serving.query import WriteOptions
+from twisted_exec.apiserver.serving.requests import APIRequest
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.site import Request
 

@@ -13,12 +13,12 @@ from twisted.web import http
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import NotAcceptable
 from twisted_exec.apiserver.serving import discovery
-from twisted_exec.apiserver.serving.filters import APIRequest, request_of, respond_document
 from twisted_exec.apiserver.serving.openapi import protobuf
 from twisted_exec.apiserver.serving.openapi.documents import OpenAPI, hash_of, path_of
 from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.query import JSON_TYPES, YAML, media_ranges
 from twisted_exec.apiserver.serving.registry import KindRegistry
+from twisted_exec.apiserver.serving.requests import APIRequest, request_of, respond_document
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.rules import Attributes

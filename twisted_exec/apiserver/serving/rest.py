@@ -17,13 +17,6 @@ from twisted_exec.apiserver.serving.bodies import delete_options, patch_type, re
 from twisted_exec.apiserver.serving.costs import cost_of_json
 from twisted_exec.apiserver.serving.encoding import list_pieces, object_json
 from twisted_exec.apiserver.serving.fairness import FairQueue, Work
-from twisted_exec.apiserver.serving.filters import (
-    APIRequest,
-    RequestLimits,
-    attributes_of,
-    request_of,
-    respond_document,
-)
 from twisted_exec.apiserver.serving.query import (
     LIST,
     OBJECT,
@@ -39,6 +32,13 @@ from twisted_exec.apiserver.serving.query import (
     selectors_of,
     watch_options,
     write_options,
+)
+from twisted_exec.apiserver.serving.requests import (
+    APIRequest,
+    RequestLimits,
+    attributes_of,
+    request_of,
+    respond_document,
 )
 from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.apiserver.serving.verbs import ObjectPage, Verbs
