@@ -23,7 +23,8 @@ from twisted_exec.apiserver.assembly import ServerContext, ServerParts, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
 from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
-from twisted_exec.apiserver.serving.requests import APIRequest, RequestLimits
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
+from twisted_exec.apiserver.serving.requests import APIRequest
 from twisted_exec.apiserver.settings import ServingSettings
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.default_roles import bootstrap_objects

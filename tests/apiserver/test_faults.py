@@ -18,7 +18,7 @@ from tests.apiserver.test_tap import arguments
 from tests.chain import reactor
 from twisted_exec.api import kinds
 from twisted_exec.apiserver import assembly, tap
-from twisted_exec.apiserver.serving.requests import RequestLimits
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.pki import Authority

@@ -62,7 +62,7 @@ from twisted_exec.apiserver.serving.documents import Documents
 from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
 from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.registry import KindRegistry
-from twisted_exec.apiserver.serving.requests import RequestLimits
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watches.watches import Watches

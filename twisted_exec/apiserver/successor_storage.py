@@ -30,7 +30,8 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.apiserver.serving.fairness import FairQueue, Work
 from twisted_exec.apiserver.serving.query import WriteOptions
-from twisted_exec.apiserver.serving.requests import APIRequest, RequestLimits
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
+from twisted_exec.apiserver.serving.requests import APIRequest
 from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.apiserver.serving.verbs import OURSELVES, Verbs

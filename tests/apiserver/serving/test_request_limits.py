@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.apiserver.serving.requests`: how many requests are answered at once, and
-whose.
+Tests for :mod:`twisted_exec.apiserver.serving.request_limits`: how many requests are answered at once,
+and whose.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from tests.apiserver.support import MACHINES, APITestCase, machine
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IOpeningAdmission, Opening
-from twisted_exec.apiserver.serving.requests import RequestLimits
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.testing.network import MemoryClient
 

@@ -23,7 +23,7 @@ from tests.apiserver.support import (
 )
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
-from twisted_exec.apiserver.serving.requests import RequestLimits
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.testing.network import Response
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

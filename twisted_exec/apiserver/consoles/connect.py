@@ -46,8 +46,9 @@ from twisted_exec.apiserver.interfaces import (
     Opening,
 )
 from twisted_exec.apiserver.serving.query import Query
-from twisted_exec.apiserver.serving.requests import RequestLimits, attributes_of, query_of
-from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
+from twisted_exec.apiserver.serving.requests import query_of
+from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
 from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.default_roles import smallest_role
 from twisted_exec.auth.gate import Gate

@@ -20,9 +20,9 @@ from twisted_exec.api.status import BadRequest, Conflict, Invalid, MethodNotAllo
 from twisted_exec.apiserver.serving.bodies import read_body, work_of
 from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.query import write_options
-from twisted_exec.apiserver.serving.requests import attributes_of, query_of
+from twisted_exec.apiserver.serving.requests import query_of
 from twisted_exec.apiserver.serving.rest import root_of, warning_headers
-from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.jwt_keys import ALGORITHMS, SigningKey

@@ -14,9 +14,9 @@ from twisted_exec.api.kinds import NODES
 from twisted_exec.api.status import BadRequest
 from twisted_exec.apiserver.node_pods.kubelets import Kubelets
 from twisted_exec.apiserver.node_pods.streams import session_facts, to
-from twisted_exec.apiserver.serving.requests import RequestLimits, attributes_of
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.storage.interfaces import IStorage

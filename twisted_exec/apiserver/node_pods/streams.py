@@ -17,9 +17,10 @@ from twisted_exec.api.logs import parse_of_pod
 from twisted_exec.api.status import BadRequest
 from twisted_exec.apiserver.node_pods.kubelets import KubeletClient, Kubelets
 from twisted_exec.apiserver.serving.query import Query
-from twisted_exec.apiserver.serving.requests import RequestLimits, attributes_of, query_of
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
+from twisted_exec.apiserver.serving.requests import query_of
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
 from twisted_exec.auth.dispatcher import GatedRoutes, Handler
 from twisted_exec.auth.gate import Gate
 from twisted_exec.storage.interfaces import IStorage

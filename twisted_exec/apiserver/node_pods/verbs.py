@@ -17,9 +17,10 @@ from twisted_exec.apiserver.serving.admission import change_of
 from twisted_exec.apiserver.serving.bodies import read_body, work_of
 from twisted_exec.apiserver.serving.fairness import FairQueue
 from twisted_exec.apiserver.serving.query import WriteOptions, write_options
-from twisted_exec.apiserver.serving.requests import RequestLimits, attributes_of, query_of
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
+from twisted_exec.apiserver.serving.requests import query_of
 from twisted_exec.apiserver.serving.rest import root_of
-from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate

@@ -33,14 +33,9 @@ from twisted_exec.apiserver.serving.query import (
     watch_options,
     write_options,
 )
-from twisted_exec.apiserver.serving.requests import (
-    APIRequest,
-    RequestLimits,
-    attributes_of,
-    request_of,
-    respond_document,
-)
-from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
+from twisted_exec.apiserver.serving.requests import APIRequest, request_of, respond_document
+from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
 from twisted_exec.apiserver.serving.verbs import ObjectPage, Verbs
 from twisted_exec.apiserver.serving.watches.watches import Watches
 from twisted_exec.auth.dispatcher import GatedRoutes

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.apiserver.support import MACHINES, MERGE, APITestCase
 from tests.streaming.frames import CloseConnection, Peer, Ping, Pong, TextMessage, handshake
-from twisted_exec.apiserver.serving.requests import RequestLimits
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
 
 ADMIN = b"Authorization: Bearer admin"
 

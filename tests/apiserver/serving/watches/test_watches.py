@@ -16,7 +16,7 @@ from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching
 from twisted_exec.api.kinds import MACHINES as MACHINE
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.serving.query import ListOptions
-from twisted_exec.apiserver.serving.requests import RequestLimits
+from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.apiserver.serving.selection import is_selected
 from twisted_exec.apiserver.serving.watches import converter
 from twisted_exec.apiserver.serving.watches.converter import WatchConverter
