@@ -18,7 +18,7 @@ from zope.interface.verify import verifyObject
 from tests.auth.support import CredentialsCase, credentials
 from tests.retained import instances
 from tests.tls.support import authority, client_identity, server_identity, with_unknown_curve
-from twisted_exec.auth import x509 as x509_module
+from twisted_exec.auth import client_certificates
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
@@ -160,7 +160,9 @@ class X509AuthenticatorTests(CredentialsCase):
         """A verdict is cached for one minute of the monotonic clock."""
         jane = self.credentials(shown=client_identity("jane"))
         checked: list[Any] = []
-        self.patch(x509_module, "verify", lambda *args: checked.append(args) or verify(*args))
+        self.patch(
+            client_certificates, "verify", lambda *args: checked.append(args) or verify(*args)
+        )
         for seconds, count in ((0, 1), (59, 1), (1, 2), (59, 2)):
             self.clock.advance(seconds)
             self.now -= timedelta(seconds=seconds / 2)
@@ -298,10 +300,10 @@ class X509AuthenticatorTests(CredentialsCase):
 
     def test_remembered(self) -> None:
         """The number of cached verdicts is bounded."""
-        self.patch(x509_module, "_VERDICTS_KEPT", 3)
+        self.patch(client_certificates, "_VERDICTS_KEPT", 3)
         for number in range(6):
             self.assertIsNotNone(self.user(client_identity(f"user-{number}")))
-        self.assertEqual(len(instances(self.authenticator, x509_module.Verdict)), 3)
+        self.assertEqual(len(instances(self.authenticator, client_certificates.Verdict)), 3)
 
     def test_missing_ca(self) -> None:
         """Loading a missing CA file is an error."""

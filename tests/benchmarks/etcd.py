@@ -22,7 +22,7 @@ from tests import procfs
 from tests.storage.etcds import Etcds
 from twisted_exec.api import kinds
 from twisted_exec.api.encoded import json_text
-from twisted_exec.storage.etcd.keys import MarkerValue
+from twisted_exec.storage.etcd.marker import MarkerValue
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 
 from . import api

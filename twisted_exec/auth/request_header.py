@@ -23,12 +23,13 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import Unauthorized, one_line
 from twisted_exec.api.users import with_authenticated
+from twisted_exec.auth.client_certificates import CertificateJudge
 from twisted_exec.auth.interfaces import (
     IProxyAuthenticator,
     PresentedCredentials,
     User,
 )
-from twisted_exec.auth.x509 import CertificateJudge, certified_user
+from twisted_exec.auth.x509 import certified_user
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import PeerCertificate

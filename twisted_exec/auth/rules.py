@@ -18,6 +18,7 @@ from twisted_exec.api.status import BadRequest
 from twisted_exec.api.users import User
 
 ALL = "*"
+_KEYS = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
 _MOST_COMBINATIONS = 10_000
 _MOST_COMPARISONS = 100_000
 
@@ -109,8 +110,6 @@ class Rule:
         resources = len(self.api_groups) * len(self.resources) * names
         return len(self.verbs) * (resources + len(self.non_resource_urls))
 
-
-_KEYS = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
 
 ALL_RULES = (
     Rule((ALL,), (ALL,), (ALL,)),

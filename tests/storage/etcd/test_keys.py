@@ -15,17 +15,8 @@ from tests.contracts.storage import MACHINES, POOLS, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.encoded import Encoded, json_of
-from twisted_exec.storage.etcd.keys import (
-    ForeignKey,
-    HistoryPlace,
-    Keys,
-    MarkerValue,
-    read_marker,
-    value_of,
-    with_version,
-)
+from twisted_exec.storage.etcd.keys import ForeignKey, HistoryPlace, Keys, value_of, with_version
 from twisted_exec.storage.history import table_of
-from twisted_exec.storage.interfaces import StorageError
 
 KEYS = Keys("/p")
 
@@ -143,30 +134,3 @@ class ValueTests(SynchronousTestCase):
         with self.assertRaises(ForeignKey) as caught:
             KEYS.read(KEYS.key(MACHINES, "default", "a"), value, 7)
         self.assertTrue(str(caught.exception).isprintable())
-
-
-class MarkerTests(SynchronousTestCase):
-    """The marker, which says that the prefix belongs to a store."""
-
-    def test_there_and_back(self) -> None:
-        """The marker holds the id of the write."""
-        self.assertEqual(read_marker(KEYS.marker, MarkerValue("x-1").encode()).write, "x-1")
-
-    def test_skipped(self) -> None:
-        """The marker of a restored store has the number of skipped versions; release 0.1.0 reads no marker."""
-        value = MarkerValue("x-1", 1000)
-        self.assertEqual(read_marker(KEYS.marker, value.encode()), value)
-        self.assertEqual(
-            [json.loads(each.encode())["format"] for each in (MarkerValue("x-1"), value)], [2, 2]
-        )
-
-    def test_release_0_2(self) -> None:
-        """The marker that release 0.2.0 writes is read."""
-        written = b'{"program":"twisted-exec","format":1,"write":"x-1"}'
-        self.assertEqual(read_marker(KEYS.marker, written), MarkerValue("x-1"))
-
-    @given(st.binary(max_size=60))
-    def test_anything(self, value: bytes) -> None:
-        """A marker with an unknown value belongs to another program and is refused."""
-        with self.assertRaises(StorageError):
-            read_marker(KEYS.marker, value)

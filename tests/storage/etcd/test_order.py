@@ -12,7 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.contracts.storage import MACHINES, machine
 from tests.retained import entries
 from twisted_exec.api.encoded import json_of
-from twisted_exec.storage.etcd.keys import Keys, MarkerValue, place_of, value_of, with_version
+from twisted_exec.storage.etcd.keys import Keys, place_of, value_of, with_version
+from twisted_exec.storage.etcd.marker import MarkerValue
 from twisted_exec.storage.etcd.order import Order, OrderedWrite
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import History

@@ -21,6 +21,29 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 _RETRY_SECONDS = 1
 
 
+_REFUSED = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
+_REFUSALS = ("authentication failed", "authentication is not enabled", "user name is empty")
+_UNKNOWN = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DATA_LOSS,
+        grpc.StatusCode.ABORTED,
+    }
+)
+# Messages of grpcio when the connection was never made, and of etcd before it executes a call.
+_NOT_SENT = (
+    "failed to connect to all addresses",
+    "DNS resolution failed",
+    "etcdserver: no leader",
+    "etcdserver: not capable",
+    "etcdserver: rpc not supported for learner",
+)
+
+
 class EtcdError(Exception):
     """
     A failed call.
@@ -66,29 +89,6 @@ class EtcdError(Exception):
     def is_refusal(self) -> bool:
         """Repeating the call does not help until the configuration changes."""
         return self.code in _REFUSED or any(words in self.message for words in _REFUSALS)
-
-
-_REFUSED = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
-_REFUSALS = ("authentication failed", "authentication is not enabled", "user name is empty")
-_UNKNOWN = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.DATA_LOSS,
-        grpc.StatusCode.ABORTED,
-    }
-)
-# Messages of grpcio when the connection was never made, and of etcd before it executes a call.
-_NOT_SENT = (
-    "failed to connect to all addresses",
-    "DNS resolution failed",
-    "etcdserver: no leader",
-    "etcdserver: not capable",
-    "etcdserver: rpc not supported for learner",
-)
 
 
 def error_of(call: Any) -> EtcdError:

@@ -21,10 +21,10 @@ from twisted_exec.storage.etcd.keys import (
     ForeignKey,
     HistoryPlace,
     Keys,
-    read_marker,
     with_version,
     without_version,
 )
+from twisted_exec.storage.etcd.marker import read_marker
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, Object, StorageError

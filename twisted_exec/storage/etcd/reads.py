@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from twisted_exec.api.status import APIError, GatewayTimeout, InternalError
 from twisted_exec.storage.etcd.client import RANGE, EtcdClient
 from twisted_exec.storage.etcd.errors import UNAVAILABLE, EtcdError, read_refusal
-from twisted_exec.storage.etcd.keys import is_marker_of
+from twisted_exec.storage.etcd.marker import is_marker_of
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.reflector import CATCH_UP_SECONDS, EtcdReflector
 from twisted_exec.storage.history import History

@@ -18,11 +18,13 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.control.backoff import Backoff
+from twisted_exec.storage.etcd.claim import claim
 from twisted_exec.storage.etcd.client import RANGE, EtcdClient
 from twisted_exec.storage.etcd.compaction import Compaction
 from twisted_exec.storage.etcd.errors import EtcdError, hint, refused
-from twisted_exec.storage.etcd.keys import Keys, MarkerValue, read_marker
-from twisted_exec.storage.etcd.listing import claim, list_all
+from twisted_exec.storage.etcd.keys import Keys
+from twisted_exec.storage.etcd.listing import list_all
+from twisted_exec.storage.etcd.marker import MarkerValue, read_marker
 from twisted_exec.storage.etcd.order import Order
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.watch import Compacted, EtcdWatch
@@ -83,7 +85,7 @@ class EtcdReflector:
         self.order.stop()
         for each in self._waiting:
             each.cancel()
-        self._tell_ready(Failure(StorageError("the store has been stopped")))
+        self._fire_ready(Failure(StorageError("the store has been stopped")))
 
     def when_ready(self) -> Deferred[None]:
         waiting: Deferred[None] = Deferred()
@@ -134,7 +136,7 @@ class EtcdReflector:
         while True:
             began = self._reactor.seconds()
             try:
-                if not is_known or not await self._goes_on():
+                if not is_known or not await self._is_same_history():
                     is_known = False
                     await self._list()
                     is_known = True
@@ -153,10 +155,10 @@ class EtcdReflector:
                 self._in_trouble(str(problem))
             if self._reactor.seconds() - began > _LONGEST_RETRY_SECONDS:
                 backoff.reset()
-            if not self._others_to_ask():
+            if not self._has_other_members():
                 await deferLater(self._reactor, backoff.pause())
 
-    async def _goes_on(self) -> bool:
+    async def _is_same_history(self) -> bool:
         revision, marker, key = self.order.seen, self.order.marker, self._keys.marker
         now = await self._client.read(RANGE, pb.RangeRequest(key=key))
         if not now.kvs or now.kvs[0].mod_revision < revision:
@@ -214,7 +216,7 @@ class EtcdReflector:
         self._is_following = True
         self._compaction.start()
         self._out_of_trouble()
-        self._tell_ready(None)
+        self._fire_ready(None)
         waiting_writes, self._waiting = self._waiting, []
         for waiting in waiting_writes:
             if not waiting.called:
@@ -243,9 +245,9 @@ class EtcdReflector:
             self._log.failure("the store has failed", failure)
             failure = Failure(StorageError("the store has failed, see the log"))
         self.trouble = failure.getErrorMessage()
-        self._tell_ready(failure)
+        self._fire_ready(failure)
 
-    def _tell_ready(self, failure: Failure | None) -> None:
+    def _fire_ready(self, failure: Failure | None) -> None:
         self._outcome, self._is_ready = failure, failure is None
         ready, self._ready = self._ready, []
         for waiting in ready:
@@ -258,7 +260,7 @@ class EtcdReflector:
 
     def _in_trouble(self, why: str) -> None:
         self._failures += 1
-        if self._others_to_ask():
+        if self._has_other_members():
             return
         helps = hint(why, self._target)
         # Once per outage; again if a later error has a remedy and the first had none: that etcd wants a
@@ -272,7 +274,7 @@ class EtcdReflector:
             )
         self.trouble = why or "does not answer"
 
-    def _others_to_ask(self) -> bool:
+    def _has_other_members(self) -> bool:
         return 0 < self._failures < len(self._target.endpoints)
 
     def _out_of_trouble(self) -> None:

@@ -15,18 +15,17 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError
 
+from twisted_exec.storage.etcd.claim import check_free
 from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient
 from twisted_exec.storage.etcd.errors import EtcdError, hint, refused
-from twisted_exec.storage.etcd.keys import (
-    Keys,
+from twisted_exec.storage.etcd.keys import Keys, shown, value_of
+from twisted_exec.storage.etcd.listing import list_all
+from twisted_exec.storage.etcd.marker import (
     MarkerValue,
     read_marker,
     restoring_floor,
     restoring_marker,
-    shown,
-    value_of,
 )
-from twisted_exec.storage.etcd.listing import check_free, list_all
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.target import EtcdTarget, parse_target
 from twisted_exec.storage.history import Key, key_of

@@ -5,7 +5,7 @@ Each server has the objects in memory (:mod:`twisted_exec.storage.history`), kep
 (:mod:`.reflector`).
 
 A read that must see other servers' writes (:class:`Reads`) gets the revision of the marker
-(:mod:`twisted_exec.storage.etcd.keys`), and waits until that is visible here.
+(:mod:`twisted_exec.storage.etcd.marker`), and waits until that is visible here.
 """
 
 from __future__ import annotations

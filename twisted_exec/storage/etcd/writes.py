@@ -16,7 +16,8 @@ from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.storage import history, write_checks
 from twisted_exec.storage.etcd.client import TXN, EtcdClient
 from twisted_exec.storage.etcd.errors import EtcdError, write_refusal
-from twisted_exec.storage.etcd.keys import Keys, MarkerValue, place_of, value_of
+from twisted_exec.storage.etcd.keys import Keys, place_of, value_of
+from twisted_exec.storage.etcd.marker import MarkerValue
 from twisted_exec.storage.etcd.order import OrderedWrite
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.reads import Reads
