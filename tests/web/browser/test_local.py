@@ -17,8 +17,8 @@ from tests.apiserver.chain import ChainTestCase
 from tests.flows import programs
 from tests.tiers import BROWSER
 from twisted_exec.api import kinds
-from twisted_exec.cli.commands import web_server
-from twisted_exec.cli.commands.web_server import LocalServer
+from twisted_exec.cli.web import server as web_server
+from twisted_exec.cli.web.server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load
 
@@ -45,7 +45,7 @@ ANEW = """[...document.querySelectorAll('.console')].find((each) => each.querySe
     ?.querySelector('.message:not([hidden])')?.textContent.includes('This is a new session.')"""
 _PATIENT = """
 import sys
-from twisted_exec.cli.commands import web_server
+from twisted_exec.cli.web import server as web_server
 from twisted_exec.cli.start import twisted_exec
 web_server.VALID_SECONDS = 3600.0
 sys.exit(twisted_exec())

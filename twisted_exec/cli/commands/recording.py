@@ -24,11 +24,11 @@ from twisted_exec.api.status import APIError
 from twisted_exec.api.times import stamp
 from twisted_exec.cli import runner
 from twisted_exec.cli.client import CommandClient
-from twisted_exec.cli.commands.player import Player, animated_svg, play
 from twisted_exec.cli.failures import InputError, crashed, failed
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.cli.options import add_cluster_options, config_of, since_time
+from twisted_exec.cli.recording.player import Player, animated_svg, play
 from twisted_exec.cli.runner import server_command
 from twisted_exec.cli.suggestion import missing_machine
 from twisted_exec.cli.table import table

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.commands.web_server`."""
+"""Tests for :mod:`twisted_exec.cli.web.server`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from twisted.internet.defer import Deferred
 
-from tests.cli.commands.support import HOST, PAGES, PORT, LocalCase
-from tests.cli.commands.test_web_server_forwarding import Nowhere
+from tests.cli.web.support import HOST, PAGES, PORT, LocalCase
+from tests.cli.web.test_forwarding import Nowhere
 from tests.streaming.raw import Raw
 from twisted_exec.api.status import Forbidden
-from twisted_exec.cli.commands import web_server
-from twisted_exec.cli.commands.web_server import LocalServer
+from twisted_exec.cli.web import server as web_server
+from twisted_exec.cli.web.server import LocalServer
 from twisted_exec.streaming.http.responses import respond_status
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import take_over

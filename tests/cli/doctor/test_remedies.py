@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.commands.machine_checks`.
+Tests for :mod:`twisted_exec.cli.doctor.machine_checks`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError, from_status
-from twisted_exec.cli.commands import machine_checks
+from twisted_exec.cli.doctor import machine_checks
 from twisted_exec.wire.control_messages import COMPLETED, INTERNAL, LINE_LOST, POWERED_OFF, Ending
 
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.commands.web_program`; the whole run is in the test of the process.
+Tests for :mod:`twisted_exec.cli.web.program`; the whole run is in the test of the process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.commands.registry import make_parser
-from twisted_exec.cli.commands.web_program import chosen_context, follow_config
+from twisted_exec.cli.web.program import chosen_context, follow_config
 
 
 class FollowConfigTests(SynchronousTestCase):

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.raw import Raw
-from twisted_exec.cli.commands.web_server import LocalServer
+from twisted_exec.cli.web.server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.site import Request, Site

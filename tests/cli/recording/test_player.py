@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.commands.player`.
+Tests for :mod:`twisted_exec.cli.recording.player`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import termios
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, SECOND, Entry, record
-from twisted_exec.cli.commands.player import Controls, Player, play
+from twisted_exec.cli.recording.player import Controls, Player, play
 
 ENTRIES: list[Entry] = [
     (NOW, b"one "),

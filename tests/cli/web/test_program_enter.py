@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.commands.web_program`, on real pipes and terminals."""
+"""Tests for :mod:`twisted_exec.cli.web.program`, on real pipes and terminals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.cli.commands.web_program import Enter
+from twisted_exec.cli.web.program import Enter
 
 
 class EnterTests(TestCase):

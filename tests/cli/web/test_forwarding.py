@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.commands.web_server` and :mod:`twisted_exec.cli.commands.web_server`."""
+"""Tests for :mod:`twisted_exec.cli.web.server` and :mod:`twisted_exec.cli.web.server`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
-from tests.cli.commands.support import HOST, PAGES, LocalCase
+from tests.cli.web.support import HOST, PAGES, LocalCase
 from tests.streaming.smuggled import FORMS, IMPERSONATING, NAMES, spelt
 from twisted_exec.api.status import Forbidden, Unauthorized
-from twisted_exec.cli.commands.web_server import LocalServer
+from twisted_exec.cli.web.server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import ImpersonatedUser
 from twisted_exec.streaming.http.responses import respond, respond_status
 from twisted_exec.streaming.http.site import Request

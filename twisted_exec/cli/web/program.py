@@ -27,12 +27,12 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.status import APIError, NotFound, Unauthorized
 from twisted_exec.cli.client import CommandClient
-from twisted_exec.cli.commands.web_server import AGENT, VALID_SECONDS, LocalServer
 from twisted_exec.cli.console.terminal import TerminalInput, nonblocking
 from twisted_exec.cli.failures import failed
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.cli.options import overrides_of
 from twisted_exec.cli.suggestion import explain_with_hint
+from twisted_exec.cli.web.server import AGENT, VALID_SECONDS, LocalServer
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.kube.kubeconfig.loader import context_name

@@ -15,7 +15,7 @@ from twisted_exec.api.kinds.events import written
 from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.status import APIError, Forbidden, NotFound, TooManyRequests, message_of
 from twisted_exec.cli.client import CommandClient
-from twisted_exec.cli.commands.server_checks import (
+from twisted_exec.cli.doctor.server_checks import (
     AGENT,
     ExaminedServer,
     Unusable,

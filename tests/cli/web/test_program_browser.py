@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.commands.web_program`; a browser opens in the test of the process."""
+"""Tests for :mod:`twisted_exec.cli.web.program`; a browser opens in the test of the process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.commands.web_program import BrowserPage, has_browser
+from twisted_exec.cli.web.program import BrowserPage, has_browser
 
 URL = "http://127.0.0.1:1/console/#secret=s&<"
 

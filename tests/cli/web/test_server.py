@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.commands.web_server` and :mod:`twisted_exec.cli.commands.web_server`: requests that
+Tests for :mod:`twisted_exec.cli.web.server` and :mod:`twisted_exec.cli.web.server`: requests that
 browsers send for our page, for pages of other sites, and that no browser sends.
 """
 
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.commands.support import HOST, PAGES, PORT, LocalCase
-from twisted_exec.cli.commands.web_server import VALID_SECONDS
+from tests.cli.web.support import HOST, PAGES, PORT, LocalCase
+from twisted_exec.cli.web.server import VALID_SECONDS
 
 JSON = "Content-Type: application/json"
 HOSTS = (
