@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.web.server` and :mod:`twisted_exec.cli.web.server`."""
+"""Tests for :mod:`twisted_exec.cli.web.forwarding` and :mod:`twisted_exec.cli.web.headers`."""
 
 from __future__ import annotations
 

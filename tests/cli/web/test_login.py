@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.web.server`."""
+"""Tests for :mod:`twisted_exec.cli.web.login`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import Forbidden
-from twisted_exec.cli.web.server import VALID_SECONDS, Login
+from twisted_exec.cli.web.login import VALID_SECONDS, Login
 
 
 class LoginTests(SynchronousTestCase):

@@ -29,8 +29,8 @@ with socket.create_connection(("127.0.0.1", {port})) as report:
     report.sendall(json.dumps([sys.argv, page]).encode())
 """
 PATIENT = f"""
-from twisted_exec.cli.web import program, server
-program.VALID_SECONDS = server.VALID_SECONDS = 600.0
+from twisted_exec.cli.web import login, program
+program.VALID_SECONDS = login.VALID_SECONDS = 600.0
 {COMMAND}
 """
 """The program; a slow browser needs more than half a minute for a URL."""

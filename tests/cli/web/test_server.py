@@ -1,6 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.web.server` and :mod:`twisted_exec.cli.web.server`: requests that
-browsers send for our page, for pages of other sites, and that no browser sends.
+Tests for :mod:`twisted_exec.cli.web.server`: requests of our page, of pages of other sites, and of other programs.
 """
 
 from __future__ import annotations
@@ -8,7 +7,7 @@ from __future__ import annotations
 import json
 
 from tests.cli.web.support import HOST, PAGES, PORT, LocalCase
-from twisted_exec.cli.web.server import VALID_SECONDS
+from twisted_exec.cli.web.login import VALID_SECONDS
 
 JSON = "Content-Type: application/json"
 HOSTS = (

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.web.server`."""
+"""Tests for :mod:`twisted_exec.cli.web.sockets`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cli.web.support import HOST, PAGES, PORT, LocalCase
 from tests.cli.web.test_forwarding import Nowhere
 from tests.streaming.raw import Raw
 from twisted_exec.api.status import Forbidden
-from twisted_exec.cli.web import server as web_server
+from twisted_exec.cli.web import sockets
 from twisted_exec.cli.web.server import LocalServer
 from twisted_exec.streaming.http.responses import respond_status
 from twisted_exec.streaming.http.site import Request
@@ -217,14 +217,14 @@ class SocketTests(_Sockets):
 
     def test_most(self) -> None:
         """The number of WebSockets is limited; a closed one makes room."""
-        self.patch(web_server, "MOST_SOCKETS", 2)
+        self.patch(sockets, "MOST_SOCKETS", 2)
         first, _ = self.open(), self.open()
         code, message = self.status(self.open())
         self.assertEqual(code, 503)
         self.assertIn("close some tabs", message)
         first.transport.abortConnection()
         self.network.pump()
-        self.clock.advance(web_server.TIMEOUT_SECONDS)
+        self.clock.advance(sockets.TIMEOUT_SECONDS)
         self.network.pump()
         self.assertEqual(self.open().code, 101)
 

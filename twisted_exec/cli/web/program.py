@@ -32,7 +32,9 @@ from twisted_exec.cli.failures import failed
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.cli.options import overrides_of
 from twisted_exec.cli.suggestion import explain_with_hint
-from twisted_exec.cli.web.server import AGENT, VALID_SECONDS, LocalServer
+from twisted_exec.cli.web.forwarding import AGENT
+from twisted_exec.cli.web.login import VALID_SECONDS
+from twisted_exec.cli.web.server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.kube.kubeconfig.loader import context_name
