@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.doctor.server_checks`.
+Tests for :mod:`twisted_exec.cli.doctor.findings`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.doctor.server_checks import Findings
+from twisted_exec.cli.doctor.findings import Findings
 from twisted_exec.cli.messages import painted
 
 

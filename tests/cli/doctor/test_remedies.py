@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.doctor.machine_checks`.
+Tests for :mod:`twisted_exec.cli.doctor.remedies`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError, from_status
-from twisted_exec.cli.doctor import machine_checks
+from twisted_exec.cli.doctor import remedies
 from twisted_exec.wire.control_messages import COMPLETED, INTERNAL, LINE_LOST, POWERED_OFF, Ending
 
 
@@ -31,7 +31,7 @@ class RefusalTests(SynchronousTestCase):
             ("too many sessions", 429, "console", "try again later"),
             ("out of order", 500, "console", "API server"),
         ):
-            found, remedy = machine_checks.of_refusal(APIError(message, code=code))
+            found, remedy = remedies.of_refusal(APIError(message, code=code))
             self.assertEqual(found, check, message)
             self.assertIn(words, remedy)
 
@@ -45,7 +45,7 @@ class RefusalTests(SynchronousTestCase):
             (Obstacle.NO_ADDRESS, "pool", "--addresses"),
         ):
             error = from_status(because(obstacle, APIError("no", code=409)).to_status())
-            found, remedy = machine_checks.of_refusal(error)
+            found, remedy = remedies.of_refusal(error)
             self.assertEqual(found, check)
             self.assertIn(words, remedy)
 
@@ -73,7 +73,7 @@ class RefusalTests(SynchronousTestCase):
             (runtime, Obstacle.CONNECTION_REFUSED, "runtime", "--machine-runtime-endpoint"),
         ):
             error = because(part, because(reason, APIError("no", code=502)))
-            found, remedy = machine_checks.of_refusal(from_status(error.to_status()))
+            found, remedy = remedies.of_refusal(from_status(error.to_status()))
             self.assertEqual(found, check, reason)
             self.assertIn(words, remedy)
 
@@ -86,7 +86,7 @@ class RefusalTests(SynchronousTestCase):
             Obstacle.POOLLET_FAILED,
         ):
             because(each, error)
-        _, remedy = machine_checks.of_refusal(error)
+        _, remedy = remedies.of_refusal(error)
         self.assertIn("--addresses", remedy)
         self.assertIn("exec-poollet runs", remedy)
 
@@ -103,7 +103,7 @@ class EndingTests(SynchronousTestCase):
             (Ending(INTERNAL, 'pool "a" broke the protocol'), "exec-poollet"),
             (Ending(INTERNAL, "a bug"), "API server"),
         ):
-            self.assertIn(words, machine_checks.of_ending(ending, DEFAULT, "vm", "lab"))
+            self.assertIn(words, remedies.of_ending(ending, DEFAULT, "vm", "lab"))
 
 
 class ClassTests(SynchronousTestCase):
@@ -111,6 +111,6 @@ class ClassTests(SynchronousTestCase):
 
     def test_remedy(self) -> None:
         """The remedy says how to list the classes."""
-        remedy = machine_checks.other_class(DEFAULT, "smal")
+        remedy = remedies.other_class(DEFAULT, "smal")
         self.assertIn("create the MachineClass smal, or delete the machine", remedy)
         self.assertIn("kubectl get machineclasses", remedy)

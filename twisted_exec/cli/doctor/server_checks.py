@@ -1,15 +1,13 @@
-"""Checks of the way to the API server, and reports of results."""
+"""Checks of the way to the API server."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from enum import Enum
 from typing import Any
 
 from cryptography import x509
@@ -23,7 +21,8 @@ from twisted_exec.api.obstacles import obstacles_of
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized, message_of
 from twisted_exec.cli.client import CommandClient
-from twisted_exec.cli.messages import Colour, Paint, not_accepted, one_line, plain, remedy_for
+from twisted_exec.cli.doctor.findings import Findings, Unusable
+from twisted_exec.cli.messages import not_accepted, remedy_for
 from twisted_exec.cli.options import config_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.connection import endpoint
@@ -50,6 +49,16 @@ _APISERVICES = Resource(
 
 _ANSWER_BYTES = 1 << 20
 _MOST_NAMES = 4
+
+_NETWORK = "check the address in the kubeconfig, and the network and firewalls on the way"
+_REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
+    (KubeConfigError, "correct the file that the message names"),
+    (OutsideValidity, "renew the server's certificate, or set this host's clock, as by NTP"),
+    (
+        HandshakeError,
+        "check that an HTTPS server listens there, and the client certificate of the kubeconfig",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -211,17 +220,6 @@ async def _connect(server: ExaminedServer) -> None:
     _check_validity(server, "server", what, certificates[0], remedy)
 
 
-_NETWORK = "check the address in the kubeconfig, and the network and firewalls on the way"
-_REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
-    (KubeConfigError, "correct the file that the message names"),
-    (OutsideValidity, "renew the server's certificate, or set this host's clock, as by NTP"),
-    (
-        HandshakeError,
-        "check that an HTTPS server listens there, and the client certificate of the kubeconfig",
-    ),
-)
-
-
 def _remedy(problem: Exception, config: ClientConfig) -> str:
     obstacle = connection_obstacle(problem)
     remedies = (remedy for kind, remedy in _REMEDIES if isinstance(problem, kind))
@@ -340,115 +338,3 @@ def _unavailable(service: Object) -> str:
 def why_of(obj: Object) -> str:
     """Return reason and message of a condition or an Event."""
     return ": ".join(filter(None, (obj.get("reason"), obj.get("message"))))
-
-
-class FindingLevel(Enum):
-    """Result of one check; only an error makes the exit code 1."""
-
-    OK = "ok"
-    SKIPPED = "skipped"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-_COLOURS = {
-    FindingLevel.OK: Colour.GREEN,
-    FindingLevel.SKIPPED: Colour.NONE,
-    FindingLevel.WARNING: Colour.YELLOW,
-    FindingLevel.ERROR: Colour.RED,
-}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """
-    Result of one check.
-
-    :param check: the checked part, such as ``clock``.
-    """
-
-    check: str
-    level: FindingLevel
-    message: str
-    remedy: str = ""
-
-
-class Unusable(Exception):
-    """A check failed, and the checks after it cannot run."""
-
-
-@dataclass
-class Findings:
-    """
-    All findings, in the order of the checks.
-
-    :param subject: name of the machine, or empty.
-    """
-
-    subject: str = ""
-    findings: list[Finding] = field(default_factory=list)
-
-    def ok(self, check: str, message: str) -> None:
-        self._add(check, FindingLevel.OK, message)
-
-    def skipped(self, check: str, message: str) -> None:
-        self._add(check, FindingLevel.SKIPPED, message)
-
-    def warning(self, check: str, message: str, remedy: str) -> None:
-        """Add a problem that does not prevent a console."""
-        self._add(check, FindingLevel.WARNING, message, remedy)
-
-    def error(self, check: str, message: str, remedy: str) -> None:
-        """Add a problem that prevents a console."""
-        self._add(check, FindingLevel.ERROR, message, remedy)
-
-    def fatal(self, check: str, message: str, remedy: str) -> Unusable:
-        """Add an error, and return the exception that ends the examination."""
-        self.error(check, message, remedy)
-        return Unusable(message)
-
-    def _add(self, check: str, level: FindingLevel, message: str, remedy: str = "") -> None:
-        self.findings.append(Finding(check, level, one_line(message), one_line(remedy)))
-
-    def count(self, level: FindingLevel) -> int:
-        return sum(finding.level is level for finding in self.findings)
-
-    @property
-    def is_healthy(self) -> bool:
-        return not self.count(FindingLevel.ERROR)
-
-    def text(self, paint: Paint = plain) -> str:
-        width = max((len(finding.check) for finding in self.findings), default=0)
-        lines = []
-        for finding in self.findings:
-            word, check = f"{finding.level.value:<8}", f"{finding.check:<{width}}"
-            lines.append(f"{paint(word, _COLOURS[finding.level])} {check}  {finding.message}")
-            if finding.remedy:
-                lines.append(f"{'':<8} {'':<{width}}  -> {finding.remedy}")
-        lines.append(self._summary())
-        return "".join(f"{line}\n" for line in lines)
-
-    def _summary(self) -> str:
-        counts = [
-            f"{number} {level.value}{'' if number == 1 else 's'}"
-            for level in (FindingLevel.ERROR, FindingLevel.WARNING)
-            if (number := self.count(level))
-        ]
-        what = ", ".join(counts) or "no problem found"
-        return f"{self.subject}: {what}" if self.subject else what
-
-    def json(self) -> str:
-        document = {
-            "machine": self.subject,
-            "ok": self.is_healthy,
-            "checks": [
-                {
-                    "check": finding.check,
-                    "status": finding.level.value,
-                    "message": finding.message,
-                    "remedy": finding.remedy,
-                }
-                for finding in self.findings
-            ],
-        }
-        return json.dumps(document, indent=2) + "\n"
