@@ -116,6 +116,13 @@ class StatusTests(SynchronousTestCase):
         ending = Ending(reason, message)
         self.assertEqual(decode_status(encode_status(ending)), ending)
 
+    def test_causes(self) -> None:
+        """A failure carries further reasons for programs; only the first eight are read."""
+        ending = Ending(INTERNAL, "no route", causes=("PoolletFailed", "NoRoute"))
+        self.assertEqual(decode_status(encode_status(ending)), ending)
+        many = Ending(INTERNAL, "no route", causes=tuple(f"Cause{number}" for number in range(20)))
+        self.assertEqual(decode_status(encode_status(many)).causes, many.causes[:8])
+
     def test_failure_without_message(self) -> None:
         """Every failure has a message, because kubectl shows only that."""
         for reason in FAILURES:

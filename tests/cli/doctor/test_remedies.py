@@ -95,12 +95,18 @@ class EndingTests(SynchronousTestCase):
     """A session that ended at once."""
 
     def test_reasons(self) -> None:
-        """The remedy fits the reason, and for an internal error the part that the message names."""
+        """
+        The remedy fits the reason, and for an internal error the causes; without causes, it fits the
+        part that a known text names.
+        """
         for ending, words in (
             (Ending(COMPLETED, "the process ended", 0), "kubectl logs"),
             (Ending(LINE_LOST, "the emulator ended"), "the runtime's log"),
             (Ending(POWERED_OFF), 'kubectl patch machine vm -n lab --type=merge -p \'{"spec"'),
             (Ending(INTERNAL, 'pool "a" broke the protocol'), "exec-poollet"),
+            (Ending(INTERNAL, "lost", causes=("RuntimeFailed",)), "the runtime runs"),
+            (Ending(INTERNAL, 'pool "a"', causes=("NotInPool",)), "whose copy may be"),
+            (Ending(INTERNAL, "lost", causes=("Unknown",)), "API server"),
             (Ending(INTERNAL, "a bug"), "API server"),
         ):
             self.assertIn(words, remedies.of_ending(ending, DEFAULT, "vm", "lab"))

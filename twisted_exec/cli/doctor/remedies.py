@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.obstacles import Obstacle, obstacles_of
+from twisted_exec.api.obstacles import Obstacle, named_obstacles, obstacles_of
 from twisted_exec.api.status import APIError, Forbidden, TooManyRequests
 from twisted_exec.cli.messages import power_on, role_to_request
 from twisted_exec.cli.refusal_texts import obstacles_in
@@ -180,4 +180,4 @@ def of_ending(ending: Ending, dialect: Dialect, name: str, namespace: str) -> st
         return power_on(dialect, name, namespace)
     if remedy := _ENDINGS.get(ending.reason):
         return remedy
-    return _of_obstacles(obstacles_in(ending.message))[1]
+    return _of_obstacles(named_obstacles(ending.causes) or obstacles_in(ending.message))[1]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from twisted_exec.api.status import NotImplementedByBackend
+from twisted_exec.api.status import APIError, NotImplementedByBackend
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, ask_first
 from twisted_exec.streaming.interfaces import (
@@ -109,13 +109,16 @@ class RejoinableStream(SplicedStream):
         path = location.path if location.whole else location.path_with(self._query)
         head = replace(self._head, path=path, host=location.host, headers=headers)
         upgraded: Upgraded
-        label, upgraded = await ask_first(
-            location.endpoints,
-            head,
-            clock=self._hop.clock,
-            connect_seconds=patience * settings.connect_seconds,
-            answer_seconds=patience * settings.answer_seconds,
-        )
+        try:
+            label, upgraded = await ask_first(
+                location.endpoints,
+                head,
+                clock=self._hop.clock,
+                connect_seconds=patience * settings.connect_seconds,
+                answer_seconds=patience * settings.answer_seconds,
+            )
+        except APIError as error:
+            raise location.blamed(error) from None
         if not confirmed_terms(upgraded.headers).satisfy(terms):
             upgraded.abort()
             raise NotImplementedByBackend(
