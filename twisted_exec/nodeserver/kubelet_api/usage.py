@@ -24,7 +24,7 @@ from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode, LeafPod
 from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counter, Counters, Sample
-from twisted_exec.nodeserver.objects import named, texts
+from twisted_exec.nodeserver.shared_parts import named, texts
 
 KEEP_SECONDS = 5.0
 """Cache lifetime of a leaf's answer."""

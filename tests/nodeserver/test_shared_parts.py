@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.objects`."""
+"""Tests for :mod:`twisted_exec.nodeserver.shared_parts`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import entries
-from twisted_exec.nodeserver.objects import SharedParts, slim
+from twisted_exec.nodeserver.shared_parts import SharedParts, slim
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
