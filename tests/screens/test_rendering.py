@@ -12,17 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.screens import rendering
 from twisted_exec.screens.process import AvtScreen
-from twisted_exec.screens.rendering import (
-    MAX_SCREENS,
-    RENDERERS,
-    Animation,
-    AnimationTooLarge,
-    Screen,
-    as_ansi,
-    as_json,
-    as_svg,
-    as_text,
-)
+from twisted_exec.screens.rendering import RENDERERS, as_ansi, as_json, as_text
+from twisted_exec.screens.screen import Screen
+from twisted_exec.screens.svg import MAX_SCREENS, Animation, AnimationTooLarge, as_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 XML = "{http://www.w3.org/XML/1998/namespace}"

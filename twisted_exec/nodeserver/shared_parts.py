@@ -1,8 +1,4 @@
-"""
-Objects from leaves: checked for their shape, with equal parts stored once.
-
-A part of another shape is dropped.
-"""
+"""Parts of objects from leaves, of which equal parts are stored once."""
 
 from __future__ import annotations
 
@@ -12,30 +8,8 @@ from hashlib import blake2b
 from sys import intern
 from typing import Any
 
-from twisted_exec.kube.interfaces import Object
-
 MAX_SHARED = 20_000
 """Limit of remembered parts; beyond it all are forgotten."""
-
-
-def mapping(value: object) -> Object:
-    """Return ``value`` if it is an object, otherwise an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def texts(obj: object) -> dict[str, str]:
-    """Return the entries of an object whose values are strings."""
-    return {key: value for key, value in mapping(obj).items() if isinstance(value, str)}
-
-
-def mappings(value: object) -> list[Object]:
-    """Return the objects in a list."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def named(value: object, key: str = "name") -> list[Object]:
-    """Return the objects in a list that have a non-empty string as ``key``."""
-    return [each for each in mappings(value) if each.get(key) and isinstance(each[key], str)]
 
 
 class SharedParts:

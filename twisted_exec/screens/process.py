@@ -20,17 +20,9 @@ import avt
 from twisted_exec.program.job_limits import allow_time, limit_process
 from twisted_exec.program.job_messages import read
 from twisted_exec.screens.interfaces import Job, Rendered, encode_rendered, job_of
-from twisted_exec.screens.rendering import (
-    FORM,
-    PLAIN,
-    RENDERERS,
-    CellRun,
-    Cursor,
-    Screen,
-    Style,
-    as_ansi,
-    as_state,
-)
+from twisted_exec.screens.rendering import RENDERERS, as_ansi
+from twisted_exec.screens.screen import PLAIN, CellRun, Cursor, Screen, Style
+from twisted_exec.screens.state import FORM, as_state
 from twisted_exec.wire.terminal_modes import Modes
 
 MEMORY_BYTES = 512 << 20

@@ -33,7 +33,8 @@ from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.shipping.config import ShippingConfig
 from twisted_exec.shipping.interfaces import BatchRefused, Labels, Receipt, ShippedLine, SinkError
-from twisted_exec.shipping.source import ShippedJournal, read_lines
+from twisted_exec.shipping.lines import read_lines
+from twisted_exec.shipping.source import ShippedJournal
 from twisted_exec.wire.escape_sequences import strip
 
 GATHER_SECONDS = 0.5

@@ -285,7 +285,7 @@ class TurnTests(RejoinableTestCase):
         for _ in range(5):
             self.backend = OneConnection()
             self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
-            self.opened()
+            self.client = self.opened()
             machines.append(self.backend)
         self.hop = Restarted()
         self.locator.endpoints[:] = [("10.0.0.1:1", self.hop)]

@@ -19,7 +19,8 @@ from twisted_exec.cli.recording.content import is_file, temporary_file, use_cont
 from twisted_exec.cli.recording.player import animated_svg
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.recording.chain import MILLISECOND
-from twisted_exec.recording.export import excerpt, export
+from twisted_exec.recording.excerpt import excerpt
+from twisted_exec.recording.export import export
 from twisted_exec.recording.playback import version_2
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.tls import pem

@@ -21,7 +21,8 @@ from twisted_exec.recording.playback import (
     first_block,
     frames,
 )
-from twisted_exec.screens.rendering import Animation, AnimationTooLarge, Screen
+from twisted_exec.screens.screen import Screen
+from twisted_exec.screens.svg import Animation, AnimationTooLarge
 
 CONTEXT_BYTES = 384 << 10
 """How much output the terminal gets before the new position."""
