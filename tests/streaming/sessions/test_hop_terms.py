@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.sessions.hop_messages`."""
+"""Tests for :mod:`twisted_exec.streaming.sessions.hop_terms`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http import parse_qs
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.streaming.sessions.hop_messages import (
+from twisted_exec.streaming.sessions.hop_terms import (
     confirmed_terms,
     forwarded_terms,
     parse_terms_query,

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.sessions.hop_messages`; for the header of clients that can resume
+Tests for :mod:`twisted_exec.streaming.sessions.resume_headers`; for the header of clients that can resume
 see also :mod:`tests.streaming.test_context`.
 """
 
@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.test.requesthelper import DummyRequest
 
 from twisted_exec.api.status import BadGateway, BadRequest
-from twisted_exec.streaming.sessions.hop_messages import (
+from twisted_exec.streaming.sessions.resume_headers import (
     accepted_offer,
     confirmed_resumption,
     rejoin_headers,

@@ -14,7 +14,7 @@ from twisted_exec.control.retries import RETRIED, Retries
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.streaming.rejoin.splice import RejoinableSplice
-from twisted_exec.streaming.sessions.hop_messages import REJOIN
+from twisted_exec.streaming.sessions.resume_headers import REJOIN
 from twisted_exec.streaming.splice import LOST
 from twisted_exec.wire.control_messages import INTERNAL, Ending
 from twisted_exec.wire.errors import RemoteProtocolError

@@ -21,8 +21,10 @@ from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.proxied import NextHop, SplicedStream, describe_terms
 from twisted_exec.streaming.rejoin.search import Rejoiner
 from twisted_exec.streaming.rejoin.splice import RejoinableSplice
-from twisted_exec.streaming.sessions.hop_messages import REJOIN, confirmed_terms, session_id
+from twisted_exec.streaming.sessions.hop_messages import session_id
+from twisted_exec.streaming.sessions.hop_terms import confirmed_terms
 from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.resume_headers import REJOIN
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
 from twisted_exec.wire.resume import OFFER, REJOIN_HEADER, Rejoinable
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
