@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.apiserver.consoles.test_logs import LogCase
+from tests.apiserver.consoles.test_texts_logs import LogCase
 from tests.apiserver.rights import BINDINGS, binding
 from tests.chain import POOL
 from tests.streaming.readers import read

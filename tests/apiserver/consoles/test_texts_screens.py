@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.internet.endpoints import connectProtocol
 
-from tests.apiserver.consoles.test_logs import LogCase
+from tests.apiserver.consoles.test_texts_logs import LogCase
 from tests.apiserver.rights import BINDINGS, binding
 from tests.streaming.raw import Raw
 from tests.streaming.readers import read

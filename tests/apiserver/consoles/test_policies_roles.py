@@ -1,5 +1,5 @@
 """
-Tests for the default roles about ConsolePolicies and ConsoleRequests.
+Tests for :mod:`twisted_exec.apiserver.consoles.policies`: the default roles about policies and requests.
 """
 
 from __future__ import annotations

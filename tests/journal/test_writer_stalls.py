@@ -591,7 +591,7 @@ class StallTortureTests(StallCase):
         self.clock.pump([min(seconds, 0.1)] * max(1, round(seconds / 0.1)))
 
     @settings(
-        max_examples=soak.figure_of("journal.test_stalls.StallTortureTests.test_every_byte"),
+        max_examples=soak.figure_of("journal.test_writer_stalls.StallTortureTests.test_every_byte"),
         deadline=None,
     )
     @given(_STEPS, st.booleans())
