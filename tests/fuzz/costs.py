@@ -203,7 +203,7 @@ def _telnet() -> Feed:
 
 
 def _emulator() -> Feed:
-    from twisted_exec.screens.process import AvtScreen
+    from twisted_exec.screens.emulator import AvtScreen
 
     screen, fed = AvtScreen(80, 24), 0
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.screens import rendering
-from twisted_exec.screens.process import AvtScreen
+from twisted_exec.screens.emulator import AvtScreen
 from twisted_exec.screens.rendering import RENDERERS, as_ansi, as_json, as_text
 from twisted_exec.screens.screen import Screen
 from twisted_exec.screens.svg import MAX_SCREENS, Animation, AnimationTooLarge, as_svg

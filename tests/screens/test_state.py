@@ -15,8 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.screens.test_emulator import PIECES
 from tests.wire.terminal_model import answered
 from tests.wire.test_terminal_queries import all_cases
+from twisted_exec.screens.emulator import MAX_COLUMNS, MAX_ROWS, AvtScreen
 from twisted_exec.screens.interfaces import Job
-from twisted_exec.screens.process import MAX_COLUMNS, MAX_ROWS, AvtScreen, render
+from twisted_exec.screens.process import render
 from twisted_exec.screens.screen import line_text
 
 MODES = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from twisted_exec.recording.blocks import Blocks, Section
 from twisted_exec.recording.chain import (
     CERTIFICATE,
     HEAD,
@@ -13,7 +14,6 @@ from twisted_exec.recording.chain import (
     omitted_line,
 )
 from twisted_exec.recording.playback import BlockStart, block_from
-from twisted_exec.recording.verification import Blocks, Section
 
 _COPY_BYTES = 1 << 20
 

@@ -302,7 +302,7 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
 
 
 def _screens(file: BinaryIO, first: int, last: int) -> Iterator[tuple[int, Screen]]:
-    from twisted_exec.screens.process import AvtScreen  # pyavt is not on every system
+    from twisted_exec.screens.emulator import AvtScreen  # pyavt is not on every system
 
     block = block_before(file, first)
     if block is None:
