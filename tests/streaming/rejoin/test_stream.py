@@ -281,6 +281,7 @@ class TurnTests(RejoinableTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.sessions.rejoinings = Openings(at_once=2)
+        self.locator.more["failed"] = Obstacle.POOLLET_FAILED
         machines = []
         for _ in range(5):
             self.backend = OneConnection()
@@ -299,7 +300,6 @@ class TurnTests(RejoinableTestCase):
 
     def test_unreachable(self) -> None:
         """The endings name the hop that this hop did not reach again."""
-        self.locator.more["failed"] = Obstacle.POOLLET_FAILED
         for _ in range(60):
             self.clock.advance(1)
         self.assertIn(b'{"reason":"PoolletFailed"}', self.client.received())
