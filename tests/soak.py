@@ -70,7 +70,7 @@ FIGURES = {
     # Examples.  Hypothesis begins with short lists; a list of a dozen steps is among the first 30.
     "journal.test_files.OracleTests.test_oracle": Figure(30, 300),
     "journal.test_files.TortureTests.test_every_byte": Figure(50, 400),
-    "journal.test_stalls.StallTortureTests.test_every_byte": Figure(30, 300),
+    "journal.test_writer_stalls.StallTortureTests.test_every_byte": Figure(30, 300),
     # Lines.  More than the 8192 times that a journal remembers.
     "journal.test_journal.TimeTests.test_bounded": Figure(20_000, 200_000),
     # Journals.  More than return to the disk in one turn (at most 20).

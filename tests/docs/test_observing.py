@@ -39,7 +39,8 @@ from twisted_exec.program.session_metrics import LatencyMetrics, SessionMetrics
 from twisted_exec.recording.stores.uploads import UploadMetrics
 from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
-from twisted_exec.shipping.shipper import Shipper, ShippingMetrics
+from twisted_exec.shipping.metrics import ShippingMetrics
+from twisted_exec.shipping.shipper import Shipper
 from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.sessions.registry import Sessions

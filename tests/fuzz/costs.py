@@ -34,8 +34,8 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.recording.writer import RecordingWriter
 from twisted_exec.runtimes.alerts.lines import LineReader, matching_lines
 from twisted_exec.runtimes.last_lines import last_line
-from twisted_exec.screens.rendering import for_terminals
-from twisted_exec.shipping.source import read_lines
+from twisted_exec.screens.state import for_terminals
+from twisted_exec.shipping.lines import read_lines
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.escape_sequences import PlainLines, QueryFilter, Stripper, strip
 from twisted_exec.wire.shell_run import WAKE, Echoes, RunReader, command_lines, probe
@@ -203,7 +203,7 @@ def _telnet() -> Feed:
 
 
 def _emulator() -> Feed:
-    from twisted_exec.screens.process import AvtScreen
+    from twisted_exec.screens.emulator import AvtScreen
 
     screen, fed = AvtScreen(80, 24), 0
 

@@ -32,8 +32,8 @@ from tests import needs
 from tests.interop import grub
 from tests.screens.test_state import state_of
 from twisted_exec.runtimes.qemu.driver import FIRMWARE
-from twisted_exec.screens.process import AvtScreen
-from twisted_exec.screens.rendering import Screen
+from twisted_exec.screens.emulator import AvtScreen
+from twisted_exec.screens.screen import Screen
 
 Cell = tuple[str, int, Any, Any, frozenset[str]]
 """Character, width, foreground, background and attributes."""

@@ -24,8 +24,16 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.kube.election import Election, ElectionTimings, claimed, holder_of, released
-from twisted_exec.kube.interfaces import ILeader, ILeases, Object
+from twisted_exec.kube.election import (
+    Election,
+    ElectionTimings,
+    ILeader,
+    ILeases,
+    claimed,
+    holder_of,
+    released,
+)
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.leases import ClientLeases, new_lease
 from twisted_exec.testing.cluster import MemoryCluster
 

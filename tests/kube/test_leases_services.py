@@ -11,7 +11,7 @@ from twisted.internet.defer import fail
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from twisted_exec.kube.interfaces import ILeader
+from twisted_exec.kube.election import ILeader
 from twisted_exec.kube.leases import LeaderServices
 
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.recording.writer`.
+Tests for :mod:`twisted_exec.recording.echo`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.recording.writer import ECHO_SECONDS, EchoedInput
+from twisted_exec.recording.echo import ECHO_SECONDS, EchoedInput
 
 letters = st.text("ab*", max_size=6).map(str.encode)
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.recording.export`.
+Tests for :mod:`twisted_exec.recording.excerpt`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, SECOND, Entry, info, record, signer, trust
 from twisted_exec.recording.chain import InvalidRecording
-from twisted_exec.recording.export import excerpt
+from twisted_exec.recording.excerpt import excerpt
 from twisted_exec.recording.playback import frames
 from twisted_exec.recording.verification import Report, verify
 from twisted_exec.recording.writer import RecordingWriter

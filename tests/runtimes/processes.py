@@ -36,7 +36,7 @@ from twisted_exec.streaming.interfaces import Ending, IAttachment
 from twisted_exec.streaming.rejoin.search import Rejoiner
 from twisted_exec.streaming.rejoin.splice import RejoinableSplice
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
-from twisted_exec.streaming.sessions.hop_messages import REJOIN, accepted_offer
+from twisted_exec.streaming.sessions.resume_headers import REJOIN, accepted_offer
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import RecordingUser
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport

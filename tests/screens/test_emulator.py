@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.screens.process` and :mod:`twisted_exec.screens.process`, in this process.
+Tests for :mod:`twisted_exec.screens.emulator` and :mod:`twisted_exec.screens.process`, in this process.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.screens.emulator import MAX_COLUMNS, MAX_ROWS, AvtScreen
 from twisted_exec.screens.interfaces import Job, Rendered, Resize
-from twisted_exec.screens.process import MAX_COLUMNS, MAX_ROWS, AvtScreen, render
-from twisted_exec.screens.rendering import CellRun, Cursor, Style, line_text
+from twisted_exec.screens.process import render
+from twisted_exec.screens.screen import CellRun, Cursor, Style, line_text
 
 PIECES = (
     *(b"text ", b"\r\n", b"\n", b"\r", b"\t", b"\x1b[31m", b"\x1b[0m", b"\x1b[2J", b"\x1b[H"),

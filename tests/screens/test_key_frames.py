@@ -1,12 +1,12 @@
 """
-Tests for :mod:`twisted_exec.screens.history`.
+Tests for :mod:`twisted_exec.screens.key_frames`.
 """
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.screens.history import KeyFrame, KeyFrames
+from twisted_exec.screens.key_frames import KeyFrame, KeyFrames
 
 
 def frame(offset: int, content: str = "x" * 10) -> KeyFrame:

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.screens.rendering`.
+Tests for :mod:`twisted_exec.screens.rendering` and :mod:`twisted_exec.screens.svg`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,11 @@ from xml.etree import ElementTree
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.screens import rendering
-from twisted_exec.screens.process import AvtScreen
-from twisted_exec.screens.rendering import (
-    MAX_SCREENS,
-    RENDERERS,
-    Animation,
-    AnimationTooLarge,
-    Screen,
-    as_ansi,
-    as_json,
-    as_svg,
-    as_text,
-)
+from twisted_exec.screens import svg
+from twisted_exec.screens.emulator import AvtScreen
+from twisted_exec.screens.rendering import RENDERERS, as_ansi, as_json, as_text
+from twisted_exec.screens.screen import Screen
+from twisted_exec.screens.svg import MAX_SCREENS, Animation, AnimationTooLarge, as_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 XML = "{http://www.w3.org/XML/1998/namespace}"
@@ -166,7 +158,7 @@ class AnimationTests(SynchronousTestCase):
         animation.show(MAX_SCREENS, emulator.screen())
         emulator.feed("more")
         self.assertRaises(AnimationTooLarge, animation.show, MAX_SCREENS, emulator.screen())
-        self.patch(rendering, "MAX_ANIMATION_BYTES", 1 << 20)
+        self.patch(svg, "MAX_ANIMATION_BYTES", 1 << 20)
         emulator, animation = AvtScreen(400, 150), Animation()
         with self.assertRaises(AnimationTooLarge):
             for number in range(MAX_SCREENS):

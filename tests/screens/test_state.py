@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.screens.rendering`: terminals that take over from a console's.
+Tests for :mod:`twisted_exec.screens.state`: terminals that take over from a console's.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.screens.test_emulator import PIECES
 from tests.wire.terminal_model import answered
 from tests.wire.test_terminal_queries import all_cases
+from twisted_exec.screens.emulator import MAX_COLUMNS, MAX_ROWS, AvtScreen
 from twisted_exec.screens.interfaces import Job
-from twisted_exec.screens.process import MAX_COLUMNS, MAX_ROWS, AvtScreen, render
-from twisted_exec.screens.rendering import line_text
+from twisted_exec.screens.process import render
+from twisted_exec.screens.screen import line_text
 
 MODES = (
     *(b"\x1b[?1h", b"\x1b[?1l", b"\x1b[?6h", b"\x1b[?7l", b"\x1b[4h", b"\x1b[?2004h"),

@@ -1,5 +1,5 @@
 """
-Lines of journals: :mod:`twisted_exec.shipping.source`.
+Lines of journals: :mod:`twisted_exec.shipping.lines`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from twisted_exec.journal.journal import Journal
 from twisted_exec.shipping.interfaces import ShippedLine
-from twisted_exec.shipping.source import read_lines
+from twisted_exec.shipping.lines import read_lines
 
 _SECOND = 1_000_000_000
 

@@ -19,7 +19,8 @@ from tests.retained import instances
 from tests.shipping.doubles import MemoryBatch, MemorySink
 from twisted_exec.journal.journal import Journal
 from twisted_exec.shipping.interfaces import BatchRefused, Labels, Receipt, SinkError
-from twisted_exec.shipping.shipper import Shipper, ShippingMetrics
+from twisted_exec.shipping.metrics import ShippingMetrics
+from twisted_exec.shipping.shipper import Shipper
 from twisted_exec.shipping.source import ShippedJournal
 
 _SECOND = 1_000_000_000

@@ -59,6 +59,13 @@ class Obstacle(StrEnum):
 _REASONS = frozenset(obstacle.value for obstacle in Obstacle)
 
 
+def named_obstacles(reasons: Iterable[object]) -> tuple[Obstacle, ...]:
+    """Return the obstacles among the reasons of causes, in their order."""
+    return tuple(
+        Obstacle(reason) for reason in reasons if isinstance(reason, str) and reason in _REASONS
+    )
+
+
 def because(obstacle: Obstacle | None, error: APIError) -> APIError:
     """Add an obstacle, if there is one, to the causes of an error; return the error."""
     if obstacle is not None:
@@ -83,10 +90,7 @@ def because_of_all(problems: Iterable[tuple[str, APIError]], error: APIError) ->
 def obstacles_of(error: APIError) -> tuple[Obstacle, ...]:
     """Return the obstacles among the causes of an error, in their order."""
     causes = error.details.get("causes")
-    reasons = [
+    return named_obstacles(
         cause.get("reason") if isinstance(cause, dict) else None
         for cause in (causes if isinstance(causes, list) else ())
-    ]
-    return tuple(
-        Obstacle(reason) for reason in reasons if isinstance(reason, str) and reason in _REASONS
     )

@@ -4,7 +4,7 @@ Interfaces of the API server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from zope.interface import Attribute, Interface
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.consolepolicies import RECORDED_INPUT
 from twisted_exec.auth.interfaces import User
-from twisted_exec.wire.session_terms import Right, Terms, parse_recording
+from twisted_exec.wire.session_terms import Right, parse_recording
 
 CREATE = "create"
 UPDATE = "update"
@@ -138,107 +138,6 @@ class Strictness:
 
     strict: bool = False
     problem: str = ""
-
-
-class IReservation(Interface):
-    """
-    An approval for one session, which no other new session of this server can use meanwhile.
-
-    The session calls :meth:`use` before it is open, and one of the other methods at last.
-    """
-
-    def use() -> Deferred[None]:
-        """
-        Record in the approval that the session uses it: the next hop has opened the session.
-
-        Cancelling does not give up the write.
-
-        :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the session may not be
-            opened, and with another :class:`~twisted_exec.api.status.APIError` if the approval
-            cannot be written.
-        """
-
-    def opened() -> None:
-        """The session is open."""
-
-    def not_opened(problem: BaseException) -> None:
-        """
-        The session was not opened: give the approval back, also if :meth:`use` has marked it.
-        """
-
-
-@dataclass(frozen=True)
-class Admitted:
-    """
-    The decision to open a session.
-
-    :param terms: of the session, whose right may be lower than requested.
-    :param reservation: the approval that the session will use up.
-    :param reason: of the session: its user's, or that of an approval.
-    """
-
-    terms: Terms
-    reservation: IReservation | None = None
-    reason: str = ""
-
-
-class IConsolePolicies(Interface):
-    """Conditions for the use of consoles, besides the permission of the user."""
-
-    def open(applicant: Applicant, machine: Object, right: Right) -> Deferred[Admitted]:
-        """
-        Decide about a new session.
-
-        :param right: the right that the user has and asks for.
-        :param machine: as read from the store for this session.
-        :return: fires with the decision. Fails with :class:`~twisted_exec.api.status.Forbidden` if
-            a policy refuses the session, and with another
-            :class:`~twisted_exec.api.status.APIError` if no decision is possible now.
-        """
-
-    def review(applicant: Applicant, uid: str, right: Right) -> Terms:
-        """
-        Decide again about a session that :meth:`open` allowed.
-
-        :return: the present terms of the session.
-        :raises Forbidden: a policy refuses the session now.
-        :raises NotFound: the machine is not known.
-        :raises APIError: no decision is possible now.
-        """
-
-    def uses_approvals(machine: Object) -> bool:
-        """
-        Return whether an approval is for one session at this machine.
-
-        :raises ServiceUnavailable: the policies are not known yet.
-        """
-
-    def approved_session(
-        applicant: Applicant, machine: Object, is_open: Callable[[str], bool]
-    ) -> str:
-        """
-        Return the id of an open session of the user that uses an approval for one session; empty if
-        there is none.
-
-        :param is_open: returns whether the user has an open session with an id at this machine.
-        """
-
-    def is_strict(machine: Object) -> bool:
-        """
-        Return whether only the verbs of ``machines/console`` allow the use of a machine's console.
-
-        It is true while that is unknown.
-        """
-
-    def demand(machine: Object) -> Demand | None:
-        """
-        Return the recording that sessions at a machine need, or ``None``.
-
-        :param machine: as for :meth:`is_strict`.
-        """
-
-    def follow(changed: Callable[[], None]) -> None:
-        """Call ``changed`` whenever a review may have another result than before."""
 
 
 class IAPIServer(IService):

@@ -19,13 +19,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
-from twisted_exec.api.status import (
-    APIError,
-    Forbidden,
-    NotFound,
-    Unauthorized,
-    one_line,
-)
+from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized, one_line
 from twisted_exec.auth.console_rights import ConsoleAccess, SessionAccess, highest_right
 from twisted_exec.auth.credentials import CredentialHeaders, files_of
 from twisted_exec.auth.errors import forbidden, hidden, role_to_read
@@ -47,15 +41,10 @@ from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer
-from twisted_exec.streaming.sessions.hop_messages import (
-    forwarded_machine_uid,
-    forwarded_session_id,
-    forwarded_terms,
-    rejoin_headers,
-    resume_headers,
-    terms_headers,
-)
+from twisted_exec.streaming.sessions.hop_messages import forwarded_machine_uid, forwarded_session_id
+from twisted_exec.streaming.sessions.hop_terms import forwarded_terms, terms_headers
 from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.resume_headers import rejoin_headers, resume_headers
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.tls.server import PeerCertificate

@@ -164,7 +164,7 @@ class Retries(Generic[T]):
             return
         if self._pauses.passed_seconds >= self._limit_seconds:
             message = f"no connection within {self._limit_seconds:g} s: {error.message}"
-            self._failed(GatewayTimeout(message))
+            self._failed(GatewayTimeout(message, details=error.details))
         else:
             self._pause(error)
 

@@ -31,6 +31,7 @@ from twisted_exec.journal.interfaces import Boot, Event, EventKind, ICursor, IJo
 from twisted_exec.journal.reading import Reading
 from twisted_exec.journal.records import NewerFormat
 from twisted_exec.journal.tail import Tail
+from twisted_exec.journal.writing import Writing
 from twisted_exec.program.disk_thread import Files as DiskFiles
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.wire.terminal_modes import LOOK_BACK_BYTES, undo_behind
@@ -45,7 +46,8 @@ _MARK_NANOSECONDS = 10_000_000
 _TAIL_BYTES, _TAIL_SEGMENT_BYTES = 24 << 10, 8 << 10
 _LAGGING_TAIL_BYTES = 1 << 20
 _FAILING_TAIL_BYTES = 192 << 10
-_WRITING_BYTES, _PIECE_BYTES = 64 << 10, 32 << 10
+
+
 _CURSOR = re.compile(r"[a-z0-9-]{1,63}")
 _OFFSET = attrgetter("offset")
 
@@ -752,60 +754,6 @@ class Journal:
         if self._cursors is None:
             self._cursors = {}
         return self._cursors.setdefault(name, MemoryCursor())
-
-
-class Writing:
-    """
-    Output and events for the files of a journal.
-
-    :ivar lost: bytes of the gap before the output.
-    """
-
-    def __init__(
-        self, files: JournalFiles, tail: Tail, events: Iterable[Event], *, is_again: bool
-    ) -> None:
-        self.files, self._is_again = files, is_again
-        self._begin = max(files.end, tail.start)
-        self.lost = self._begin - files.end
-        self.size, self.is_all = 0, False
-        self.recorded: list[Event] = []
-        self.error: OSError | None = None
-        self._entries: list[tuple[int, bytes] | Event] = []
-        self._take(tail, deque(events))
-
-    def _take(self, tail: Tail, events: deque[Event]) -> None:
-        for first, last, time_ns in tail.runs(self._begin):
-            while first < last:
-                while events and events[0].offset <= first:
-                    self._entries.append(events.popleft())
-                limit = min(last, events[0].offset) - first if events else last - first
-                data = tail.read(first, min(limit, _PIECE_BYTES))
-                self._entries.append((time_ns, data))
-                first += len(data)
-                self.size += len(data)
-                if self.size >= _WRITING_BYTES:
-                    return
-        self._entries += events
-        self.is_all = True
-
-    def run(self) -> None:
-        files = self.files
-        try:
-            if self._is_again:
-                files.begin()
-                files.open.probe()
-            if self.lost:
-                files.skip(self._begin, self.lost)
-            for entry in self._entries:
-                if isinstance(entry, Event):
-                    files.record(entry)
-                    self.recorded.append(entry)
-                else:
-                    time_ns, data = entry
-                    files.append(data, max(time_ns, files.open.last_time))
-            files.require_name()
-        except OSError as error:
-            self.error = error
 
 
 def _tail(start: int) -> Tail:

@@ -23,6 +23,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from zope.interface import Interface
 
 from twisted_exec.api.status import (
     APIError,
@@ -34,7 +35,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.api.times import precise_timestamp
 from twisted_exec.control.backoff import Backoff
-from twisted_exec.kube.interfaces import ILeader, ILeases, Object
+from twisted_exec.kube.interfaces import Object
 
 _JITTER = 1.2
 """Other candidates read the Lease after 1 to 2.2 times the pause."""
@@ -43,6 +44,38 @@ FAILING_SECONDS = 30.0
 """How long attempts may fail before a replica counts as not ready."""
 _REPEAT_SECONDS, _LONGEST_REPEAT_SECONDS = 60.0, 3600.0
 """The first and the longest pause between two log lines with the same reason."""
+
+
+class ILeases(Interface):
+    """
+    The Lease of one :class:`Election`.
+
+    Deferreds fail with ``APIError``, as an API server answers.
+    """
+
+    def get() -> Deferred[Object]:
+        """Fires with the Lease; fails with :class:`~twisted_exec.api.status.NotFound`."""
+
+    def create(spec: Object) -> Deferred[Object]:
+        """Fires with the stored Lease; fails with ``AlreadyExists``."""
+
+    def update(lease: Object) -> Deferred[Object]:
+        """Fires with the stored Lease; fails with ``Conflict`` if it changed since ``lease`` was read."""
+
+
+class ILeader(Interface):
+    """Work of the replica that leads."""
+
+    def elected() -> None:
+        """Start the work."""
+
+    def deposed() -> Deferred[None]:
+        """
+        Stop the work; nothing new may start after this returns.
+
+        :return: fires when work in progress has ended; :meth:`elected` is not called again before
+            that.
+        """
 
 
 @dataclass(frozen=True)

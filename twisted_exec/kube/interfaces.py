@@ -139,38 +139,6 @@ class IKubeClient(IObjectClient):
         """
 
 
-class ILeases(Interface):
-    """
-    The Lease of one :class:`~twisted_exec.kube.election.Election`.
-
-    Deferreds fail with ``APIError``, as an API server answers.
-    """
-
-    def get() -> Deferred[Object]:
-        """Fires with the Lease; fails with :class:`~twisted_exec.api.status.NotFound`."""
-
-    def create(spec: Object) -> Deferred[Object]:
-        """Fires with the stored Lease; fails with ``AlreadyExists``."""
-
-    def update(lease: Object) -> Deferred[Object]:
-        """Fires with the stored Lease; fails with ``Conflict`` if it changed since ``lease`` was read."""
-
-
-class ILeader(Interface):
-    """Work of the replica that leads."""
-
-    def elected() -> None:
-        """Start the work."""
-
-    def deposed() -> Deferred[None]:
-        """
-        Stop the work; nothing new may start after this returns.
-
-        :return: fires when work in progress has ended; :meth:`elected` is not called again before
-            that.
-        """
-
-
 class IRecordedProtocol(Interface):
     """
     A protocol at a :class:`~twisted_exec.kube.console_endpoint.ConsoleEndpoint` that tells its user

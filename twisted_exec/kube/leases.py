@@ -18,8 +18,8 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import LEASES
-from twisted_exec.kube.election import Election
-from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, IObjectClient, Object
+from twisted_exec.kube.election import Election, ILeader, ILeases
+from twisted_exec.kube.interfaces import IKubeClient, IObjectClient, Object
 from twisted_exec.kube.recorder import Recorder
 
 Make = Callable[[], Sequence[Service]]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from sys import intern
 
 from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
+from twisted_exec.api.shapes import mapping, named, texts
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.objects import SharedParts, mapping, named, slim, texts
+from twisted_exec.nodeserver.shared_parts import SharedParts, slim
 
 _UNREAD = ("managedFields",)
 _LARGE = ("metadata", "spec")

@@ -35,7 +35,7 @@ from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession
 from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
 from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
-from twisted_exec.shipping.shipper import Shipping
+from twisted_exec.shipping.service import Shipping
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.server import ConsoleServer
 from twisted_exec.streaming.remotecommand.serving import continue_stream

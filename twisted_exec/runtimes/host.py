@@ -57,7 +57,7 @@ from twisted_exec.screens.pool import ScreenProcesses
 from twisted_exec.shipping.config import ShippingConfig
 from twisted_exec.shipping.config import load as load_shipping
 from twisted_exec.shipping.interfaces import Labels
-from twisted_exec.shipping.shipper import Shipping
+from twisted_exec.shipping.service import Shipping
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.files import owner_only
 

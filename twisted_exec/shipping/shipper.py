@@ -13,15 +13,10 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -31,9 +26,10 @@ from twisted_exec.control.backoff import Backoff
 from twisted_exec.journal.interfaces import IFollowedJournal
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.turns import ShortTurns
-from twisted_exec.shipping.config import ShippingConfig
 from twisted_exec.shipping.interfaces import BatchRefused, Labels, Receipt, ShippedLine, SinkError
-from twisted_exec.shipping.source import ShippedJournal, read_lines
+from twisted_exec.shipping.lines import read_lines
+from twisted_exec.shipping.metrics import SinkMetrics
+from twisted_exec.shipping.source import ShippedJournal
 from twisted_exec.wire.escape_sequences import strip
 
 GATHER_SECONDS = 0.5
@@ -418,132 +414,3 @@ class Shipper:
                 if source.waiting_since:
                     oldest = max(oldest, (now - source.waiting_since) / _NANOSECONDS)
         return count, oldest
-
-
-_PREFIX = "twisted_exec_shipping_"
-KINDS = ("unreachable", "refused", "answer", "disk")
-"""Values of the label ``kind`` of failures."""
-
-
-class Lagging(Protocol):
-    """Anything with a lag."""
-
-    def lag(self) -> tuple[int, float]:
-        """See :meth:`Shipper.lag`."""
-
-
-class ShippingMetrics(Collector):
-    """Metrics of all sinks."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._lagging: dict[str, Lagging] = {}
-        self._counters = {
-            name: Counter(_PREFIX + name, text, labels, registry=registry)
-            for name, text, labels in (
-                ("lines", "Lines that a sink has accepted.", ["sink"]),
-                ("bytes", "Bytes of the journals that a sink has accepted.", ["sink"]),
-                ("rejected_lines", "Lines that a receiver discarded or refused.", ["sink"]),
-                ("missing_bytes", "Bytes that the journal no longer had.", ["sink"]),
-                ("failures", "Failed attempts, by their kind.", ["sink", "kind"]),
-            )
-        }
-        registry.register(self)
-
-    def of(self, sink: str) -> SinkMetrics:
-        """Return the metrics of one sink, which exist from then on with 0."""
-        return SinkMetrics(self._counters, sink)
-
-    def watch(self, sink: str, lagging: Lagging) -> None:
-        self._lagging[sink] = lagging
-
-    def describe(self) -> Iterable[Metric]:
-        return self._families()
-
-    def collect(self) -> Iterable[Metric]:
-        sizes, ages = self._families()
-        for sink, lagging in self._lagging.items():
-            size, age = lagging.lag()
-            sizes.add_metric([sink], size)
-            ages.add_metric([sink], age)
-        return [sizes, ages]
-
-    def _families(self) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
-        return (
-            GaugeMetricFamily(
-                _PREFIX + "lag_bytes", "Bytes that a sink has not accepted yet.", labels=["sink"]
-            ),
-            GaugeMetricFamily(
-                _PREFIX + "lag_seconds",
-                "Age of the oldest line that a sink has not accepted yet.",
-                labels=["sink"],
-            ),
-        )
-
-
-class SinkMetrics:
-    """The counters of one sink."""
-
-    def __init__(self, counters: dict[str, Counter], sink: str) -> None:
-        self._failures = {kind: counters["failures"].labels(sink, kind) for kind in KINDS}
-        self._lines = counters["lines"].labels(sink)
-        self._bytes = counters["bytes"].labels(sink)
-        self._rejected = counters["rejected_lines"].labels(sink)
-        self._missing = counters["missing_bytes"].labels(sink)
-
-    def lines(self, count: int) -> None:
-        self._lines.inc(count)
-
-    def bytes(self, count: int) -> None:
-        self._bytes.inc(count)
-
-    def rejected(self, count: int) -> None:
-        """The receiver discarded or refused lines."""
-        self._rejected.inc(count)
-
-    def gap(self, count: int) -> None:
-        self._missing.inc(count)
-
-    def failed(self, kind: str) -> None:
-        self._failures[kind].inc()
-
-
-class Shipping(Service):
-    """Ships the lines of all machines to all sinks of a configuration."""
-
-    def __init__(
-        self, config: ShippingConfig, registry: CollectorRegistry, reactor: IReactorTime
-    ) -> None:
-        self.labels = config.labels
-        self._config, self._reactor = config, reactor
-        self._metrics = ShippingMetrics(registry)
-        self._make_shippers()
-
-    def _make_shippers(self) -> None:
-        self.shippers: list[Shipper] = []
-        for each in self._config.sinks:
-            shipper = Shipper(
-                each.make(self._reactor),
-                self._reactor,
-                self._metrics.of(each.name),
-                newest=each.newest,
-                plain=each.plain,
-                max_age_seconds=each.max_age_seconds,
-            )
-            self._metrics.watch(each.name, shipper)
-            self.shippers.append(shipper)
-
-    def add(self, labels: Labels, journal: IFollowedJournal) -> None:
-        for shipper in self.shippers:
-            shipper.add(labels, journal)
-
-    def startService(self) -> None:
-        super().startService()
-        for shipper in self.shippers:
-            shipper.start()
-
-    def stopService(self) -> Deferred[Any]:
-        """Save the cursors; the next start continues from there."""
-        super().stopService()
-        shippers = self.shippers
-        self._make_shippers()
-        return gatherResults([Deferred.fromCoroutine(each.stop()) for each in shippers])

@@ -16,12 +16,12 @@ from twisted_exec.api.users import User
 from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.http.responses import naming, outcome
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.sessions.hop_messages import (
+from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.resume_headers import (
     RequestedResumption,
     requested_resumption,
     resume_headers,
 )
-from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.resume import OFFER
 from twisted_exec.wire.session_terms import FULL, Terms

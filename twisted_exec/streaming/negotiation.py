@@ -44,17 +44,17 @@ from twisted_exec.streaming.remotecommand.carriers import (
 )
 from twisted_exec.streaming.remotecommand.translate import Translation, translate
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untunnel
-from twisted_exec.streaming.sessions.hop_messages import (
+from twisted_exec.streaming.sessions.hop_messages import session_id
+from twisted_exec.streaming.sessions.hop_terms import confirmed_terms
+from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.resume_headers import (
     CANNOT_RESUME,
     REJOIN,
     RESUME,
     RequestedResumption,
     accepted_offer,
     confirmed_resumption,
-    confirmed_terms,
-    session_id,
 )
-from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.streaming.tcp_info import shortest_round_trip_seconds
 from twisted_exec.wire.frame_boundaries import frame_boundaries

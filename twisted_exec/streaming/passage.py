@@ -15,8 +15,8 @@ from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.negotiation import Negotiation
 from twisted_exec.streaming.remotecommand.carriers import upgrade_required
 from twisted_exec.streaming.remotecommand.tunnel import tunnelled
-from twisted_exec.streaming.sessions.hop_messages import CANNOT_RESUME, RequestedResumption
 from twisted_exec.streaming.sessions.registry import StreamRequest
+from twisted_exec.streaming.sessions.resume_headers import CANNOT_RESUME, RequestedResumption
 from twisted_exec.wire.upgrade import FORWARDED_UPGRADES, WEBSOCKET
 
 

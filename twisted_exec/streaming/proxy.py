@@ -19,7 +19,8 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.location import IStreamLocator
 from twisted_exec.streaming.passage import Passage
-from twisted_exec.streaming.sessions.hop_messages import parse_ending, parse_terms_query
+from twisted_exec.streaming.sessions.hop_messages import parse_ending
+from twisted_exec.streaming.sessions.hop_terms import parse_terms_query
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.wire.session_terms import Terms
 

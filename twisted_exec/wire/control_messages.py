@@ -60,6 +60,7 @@ FAILURES = HOP_REASONS | {CONSOLE_IN_USE, INPUT_DENIED, TOO_MANY_VIEWERS, RESUME
 
 STATUS_LIMIT_BYTES = 64 << 10
 """A larger Status is rejected unparsed."""
+_MAX_CAUSES = 8
 
 _WITH_STATUS = frozenset({V5, V4, V4_BASE64})
 _NO_SPACE = re.compile(r"[^ \t\r\n]")
@@ -141,11 +142,14 @@ class Ending:
     :param exit_code: the exit code (0 to 255) of a process, else ``None``.
     :param reason: one of the reasons above, for programs.
     :param message: for people: what ended, and why.
+    :param causes: further reasons for programs, such as the hop that failed
+        (:class:`~twisted_exec.api.obstacles.Obstacle`); at most 8 are read.
     """
 
     reason: str
     message: str = ""
     exit_code: int | None = None
+    causes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # client-go parses the code with 8 bits (v4.go).
@@ -205,7 +209,9 @@ def _status(ending: Ending) -> dict[str, Any]:
     message = ending.message or f"the session ended: {ending.reason}"
     status["message"] = message
     status["reason"] = ending.reason
-    status["details"] = {"causes": [{"reason": ending.reason, "message": message}]}
+    causes = [{"reason": ending.reason, "message": message}]
+    causes += [{"reason": each} for each in ending.causes]
+    status["details"] = {"causes": causes}
     if ending.reason == INTERNAL:
         # As in Kubernetes' NewInternalError.
         status["code"] = 500
@@ -245,9 +251,11 @@ def _failure(status: dict[str, Any]) -> Ending:
     causes = _causes(status)
     if status.get("reason") == EXIT_REASON:
         return Ending(COMPLETED, _strip_exit_prefix(message), _exit_code(causes))
-    for reason, _ in causes:
+    reasons = [reason for reason, _ in causes if reason]
+    for number, reason in enumerate(reasons):
         if reason in FAILURES:
-            return Ending(reason, message)
+            further = reasons[number + 1 : number + 1 + _MAX_CAUSES]
+            return Ending(reason, message, causes=tuple(further))
     return Ending(INTERNAL, message or "the server gave no reason")
 
 

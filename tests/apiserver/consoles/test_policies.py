@@ -18,7 +18,7 @@ from twisted_exec.api.kinds import CONSOLEPOLICIES, Object
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.api.users import User
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
-from twisted_exec.apiserver.interfaces import Applicant, IConsolePolicies
+from twisted_exec.apiserver.interfaces import Applicant
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.wire.session_terms import Right, Terms
@@ -29,10 +29,6 @@ ASK = "kubectl console --request --reason TICKET -n default vm-1"
 
 class TermsTests(PolicyTestCase):
     """The terms of sessions."""
-
-    def test_interface(self) -> None:
-        """The index provides the interface."""
-        self.assertTrue(IConsolePolicies.providedBy(self.policies))
 
     def test_none(self) -> None:
         """Without a policy the user has the right that they want."""

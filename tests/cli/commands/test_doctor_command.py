@@ -26,9 +26,9 @@ from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
-from twisted_exec.cli.commands import server_checks as server_checks
 from twisted_exec.cli.commands.registry import make_parser
-from twisted_exec.cli.commands.server_checks import Findings, Unusable
+from twisted_exec.cli.doctor import server_checks
+from twisted_exec.cli.doctor.findings import Findings, Unusable
 from twisted_exec.standalone.service import Standalone
 from twisted_exec.standalone.settings import Settings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json, respond_text

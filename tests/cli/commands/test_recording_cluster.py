@@ -15,7 +15,7 @@ from tests.cli.typed import typed
 from tests.recording.support import NOW, authority, record
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.cli.commands import recording
+from twisted_exec.cli.recording import content
 
 RECORDINGS = kinds.CONSOLERECORDINGS.resource
 OUTPUT = [(NOW, b"one "), (NOW, b"two ")]
@@ -123,7 +123,7 @@ class ClusterTests(MachineTestCase):
             def write(self, data: Any) -> int:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-        self.patch(recording, "TemporaryFile", Full)
+        self.patch(content, "TemporaryFile", Full)
         for name, *words in (("play", "r"), ("export", "r", os.path.abspath(self.mktemp()))):
             code, out, err = await self.typed(name, *words)
             self.assertEqual((code, out), (1, ""))
@@ -137,7 +137,7 @@ class ClusterTests(MachineTestCase):
         def unusable() -> None:
             raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
 
-        self.patch(recording, "TemporaryFile", unusable)
+        self.patch(content, "TemporaryFile", unusable)
         code, out, err = await self.typed("export", "r", os.path.abspath(self.mktemp()))
         self.assertEqual((code, out), (1, ""))
         self.assertEqual(

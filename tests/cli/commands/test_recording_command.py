@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.journal.support import ManualDisk, close_segments
 from tests.recording.support import NOW, authority, info, record, signer
-from twisted_exec.cli.commands import player
 from twisted_exec.cli.main import main
+from twisted_exec.cli.recording import player
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.recording.writer import RecordingWriter

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.commands.space` and its parts: commands against a real API server.
+Tests for :mod:`twisted_exec.cli.commands.space`: commands against a real API server.
 """
 
 from __future__ import annotations
@@ -10,31 +10,18 @@ import shlex
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.typed import typed
 from tests.spaces.hub import SECRET, SPACE, HubTestCase, reactor
 from twisted_exec.api import spaces
 from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.kinds.events import EVENTS
-from twisted_exec.cli.commands import space as commands
-from twisted_exec.cli.commands import space as kubeconfig
-from twisted_exec.cli.commands.registry import make_parser
-from twisted_exec.cli.commands.space import (
-    ASK_AGAIN_SECONDS,
-    INFO,
-    SHORTEST_SECONDS,
-    VERSIONS,
-    answered,
-    ask_again,
-    asked_for,
-)
-from twisted_exec.cli.failures import InputError
+from twisted_exec.cli.space import rotation
+from twisted_exec.cli.space.exec_credential import INFO, VERSIONS
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.loader import load, load_inline
 from twisted_exec.kube.late_credentials import LateCredentials
-from twisted_exec.spaces.interfaces import SpaceName
 
 TOKEN = "token-of-one"  # not part of any temporary path
 ELSEWHERE = ClientConfig("https://one.example:6443", token=TOKEN)
@@ -186,115 +173,12 @@ class ExecCredentialTests(CommandTestCase):
         await client.list(SECRET, "default")
 
 
-class AnsweredTests(SynchronousTestCase):
-    """Tests for the pure parts of ``exec-credential``."""
-
-    def answered(self, config: ClientConfig) -> dict[str, Any]:
-        self.patch(os, "environ", {"HOME": "/nonexistent"})
-        options = make_parser().parse_args(["space", "exec-credential", "one"])
-        return answered(VERSIONS[0], config, SpaceName("one", "default", NAMESPACE), options, 0)
-
-    def test_certificate(self) -> None:
-        """A client certificate is returned with its key, as PEM."""
-        pair = {"certificate": Material(data=b"CERT"), "key": Material(data=b"KEY")}
-        found = self.answered(ClientConfig("https://x", **pair))["status"]
-        self.assertEqual((found["clientCertificateData"], found["clientKeyData"]), ("CERT", "KEY"))
-        self.assertNotIn("token", found)
-
-    def test_password(self) -> None:
-        """A password does not fit into an ExecCredential; the error suggests ``--static``."""
-        told = ClientConfig("https://x", username="u", password="p")
-        with self.assertRaises(InputError) as caught:
-            self.answered(told)
-        self.assertIn(
-            ": twisted-exec space kubeconfig one --provider=default --static --output FILE --force",
-            str(caught.exception),
-        )
-
-    def test_when(self) -> None:
-        """
-        Credentials are read again a minute before expiry, after at least 10 s, at most 5 minutes.
-        """
-        self.assertEqual(ask_again(ClientConfig("https://x", token="t"), 0), ASK_AGAIN_SECONDS)
-        for end, asked in ((10_000, 300), (200, 140), (61, 10), (-5, 10)):
-            self.patch(commands, "expiry_of", lambda _, end=end: float(end))
-            self.assertEqual(ask_again(ClientConfig("https://x", token="t"), 0), asked)
-        self.assertEqual(SHORTEST_SECONDS, 10)
-
-    def test_asked_for(self) -> None:
-        """An invalid ``KUBERNETES_EXEC_INFO`` is refused."""
-        for text in (
-            "{",
-            "[]",
-            '{"kind": "Pod"}',
-            '{"kind": "ExecCredential", "apiVersion": "v3"}',
-        ):
-            with self.assertRaises(InputError):
-                asked_for({INFO: text})
-
-
-class PinnedTests(SynchronousTestCase):
-    """A written kubeconfig keeps its cluster, whatever ``$KUBECONFIG`` is when it is used."""
-
-    def words(self, *more: str, environ: dict[str, str] | None = None) -> tuple[list[str], str]:
-        options = make_parser().parse_args(["space", "kubeconfig", "one", *more])
-        name = SpaceName("one", "default", NAMESPACE)
-        config = kubeconfig.asking(ELSEWHERE, name, options, environ or {"HOME": "/nonexistent"})
-        assert config.plugin is not None
-        return list(config.plugin.args[4:]), dict(config.plugin.env)["KUBECONFIG"]
-
-    def write(self, context: str) -> str:
-        path = os.path.abspath(self.mktemp())
-        with open(path, "w", encoding="ascii") as file:
-            json.dump(
-                {
-                    "clusters": [{"name": "c", "cluster": {"server": "https://hub"}}],
-                    "contexts": [{"name": context, "context": {"cluster": "c"}}],
-                    "current-context": context,
-                },
-                file,
-            )
-        return path
-
-    def test_files(self) -> None:
-        """A written kubeconfig keeps the merged files and the current context."""
-        one, two = self.write("a"), self.write("b")
-        found = self.words(environ={"KUBECONFIG": f"{one}:{two}"})
-        self.assertEqual(found, (["--context=a"], f"{one}:{two}"))
-        found = self.words("--kubeconfig", two, environ={"KUBECONFIG": one})
-        self.assertEqual(found, (["--context=b"], two))
-        self.assertEqual(self.words("--kubeconfig", two, "--context=x")[0], ["--context=x"])
-
-    def test_none(self) -> None:
-        """
-        Without a kubeconfig, as in a pod, the written one sets ``KUBECONFIG`` to the null device.
-        """
-        self.assertEqual(self.words(), ([], os.devnull))
-
-    def test_options(self) -> None:
-        """Options are repeated in the kubeconfig, with absolute paths; secrets are refused."""
-        words, _ = self.words("-s", "https://h", "--as", "joe", "--as-group", "g", "--client-key=k")
-        self.assertEqual(
-            words,
-            [
-                "--server=https://h",
-                f"--client-key={os.path.abspath('k')}",
-                "--as=joe",
-                "--as-group=g",
-            ],
-        )
-        for secret in ("--token=x", "--password=x"):
-            with self.assertRaises(InputError) as caught:
-                self.words(secret)
-            self.assertIn("for all to read", str(caught.exception))
-
-
 class RotateTests(CommandTestCase):
     """Tests for ``space rotate``, with the manager's part played here."""
 
     def setUp(self) -> Any:
-        self.patch(commands, "LOOK_SECONDS", 0.02)
-        self.patch(commands, "SETTLE_SECONDS", 0.1)
+        self.patch(rotation, "LOOK_SECONDS", 0.02)
+        self.patch(rotation, "SETTLE_SECONDS", 0.1)
         return super().setUp()
 
     async def asked(self) -> str:
@@ -319,7 +203,7 @@ class RotateTests(CommandTestCase):
 
     async def test_wait(self) -> None:
         """``--wait`` returns once the Secret has new credentials."""
-        self.patch(commands, "SETTLE_SECONDS", 600)
+        self.patch(rotation, "SETTLE_SECONDS", 600)
         await self.put_space(ELSEWHERE)
         running = Deferred.fromCoroutine(self.run_command("rotate", "one", "--wait"))
         await self.answer()

@@ -19,7 +19,7 @@ from twisted_exec.api.screens import TerminalState
 from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.cli.console import first_screen
 from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen
-from twisted_exec.screens.process import AvtScreen
+from twisted_exec.screens.emulator import AvtScreen
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.control_messages import TerminalSize

@@ -10,7 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import DIALECTS
-from twisted_exec.cli.console.options import make_parser, parse_options
+from twisted_exec.cli.console.options import make_parser, parse_options, unescaped
 
 
 class ParseOptionsTests(SynchronousTestCase):
@@ -189,3 +189,15 @@ class ParseOptionsTests(SynchronousTestCase):
             parse_options([option])
         self.assertEqual(caught.exception.code, 0)
         return stdout.getvalue()
+
+
+class EscapeTests(SynchronousTestCase):
+    """The text of ``--send``."""
+
+    def test_escapes(self) -> None:
+        """Escapes stand for characters; others are refused."""
+        self.assertEqual(
+            unescaped(r"a\r\n\t\e\\\x03\u00e9"[:-6] + "\u00e9"), b"a\r\n\t\x1b\\\x03\xc3\xa9"
+        )
+        for text in (r"\q", "end\\", r"\x1"):
+            self.assertIn("is no escape", str(self.assertRaises(ValueError, unescaped, text)))

@@ -11,8 +11,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.console.test_shell import Terminal
 from twisted_exec.api.patterns import Pattern, Search
-from twisted_exec.cli.console.options import scripted_outcome
-from twisted_exec.cli.console.script import EXPECT_SECONDS, Expect, ScriptSink, unescaped
+from twisted_exec.cli.console.script import (
+    EXPECT_SECONDS,
+    Expect,
+    ScriptSink,
+    scripted_outcome,
+)
 from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import notice
@@ -247,15 +251,3 @@ class ExpectTests(SynchronousTestCase):
             self.script.noticed(Notice("no", NoticeKind.ROLE, role))
             self.show(b"x")
             self.assertEqual((self.terminal.outcome, self.paper.printed), (Outcome(), b"x"))
-
-
-class EscapeTests(SynchronousTestCase):
-    def test_escapes(self) -> None:
-        """
-        Escapes stand for characters; others are refused.
-        """
-        self.assertEqual(
-            unescaped(r"a\r\n\t\e\\\x03\u00e9"[:-6] + "\u00e9"), b"a\r\n\t\x1b\\\x03\xc3\xa9"
-        )
-        for text in (r"\q", "end\\", r"\x1"):
-            self.assertIn("is no escape", str(self.assertRaises(ValueError, unescaped, text)))

@@ -18,8 +18,7 @@ from tests.console.test_floor import Person
 from twisted_exec.api.patterns import Pattern, Search
 from twisted_exec.cli.console.display import UserTerminal
 from twisted_exec.cli.console.escape import parse_escape
-from twisted_exec.cli.console.options import scripted_outcome
-from twisted_exec.cli.console.script import Expect
+from twisted_exec.cli.console.script import Expect, scripted_outcome
 from twisted_exec.cli.console.session import (
     NO_BREAK,
     NOTHING_TO_ASK,

@@ -22,7 +22,7 @@ from tests.clocks import pass_seconds
 from tests.console.test_floor import Person
 from tests.tiers import PROGRAMS
 from twisted_exec.cli.console import script as shell
-from twisted_exec.cli.console.options import make_script, parse_options, scripted_outcome
+from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.console.script import (
     GOES_ON,
     MAY_GO_ON,
@@ -31,6 +31,8 @@ from twisted_exec.cli.console.script import (
     PROBE_SECONDS,
     Script,
     ShellRun,
+    make_script,
+    scripted_outcome,
 )
 from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.messages import FAILED_CODE

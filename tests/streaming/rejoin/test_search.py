@@ -7,9 +7,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.status import APIError
+from twisted_exec.api.obstacles import Obstacle, because
+from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.streaming.rejoin.search import Rejoiner
-from twisted_exec.wire.control_messages import INTERNAL
+from twisted_exec.wire.control_messages import INTERNAL, decode_status
 from twisted_exec.wire.resume import REJOIN_HEADER, Rejoin, Rejoinable, parse_rejoin, received_text
 
 from .support import Chain, Peer
@@ -74,6 +75,17 @@ class RejoinerTests(SynchronousTestCase):
         self.chain.network.pump()
         self.assertIn("no such stream; open the console again", self.status())
         self.assertEqual(self.chain.ends, [INTERNAL])
+
+    def test_causes(self) -> None:
+        """The ending has the obstacles of the refusal among its causes."""
+
+        def lost(_: Rejoin) -> None:
+            raise because(Obstacle.NOT_IN_POOL, NotFound("machines", "vm"))
+
+        self.answers = [lost]
+        self.chain.cut()
+        self.chain.network.pump()
+        self.assertEqual(decode_status(self.status().encode()).causes, ("NotInPool",))
 
     def test_time_over(self) -> None:
         self.chain.cut()

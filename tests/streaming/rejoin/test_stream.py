@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tests.streaming.http.test_upgrade_client import OneConnection
+from twisted_exec.api.obstacles import Obstacle
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, REVOKED, Ending
 from twisted_exec.streaming.sessions.openings import Openings
@@ -280,11 +281,12 @@ class TurnTests(RejoinableTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.sessions.rejoinings = Openings(at_once=2)
+        self.locator.more["failed"] = Obstacle.POOLLET_FAILED
         machines = []
         for _ in range(5):
             self.backend = OneConnection()
             self.locator.endpoints[:] = [("10.0.0.1:1", self.backend)]
-            self.opened()
+            self.client = self.opened()
             machines.append(self.backend)
         self.hop = Restarted()
         self.locator.endpoints[:] = [("10.0.0.1:1", self.hop)]
@@ -295,6 +297,12 @@ class TurnTests(RejoinableTestCase):
         """Accept a stream over one of the connections."""
         self.backend = self.hop.connections[number]
         self.switch(received_text(0).encode())
+
+    def test_unreachable(self) -> None:
+        """The endings name the hop that this hop did not reach again."""
+        for _ in range(60):
+            self.clock.advance(1)
+        self.assertIn(b'{"reason":"PoolletFailed"}', self.client.received())
 
     def test_some_at_once(self) -> None:
         """Some are rejoined at a time, so that the first of them are soon; the others follow at once."""

@@ -21,8 +21,8 @@ from twisted_exec.api import kinds
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.screens.process import AvtScreen
-from twisted_exec.screens.rendering import as_svg
+from twisted_exec.screens.emulator import AvtScreen
+from twisted_exec.screens.svg import as_svg
 
 from .chromium import Chromium, reactor
 from .page import Page

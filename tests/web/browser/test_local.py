@@ -17,8 +17,8 @@ from tests.apiserver.chain import ChainTestCase
 from tests.flows import programs
 from tests.tiers import BROWSER
 from twisted_exec.api import kinds
-from twisted_exec.cli.commands import web_server
-from twisted_exec.cli.commands.web_server import LocalServer
+from twisted_exec.cli.web import login
+from twisted_exec.cli.web.server import LocalServer
 from twisted_exec.kube.kubeconfig.client_config import Material
 from twisted_exec.kube.kubeconfig.loader import load
 
@@ -45,9 +45,9 @@ ANEW = """[...document.querySelectorAll('.console')].find((each) => each.querySe
     ?.querySelector('.message:not([hidden])')?.textContent.includes('This is a new session.')"""
 _PATIENT = """
 import sys
-from twisted_exec.cli.commands import web_server
+from twisted_exec.cli.web import login
 from twisted_exec.cli.start import twisted_exec
-web_server.VALID_SECONDS = 3600.0
+login.VALID_SECONDS = 3600.0
 sys.exit(twisted_exec())
 """
 """In place of ``twisted-exec``: a slow browser needs more than half a minute for a URL."""
@@ -64,7 +64,7 @@ class LocalPageTests(ChainTestCase):
         await super().setUp()
         self.config = load(self.kubeconfig("user-admin"))
         self.place: dict[str, Any] = {"cluster": "lab"}
-        self.patch(web_server, "VALID_SECONDS", 3600.0)  # a slow browser needs more than 30 s
+        self.patch(login, "VALID_SECONDS", 3600.0)  # a slow browser needs more than 30 s
         self.local = LocalServer(lambda: self.config, self.place, reactor)
         await self.local.listen(0)
         self.addCleanup(self.local.close)

@@ -14,12 +14,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.conditions import unplaced
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import (
-    CONSOLEREQUESTS,
-    Kind,
-    Object,
-    machine_kind,
-)
+from twisted_exec.api.kinds import CONSOLEREQUESTS, Kind, Object, machine_kind
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.reasons import reason_headers
@@ -31,20 +26,14 @@ from twisted_exec.api.status import (
     NotFound,
     NotImplementedByBackend,
 )
+from twisted_exec.apiserver.consoles.policies import Admitted, ConsolePolicies
 from twisted_exec.apiserver.consoles.policy_evaluation import needs_request
 from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, forwarded_headers, read
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings, session_demand
 from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
+from twisted_exec.apiserver.consoles.reservations import Reservation
 from twisted_exec.apiserver.consoles.session_conditions import SessionConditions
-from twisted_exec.apiserver.interfaces import (
-    Admitted,
-    Applicant,
-    Demand,
-    IConsolePolicies,
-    IOpeningAdmission,
-    IReservation,
-    Opening,
-)
+from twisted_exec.apiserver.interfaces import Applicant, Demand, IOpeningAdmission, Opening
 from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.apiserver.serving.requests import query_of
@@ -79,7 +68,7 @@ class LocatorParts:
     storage: IStorage
     backend: Backend
     reactor: object
-    policies: IConsolePolicies
+    policies: ConsolePolicies
     admissions: Sequence[IOpeningAdmission]
     limits: RequestLimits
     strict_verbs: bool
@@ -163,7 +152,7 @@ class MachineLocator:
         )
 
     def _use(
-        self, reservation: IReservation, machine: Object, subject: Subject
+        self, reservation: Reservation, machine: Object, subject: Subject
     ) -> Callable[[], Deferred[None]]:
         async def use() -> None:
             try:

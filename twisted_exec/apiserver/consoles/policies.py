@@ -7,12 +7,11 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from zope.interface import implementer
 
 from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLEREQUESTS, Object
 from twisted_exec.api.kinds.consolerequests import expiry
@@ -27,14 +26,8 @@ from twisted_exec.apiserver.consoles.policy_evaluation import (
     parsed,
     reason_of,
 )
-from twisted_exec.apiserver.consoles.reservations import WAIT_SECONDS, Reservations
-from twisted_exec.apiserver.interfaces import (
-    Admitted,
-    Applicant,
-    Demand,
-    IConsolePolicies,
-    Strictness,
-)
+from twisted_exec.apiserver.consoles.reservations import WAIT_SECONDS, Reservation, Reservations
+from twisted_exec.apiserver.interfaces import Applicant, Demand, Strictness
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.follower import Followed, StoreFollower
@@ -51,7 +44,21 @@ _Asker = tuple[str, str]
 """Name of a user, and UID of a machine."""
 
 
-@implementer(IConsolePolicies)
+@dataclass(frozen=True)
+class Admitted:
+    """
+    The decision to open a session.
+
+    :param terms: of the session, whose right may be lower than requested.
+    :param reservation: the approval that the session will use up.
+    :param reason: of the session: its user's, or that of an approval.
+    """
+
+    terms: Terms
+    reservation: Reservation | None = None
+    reason: str = ""
+
+
 class ConsolePolicies(StoreFollower):
     """
     The policies of one API server, as the store's watches deliver them.
@@ -115,15 +122,26 @@ class ConsolePolicies(StoreFollower):
         return super().stopService()
 
     def follow(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever a review may have another result than before."""
         self._listeners.append(changed)
 
     def is_strict(self, machine: Object) -> bool:
+        """
+        Return whether only the verbs of ``machines/console`` allow the use of a machine's console.
+
+        It is true while that is unknown.
+        """
         if self._unlisted:
             return True
         machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
         return any(policy.strict or policy.problem for policy in self.selecting(machine))
 
     def demand(self, machine: Object) -> Demand | None:
+        """
+        Return the recording that sessions at a machine need, or ``None``.
+
+        :param machine: as for :meth:`is_strict`.
+        """
         machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
         return demand_of(self.selecting(machine))
 
@@ -177,11 +195,22 @@ class ConsolePolicies(StoreFollower):
         return [policy for _, policy in sorted(policies.items()) if policy.selects(machine)]
 
     def uses_approvals(self, machine: Object) -> bool:
+        """
+        Return whether an approval is for one session at this machine.
+
+        :raises ServiceUnavailable: the policies are not known yet.
+        """
         return needs_use(self.selecting(machine))
 
     def approved_session(
         self, applicant: Applicant, machine: Object, is_open: Callable[[str], bool]
     ) -> str:
+        """
+        Return the id of an open session of the user that uses an approval for one session; empty if
+        there is none.
+
+        :param is_open: returns whether the user has an open session with an id at this machine.
+        """
         policies, now = self.selecting(machine), self._now()
         for request in self.requests_of(applicant.user.name, machine["metadata"]["uid"]):
             session: str = request.get("status", {}).get("session", "")
@@ -198,6 +227,14 @@ class ConsolePolicies(StoreFollower):
         return list(self._requests.get((user, uid), {}).values())
 
     def review(self, applicant: Applicant, uid: str, right: Right) -> Terms:
+        """
+        Decide again about a session that :meth:`open` allowed.
+
+        :return: the present terms of the session.
+        :raises Forbidden: a policy refuses the session now.
+        :raises NotFound: the machine is not known.
+        :raises APIError: no decision is possible now.
+        """
         machine = self._machines.get(uid)
         if machine is None:
             self._check()
@@ -206,6 +243,15 @@ class ConsolePolicies(StoreFollower):
 
     @as_deferred
     async def open(self, applicant: Applicant, machine: Object, right: Right) -> Admitted:
+        """
+        Decide about a new session.
+
+        :param right: the right that the user has and asks for.
+        :param machine: as read from the store for this session.
+        :return: fires with the decision. Fails with :class:`~twisted_exec.api.status.Forbidden` if
+            a policy refuses the session, and with another
+            :class:`~twisted_exec.api.status.APIError` if no decision is possible now.
+        """
         # A new session has used no approval, whatever its id: some callers choose that.  A resumed
         # session has, and its runtime will check that it is the same.
         new_session = replace(applicant, session=applicant.resumes)

@@ -13,15 +13,11 @@ from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
 from twisted_exec.api.status import APIError, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.interfaces import (
-    Applicant,
-    IReservation,
-)
+from twisted_exec.apiserver.interfaces import Applicant
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import IStorage
 
@@ -126,9 +122,12 @@ class Reservations:
         return stored
 
 
-@implementer(IReservation)
 class Reservation:
-    """The approval that one session has reserved."""
+    """
+    An approval for one session, which no other new session of this server can use meanwhile.
+
+    The session calls :meth:`use` before it is open, and one of the other methods at last.
+    """
 
     _log = Logger()
 
@@ -144,6 +143,15 @@ class Reservation:
         self._writing: Deferred[None] | None = None
 
     def use(self) -> Deferred[None]:
+        """
+        Record in the approval that the session uses it: the next hop has opened the session.
+
+        Cancelling does not give up the write.
+
+        :return: fails with :class:`~twisted_exec.api.status.Forbidden` if the session may not be
+            opened, and with another :class:`~twisted_exec.api.status.APIError` if the approval
+            cannot be written.
+        """
         used: Deferred[None] = Deferred()
         writing = self._writing = Deferred.fromCoroutine(self._use())
         writing.addBoth(self._pass_on, used)
@@ -181,9 +189,13 @@ class Reservation:
         return used
 
     def opened(self) -> None:
+        """The session is open."""
         self._reservations.free(key_of(self._request), self)
 
     def not_opened(self, problem: BaseException) -> None:
+        """
+        The session was not opened: give the approval back, also if :meth:`use` has marked it.
+        """
         if self._writing is None:
             self.opened()
             return

@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import Forbidden
-from twisted_exec.apiserver.interfaces import (
-    Applicant,
-    IConsolePolicies,
-)
+from twisted_exec.apiserver.consoles.policies import ConsolePolicies
+from twisted_exec.apiserver.interfaces import Applicant
 from twisted_exec.wire.session_terms import Right, Terms
 
 
@@ -26,7 +24,7 @@ class SessionConditions:
         record.
     """
 
-    policies: IConsolePolicies
+    policies: ConsolePolicies
     applicant: Applicant
     machine: Object
     recording: str | None = None

@@ -9,9 +9,10 @@ import sys
 from typing import Any
 
 from twisted_exec.cli import runner
-from twisted_exec.cli.commands.machine_checks import check_machine
-from twisted_exec.cli.commands.server_checks import Findings, Unusable, check_user, reach_server
 from twisted_exec.cli.console.connecting import ProgressLine
+from twisted_exec.cli.doctor.findings import Findings, Unusable
+from twisted_exec.cli.doctor.machine_checks import check_machine
+from twisted_exec.cli.doctor.server_checks import check_user, reach_server
 from twisted_exec.cli.failures import failed
 from twisted_exec.cli.machine_options import add_machine_options, possible_dialects
 from twisted_exec.cli.messages import painter

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _serve(options: argparse.Namespace, reactor: Any) -> int:
     # Not for --help, nor completion: the page needs most of a server.
-    from twisted_exec.cli.commands.web_program import serve
+    from twisted_exec.cli.web.program import serve
 
     try:
         await serve(options, reactor)

@@ -23,7 +23,7 @@ from twisted_exec.cli.console.options import (
     NOW,
     START,
     Parser,
-    make_script,
+    has_script,
     recorded_input_of,
 )
 from twisted_exec.cli.console.people import Person, people_at
@@ -102,6 +102,10 @@ class MachineConsole(ConsoleProgram):
         return NextSession(str(self._options.name), stopped=why)
 
     def make_script(self, reactor: Any) -> Script | None:
+        if not has_script(self._options):
+            return None
+        from twisted_exec.cli.console.script import make_script
+
         return make_script(self._options, reactor)
 
     def explain(self, error: BaseException) -> str:

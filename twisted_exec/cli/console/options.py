@@ -7,10 +7,10 @@ As all modules that a command line needs, this module imports little.
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from twisted_exec import build
 from twisted_exec.api.dialects import DIALECTS
@@ -33,11 +33,6 @@ from twisted_exec.cli.options import (
 )
 from twisted_exec.wire.session_terms import RECORDED_INPUT
 
-if TYPE_CHECKING:
-    from twisted_exec.cli.console.script import Script
-    from twisted_exec.cli.console.session import Outcome
-
-
 EPILOG = """\
 With --expect, --send and --run: 0 if everything was matched and sent, or the
 code of the command; 122 if --run found no prompt of a shell, and did not type
@@ -47,6 +42,8 @@ or another --run has the shell, or its command goes on; 124 after the time
 limit; 125 if the session failed.
 """
 
+_ESCAPES = {b"r": b"\r", b"n": b"\n", b"t": b"\t", b"e": b"\x1b", b"\\": b"\\"}
+"""What stands behind a backslash in the text of ``--send``, and its bytes."""
 _SCRIPTED = ("--expect", "--send", "--run")
 
 
@@ -97,8 +94,6 @@ class _Step(argparse.Action):
 
 def _step(option: str, text: str) -> Any:
     if option == "--send":
-        from twisted_exec.cli.console.script import unescaped
-
         return unescaped(text)
     from twisted_exec.api.patterns import Pattern, Search
 
@@ -108,6 +103,27 @@ def _step(option: str, text: str) -> Any:
         raise ValueError(
             f'"{text}" cannot be used as a regular expression (RE2): {error}'
         ) from None
+
+
+def unescaped(text: str) -> bytes:
+    r"""
+    Return the bytes of a text with ``\r``, ``\n``, ``\t``, ``\e``, ``\\`` and ``\xHH``.
+
+    :raises ValueError: there is another escape; the message is for the user.
+    """
+
+    def one(match: re.Match[bytes]) -> bytes:
+        if match[1] is not None:
+            return bytes([int(match[1], 16)])
+        if match[2] not in _ESCAPES:
+            escapes = r"\r, \n, \t, \e, \\ and \xHH"
+            raise ValueError(
+                f"\\{match[2].decode('utf-8', 'replace')} is no escape: there are {escapes}"
+            )
+        return _ESCAPES[match[2]]
+
+    pattern = rb"\\(?:x([0-9A-Fa-f]{2})|(.?))"
+    return re.sub(pattern, one, text.encode("utf-8", "surrogateescape"), flags=re.DOTALL)
 
 
 def _script_problem(options: argparse.Namespace) -> str:
@@ -131,64 +147,15 @@ def _script_problem(options: argparse.Namespace) -> str:
     return ""
 
 
+def has_script(options: argparse.Namespace) -> bool:
+    """Return whether a script types instead of the user."""
+    return options.script_command is not None or bool(options.steps)
+
+
 def failure_code(arguments: Sequence[str]) -> int:
     """Return the exit code for errors before a session."""
     is_script = any(each.partition("=")[0] in _SCRIPTED for each in arguments)
     return FAILED_CODE if is_script else 1
-
-
-def make_script(options: argparse.Namespace, clock: Any) -> Script | None:
-    """Return the script of a command line; ``None`` if it has none."""
-    if options.script_command is None and not options.steps:
-        return None
-    if options.script_command is not None:
-        from twisted_exec.cli.console.script import ShellRun
-
-        return ShellRun(
-            clock,
-            options.script_command,
-            force=options.force,
-            machine=f'machine "{options.name}"',
-        )
-    from twisted_exec.cli.console.script import Expect
-
-    return Expect(clock, options.steps, limited=options.timeout is None)
-
-
-_COMPLETED = "session ended: Completed: "
-_MACHINE_ENDED = tuple(
-    f"session ended: {each}"
-    for each in ("Completed", "MachineDeleted", "PoolDeleted", "PoweredOff")
-)
-"""Beginnings of messages about machines that run no command any more."""
-
-
-def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
-    """Return the outcome of a session that a script drove: other endings are failures."""
-    from twisted_exec.cli.console.script import GOES_ON, MAY_GO_ON, ended_during
-    from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE
-
-    more = f"; {MAY_GO_ON}; {script.remedy}" * (
-        script.waiting == GOES_ON and not outcome.line.startswith(_MACHINE_ENDED)
-    )
-    if script.outcome is not None:
-        if outcome.signal or outcome.line == TIMED_OUT:  # it ends the writing
-            return outcome
-        return replace(script.outcome, line=script.outcome.line and script.outcome.line + more)
-    if outcome.signal and script.waiting == GOES_ON:
-        return replace(outcome, line=f"interrupted: {GOES_ON}; {script.remedy}")
-    if outcome.signal or script.is_over:
-        return outcome
-    if outcome.exit_code == TIMED_OUT_CODE:
-        line = f"{outcome.line}: {script.waiting}" if script.waiting else outcome.line
-        line += f"; {script.remedy}" * (script.waiting == GOES_ON)
-        return replace(outcome, line=line)
-    if script.waiting == GOES_ON and outcome.line.startswith(_COMPLETED):
-        line = ended_during(script.machine, outcome.line.removeprefix(_COMPLETED))
-        return replace(outcome, exit_code=FAILED_CODE, line=line)
-    if not outcome.line and not outcome.exit_code:  # the reader of the output closed it
-        return outcome
-    return replace(outcome, exit_code=FAILED_CODE, line=outcome.line + more)
 
 
 _MASKED = RECORDED_INPUT[1]

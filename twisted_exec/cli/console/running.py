@@ -21,7 +21,6 @@ from twisted_exec.cli.console.escape import EscapeCommand
 from twisted_exec.cli.console.first_screen import FirstScreen
 from twisted_exec.cli.console.interfaces import NextSession, Sink
 from twisted_exec.cli.console.network_changes import watch_network
-from twisted_exec.cli.console.options import scripted_outcome
 from twisted_exec.cli.console.people import Person
 from twisted_exec.cli.console.process import collect_garbage, start_log, the_reactor
 from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
@@ -150,6 +149,8 @@ class ConsoleProgram:
                     gc.freeze()  # nor does Python's exit look for garbage
                     terminal.restore()  # before the signal handlers, which also restore it, are removed
         if script is not None:
+            from twisted_exec.cli.console.script import scripted_outcome
+
             mid_line = self._printed is not None and self._printed.mid_line
             return scripted_outcome(script, outcomes[0]), mid_line
         return outcomes[0], self._session.mid_line

@@ -15,16 +15,18 @@ is answered goes on, and the others fail.
 
 from __future__ import annotations
 
+import argparse
 import re
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.patterns import Search
 from twisted_exec.cli.console.display import SessionScript
-from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
+from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import RoleNotices
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
     from twisted_exec.wire.resume import Notice
 
 
+_COMPLETED = "session ended: Completed: "
+_MACHINE_ENDED = tuple(
+    f"session ended: {each}"
+    for each in ("Completed", "MachineDeleted", "PoolDeleted", "PoweredOff")
+)
+"""Beginnings of messages about machines that run no command any more."""
 OCCUPIED_CODE = 123
 """Exit code: another user is the writer of the console, or another ``--run`` has its shell."""
 SETTLE_SECONDS = 0.3
@@ -316,30 +324,6 @@ class ScriptSink:
         self._sink.loseConnection()
 
 
-def unescaped(text: str) -> bytes:
-    r"""
-    Return the bytes of a text with ``\r``, ``\n``, ``\t``, ``\e``, ``\\`` and ``\xHH``.
-
-    :raises ValueError: there is another escape; the message is for the user.
-    """
-
-    def one(match: re.Match[bytes]) -> bytes:
-        if match[1] is not None:
-            return bytes([int(match[1], 16)])
-        if match[2] not in _ESCAPES:
-            escapes = r"\r, \n, \t, \e, \\ and \xHH"
-            raise ValueError(
-                f"\\{match[2].decode('utf-8', 'replace')} is no escape: there are {escapes}"
-            )
-        return _ESCAPES[match[2]]
-
-    pattern = rb"\\(?:x([0-9A-Fa-f]{2})|(.?))"
-    return re.sub(pattern, one, text.encode("utf-8", "surrogateescape"), flags=re.DOTALL)
-
-
-_ESCAPES = {b"r": b"\r", b"n": b"\n", b"t": b"\t", b"e": b"\x1b", b"\\": b"\\"}
-
-
 def _last_line(text: bytes) -> bytes:
     line = text.rstrip(b"\r").rpartition(b"\n")[2]
     return line.rpartition(b"\r")[2][-_HELD_BYTES:] + (b"\r" if text.endswith(b"\r") else b"")
@@ -616,3 +600,40 @@ def ended_during(machine: str, why: str) -> str:
 
 def _unix_lines(text: bytes) -> bytes:
     return text.replace(b"\r\n", b"\n")
+
+
+def make_script(options: argparse.Namespace, clock: IReactorTime) -> Script:
+    """Return the script of a command line that :func:`~.options.has_script`."""
+    if options.script_command is not None:
+        return ShellRun(
+            clock,
+            options.script_command,
+            force=options.force,
+            machine=f'machine "{options.name}"',
+        )
+    return Expect(clock, options.steps, limited=options.timeout is None)
+
+
+def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
+    """Return the outcome of a session that a script drove: other endings are failures."""
+    more = f"; {MAY_GO_ON}; {script.remedy}" * (
+        script.waiting == GOES_ON and not outcome.line.startswith(_MACHINE_ENDED)
+    )
+    if script.outcome is not None:
+        if outcome.signal or outcome.line == TIMED_OUT:  # it ends the writing
+            return outcome
+        return replace(script.outcome, line=script.outcome.line and script.outcome.line + more)
+    if outcome.signal and script.waiting == GOES_ON:
+        return replace(outcome, line=f"interrupted: {GOES_ON}; {script.remedy}")
+    if outcome.signal or script.is_over:
+        return outcome
+    if outcome.exit_code == TIMED_OUT_CODE:
+        line = f"{outcome.line}: {script.waiting}" if script.waiting else outcome.line
+        line += f"; {script.remedy}" * (script.waiting == GOES_ON)
+        return replace(outcome, line=line)
+    if script.waiting == GOES_ON and outcome.line.startswith(_COMPLETED):
+        line = ended_during(script.machine, outcome.line.removeprefix(_COMPLETED))
+        return replace(outcome, exit_code=FAILED_CODE, line=line)
+    if not outcome.line and not outcome.exit_code:  # the reader of the output closed it
+        return outcome
+    return replace(outcome, exit_code=FAILED_CODE, line=outcome.line + more)

@@ -19,8 +19,7 @@ from twisted.internet.defer import (
 )
 
 from twisted_exec.api.display import listed
-from twisted_exec.cli.console.options import scripted_outcome
-from twisted_exec.cli.console.script import ScriptSink, ShellRun
+from twisted_exec.cli.console.script import ScriptSink, ShellRun, scripted_outcome
 from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
 from twisted_exec.cli.fleet.output import PrefixedLines
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target

@@ -18,13 +18,13 @@ from twisted.logger import Logger
 
 from twisted_exec.api.quantity import parse
 from twisted_exec.api.resource import Resource
+from twisted_exec.api.shapes import named, texts
 from twisted_exec.api.status import APIError, GatewayTimeout, ServiceUnavailable
 from twisted_exec.api.times import nanoseconds
 from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode, LeafPod
 from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counter, Counters, Sample
-from twisted_exec.nodeserver.objects import named, texts
 
 KEEP_SECONDS = 5.0
 """Cache lifetime of a leaf's answer."""

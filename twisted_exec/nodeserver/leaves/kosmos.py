@@ -26,6 +26,7 @@ from zope.interface import implementer
 
 from twisted_exec.api import names
 from twisted_exec.api.resource import Resource
+from twisted_exec.api.shapes import mapping
 from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.kubeconfig.loader import MAX_INLINE_BYTES
@@ -129,7 +130,7 @@ def is_leaf(cluster: Object) -> bool:
     Return whether a Cluster is a leaf: neither the root itself, nor being deleted or disabled, nor
     used for its network only.
     """
-    metadata, spec = cluster["metadata"], _mapping(cluster.get("spec"))
+    metadata, spec = cluster["metadata"], mapping(cluster.get("spec"))
     if (metadata.get("annotations") or {}).get(ROLE) == ROOT or metadata.get("deletionTimestamp"):
         return False
     if spec.get("clusterLinkOptions") and not spec.get("clusterTreeOptions"):
@@ -166,7 +167,7 @@ def _missing(origin: str) -> KubeconfigData:
 
 
 def _kubeconfig(cluster: Object, origin: str) -> KubeconfigData:
-    kubeconfig = _mapping(cluster.get("spec")).get("kubeconfig")
+    kubeconfig = mapping(cluster.get("spec")).get("kubeconfig")
     if not kubeconfig:
         return _missing(origin)
     if not isinstance(kubeconfig, str) or len(kubeconfig) > MAX_INLINE_BYTES * 2:
@@ -181,28 +182,24 @@ def _kubeconfig(cluster: Object, origin: str) -> KubeconfigData:
 
 def _tree(cluster: Object) -> Mapping[str, Any]:
     spec = cluster.get("spec")
-    return _mapping(_mapping(spec).get("clusterTreeOptions"))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return mapping(mapping(spec).get("clusterTreeOptions"))
 
 
 def _nodes(cluster: Object) -> tuple[tuple[LeafNode, ...], str]:
     leaf = cluster["metadata"]["name"]
     listed = _tree(cluster).get("leafModels")
-    models = [_mapping(each) for each in listed] if isinstance(listed, list) else []
+    models = [mapping(each) for each in listed] if isinstance(listed, list) else []
     mode = _mode(models[0]) if models else CLUSTER
     if mode == CLUSTER:
         return _usable([_node(leaf, f"{NODE_PREFIX}{leaf}", mode, models[0] if models else {})])
     leaf_nodes, complaint = [], ""
     for number, model in enumerate(models):
-        selector = _mapping(model.get("nodeSelector"))
+        selector = mapping(model.get("nodeSelector"))
         if mode == NODE:
             own = str(selector.get("nodeName") or "")
             leaf_nodes.append(_node(leaf, own, mode, model, leaf_nodes=(own,)))
             continue
-        labels = _mapping(selector.get("labelSelector"))
+        labels = mapping(selector.get("labelSelector"))
         if labels.get("matchExpressions"):
             complaint = "matchExpressions are not supported; select nodes by matchLabels"
         name = f"{NODE_PREFIX}{model.get('leafNodeName') or ''}-{number}"
@@ -214,7 +211,7 @@ def _nodes(cluster: Object) -> tuple[tuple[LeafNode, ...], str]:
 
 
 def _mode(first: Mapping[str, Any]) -> str:
-    selector = _mapping(first.get("nodeSelector"))
+    selector = mapping(first.get("nodeSelector"))
     if selector.get("labelSelector"):
         return PARTY
     return NODE if selector.get("nodeName") else CLUSTER
@@ -237,7 +234,7 @@ def _node(leaf: str, name: str, mode: str, model: Mapping[str, Any], **more: Any
 
 
 def _texts(value: Any) -> dict[str, str]:
-    return {key: str(each) for key, each in _mapping(value).items()}
+    return {key: str(each) for key, each in mapping(value).items()}
 
 
 def _usable(nodes: list[LeafNode]) -> tuple[tuple[LeafNode, ...], str]:

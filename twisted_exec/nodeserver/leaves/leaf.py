@@ -31,8 +31,8 @@ from twisted_exec.kube.upstream import CONNECT_SECONDS
 from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafPod
 from twisted_exec.nodeserver.leaves.credentials import LeafCredentials, credentials
 from twisted_exec.nodeserver.leaves.spec import LeafSpec
-from twisted_exec.nodeserver.objects import SharedParts
 from twisted_exec.nodeserver.ownership import DEFAULT_ROOT, MACHINES, OwnershipRule
+from twisted_exec.nodeserver.shared_parts import SharedParts
 from twisted_exec.nodeserver.trimmed import trimmed
 from twisted_exec.program.tasks import as_deferred
 

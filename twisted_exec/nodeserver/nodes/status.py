@@ -14,10 +14,10 @@ from twisted_exec.api import quantity
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.names import label_value, qualified_name
+from twisted_exec.api.shapes import mapping, texts
 from twisted_exec.api.status import one_line
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.objects import mapping, texts
 
 NETWORK_UNAVAILABLE = "NetworkUnavailable"
 

@@ -44,8 +44,10 @@ from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.hop_messages import (
     ending_query,
     forwarded_session_id,
-    forwarded_terms,
     parse_ending,
+)
+from twisted_exec.streaming.sessions.hop_terms import (
+    forwarded_terms,
     parse_terms_query,
     terms_headers,
 )

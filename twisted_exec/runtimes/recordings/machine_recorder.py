@@ -11,7 +11,7 @@ from zope.interface import implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.journal.journal import Journal
-from twisted_exec.recording.writer import EchoedInput
+from twisted_exec.recording.echo import EchoedInput
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 from twisted_exec.wire.resume import OpenRecording
 from twisted_exec.wire.session_terms import parse_recording

@@ -10,8 +10,8 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.rejoinable_transport import RejoinableTransports, StreamOwner
 from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, choose_protocol
-from twisted_exec.streaming.sessions.hop_messages import REJOIN
 from twisted_exec.streaming.sessions.registry import Session, Sessions
+from twisted_exec.streaming.sessions.resume_headers import REJOIN
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.resume import Rejoin, received_text
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms

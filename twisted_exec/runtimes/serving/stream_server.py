@@ -70,20 +70,21 @@ from twisted_exec.streaming.rejoinable_transport import Offer, StreamOwner
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
 from twisted_exec.streaming.sessions.guard import STOPPING
-from twisted_exec.streaming.sessions.hop_messages import (
-    RequestedResumption,
-    forwarded_session_id,
+from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
+from twisted_exec.streaming.sessions.hop_terms import (
     forwarded_terms,
-    parse_ending,
     parse_terms_query,
-    rejoin_headers,
-    requested_rejoin,
-    requested_resumption,
-    resume_headers,
     terms_headers,
 )
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
+from twisted_exec.streaming.sessions.resume_headers import (
+    RequestedResumption,
+    rejoin_headers,
+    requested_rejoin,
+    requested_resumption,
+    resume_headers,
+)
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.resume import Rejoin, Resume

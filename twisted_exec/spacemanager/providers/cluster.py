@@ -189,8 +189,3 @@ def reason_of(condition: Mapping[str, Any], otherwise: str) -> str:
 def message_of(condition: Mapping[str, Any]) -> str:
     """Return the condition's message as one short line; may be empty."""
     return one_line(str(condition.get("message") or ""))[:_LONGEST]
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a value if it is a mapping, else an empty one."""
-    return value if isinstance(value, dict) else {}

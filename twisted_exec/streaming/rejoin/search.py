@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable
 
 from twisted.internet.interfaces import IReactorTime
 
+from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.status import APIError, Unauthorized, one_line
 from twisted_exec.control.retries import RETRIED, Retries
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.streaming.rejoin.splice import RejoinableSplice
-from twisted_exec.streaming.sessions.hop_messages import REJOIN
+from twisted_exec.streaming.sessions.resume_headers import REJOIN
 from twisted_exec.streaming.splice import LOST
 from twisted_exec.wire.control_messages import INTERNAL, Ending
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -66,7 +67,7 @@ class Rejoiner:
 
     def _failed(self, error: APIError) -> None:
         self._retries = None
-        self._splice.give_up(_lost(f": {one_line(error.message)}"))
+        self._splice.give_up(_lost(f": {one_line(error.message)}", obstacles_of(error)))
 
     @as_deferred
     async def _ask(self) -> Upgraded:
@@ -92,5 +93,6 @@ class Rejoiner:
             self._splice.give_up(_lost())
 
 
-def _lost(reason: str = "") -> Ending:
-    return Ending(INTERNAL, f"{LOST}{reason}; open the console again")
+def _lost(reason: str = "", obstacles: tuple[Obstacle, ...] = ()) -> Ending:
+    message = f"{LOST}{reason}; open the console again"
+    return Ending(INTERNAL, message, causes=tuple(each.value for each in obstacles))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from twisted_exec.api.status import NotImplementedByBackend
+from twisted_exec.api.status import APIError, NotImplementedByBackend
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, ask_first
 from twisted_exec.streaming.interfaces import (
@@ -21,8 +21,10 @@ from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.proxied import NextHop, SplicedStream, describe_terms
 from twisted_exec.streaming.rejoin.search import Rejoiner
 from twisted_exec.streaming.rejoin.splice import RejoinableSplice
-from twisted_exec.streaming.sessions.hop_messages import REJOIN, confirmed_terms, session_id
+from twisted_exec.streaming.sessions.hop_messages import session_id
+from twisted_exec.streaming.sessions.hop_terms import confirmed_terms
 from twisted_exec.streaming.sessions.registry import Session
+from twisted_exec.streaming.sessions.resume_headers import REJOIN
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
 from twisted_exec.wire.resume import OFFER, REJOIN_HEADER, Rejoinable
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
@@ -109,13 +111,16 @@ class RejoinableStream(SplicedStream):
         path = location.path if location.whole else location.path_with(self._query)
         head = replace(self._head, path=path, host=location.host, headers=headers)
         upgraded: Upgraded
-        label, upgraded = await ask_first(
-            location.endpoints,
-            head,
-            clock=self._hop.clock,
-            connect_seconds=patience * settings.connect_seconds,
-            answer_seconds=patience * settings.answer_seconds,
-        )
+        try:
+            label, upgraded = await ask_first(
+                location.endpoints,
+                head,
+                clock=self._hop.clock,
+                connect_seconds=patience * settings.connect_seconds,
+                answer_seconds=patience * settings.answer_seconds,
+            )
+        except APIError as error:
+            raise location.blamed(error) from None
         if not confirmed_terms(upgraded.headers).satisfy(terms):
             upgraded.abort()
             raise NotImplementedByBackend(

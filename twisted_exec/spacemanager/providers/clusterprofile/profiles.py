@@ -10,12 +10,13 @@ from typing import Any
 from twisted_exec.api import names
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds.clusterprofiles import HEALTHY, MANAGER_LABEL
+from twisted_exec.api.shapes import mapping
 from twisted_exec.api.spaces import MANAGER
 from twisted_exec.api.status import one_line
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import EXEC_EXTENSION
 from twisted_exec.spacemanager.interfaces import BUILDING, GOING, USABLE, Physical
-from twisted_exec.spacemanager.providers.cluster import mapping, message_of, reason_of
+from twisted_exec.spacemanager.providers.cluster import message_of, reason_of
 
 TOKEN_READER, KUBECONFIG_READER = "secretreader", "kubeconfig-secretreader"
 READERS = (TOKEN_READER, KUBECONFIG_READER)

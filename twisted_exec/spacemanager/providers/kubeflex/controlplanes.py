@@ -11,6 +11,7 @@ from twisted_exec.api import names
 from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.kinds.secrets import value_of
 from twisted_exec.api.resource import Resource
+from twisted_exec.api.shapes import mapping
 from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -23,7 +24,7 @@ from twisted_exec.spacemanager.interfaces import (
     Physical,
     SpaceInfo,
 )
-from twisted_exec.spacemanager.providers.cluster import mapping, message_of, owner_of, reason_of
+from twisted_exec.spacemanager.providers.cluster import message_of, owner_of, reason_of
 from twisted_exec.spacemanager.providers.credentials import clean
 
 GROUP = "tenancy.kflex.kubestellar.org"

@@ -1,0 +1,1 @@
+"""``twisted-exec doctor``: checks of everything that a console needs."""

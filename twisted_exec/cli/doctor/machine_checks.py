@@ -1,0 +1,401 @@
+"""Checks of a machine and of everything behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred, TimeoutError
+
+from twisted_exec.api.conditions import condition_of
+from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
+from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
+from twisted_exec.api.kinds.events import written
+from twisted_exec.api.status import APIError, Forbidden, NotFound, message_of
+from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.doctor.findings import Unusable
+from twisted_exec.cli.doctor.remedies import (
+    API_SERVER,
+    LINES,
+    POOLLET,
+    RUNTIME,
+    of_ending,
+    of_refusal,
+    other_class,
+    other_pool,
+)
+from twisted_exec.cli.doctor.server_checks import AGENT, ExaminedServer, undiscovered, why_of
+from twisted_exec.cli.messages import ask_for_role, power_on
+from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
+from twisted_exec.kube.console import ConsoleOptions, open_console
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.machine_requests import served_dialects
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
+from twisted_exec.wire.control_messages import Ending
+from twisted_exec.wire.session_terms import Right
+from twisted_exec.wire.stream_options import CONSOLE
+
+LINE_SECONDS = 1.0
+"""Time that a session must last to be good."""
+
+CONSOLE_SUBRESOURCE = "console"
+"""The virtual subresource whose verbs are the rights at a console."""
+
+_LEFT_SECONDS = 5.0
+
+
+async def check_machine(
+    server: ExaminedServer,
+    client: CommandClient,
+    name: str,
+    among: Sequence[Dialect],
+    user: str,
+) -> None:
+    """
+    Check a machine and everything behind it.
+
+    :raises Unusable: further checks cannot run.
+    """
+    await _MachineCheck(server, client, name, user).run(among)
+
+
+class _MachineCheck:
+    _dialect: Dialect
+
+    def __init__(self, server: ExaminedServer, client: CommandClient, name: str, user: str) -> None:
+        self._server, self._client, self._name = server, client, name
+        self._user = user or "USER"
+        self._namespace, self._report = server.config.namespace, server.report
+        self._line_condition: Object = {}  # Ready, if it says that the line is broken
+        self._lacks_console = False  # and the report says so
+        self._unready, self._unready_remedy = "", ""  # message of Ready, otherwise
+
+    async def run(self, among: Sequence[Dialect]) -> None:
+        machine = await self._find(among)
+        await self._check_rights()
+        usable = machine is None or await self._check_object(machine)
+        if machine is not None and self._dialect.pool_name(machine):
+            usable = await self._check_pool(machine) and usable
+        if usable:
+            await self._open_console()
+        if self._line_condition:
+            remedy = LINES[self._line_condition["reason"]]
+            self._report.error("line", why_of(self._line_condition), remedy)
+
+    @property
+    def _named(self) -> str:
+        return f'{self._dialect.noun} "{self._name}"'
+
+    async def _find(self, among: Sequence[Dialect]) -> Object | None:
+        try:
+            served = await served_dialects(self._client, among)
+        except APIError as problem:
+            raise await undiscovered(self._server, self._client, problem, among) from None
+        if not served:
+            kinds = ", ".join(dict.fromkeys(each.workload.qualified for each in among))
+            message = f"{self._server.config.server} has none of {kinds}"
+            remedy = "choose the right cluster with --context, or the right kind with --dialect"
+            raise self._report.fatal("api", message, remedy)
+        listed = ", ".join(each.workload.qualified for each in served)
+        self._report.ok("api", f"the server has {listed}")
+        refusals = []
+        for self._dialect in served:
+            try:
+                return await self._client.get(self._dialect.workload, self._name, self._namespace)
+            except APIError as refused:
+                refusals.append((refused, self._dialect))
+        for refusal, self._dialect in refusals:
+            if refusal.code == Forbidden.code:
+                return None
+        first, self._dialect = refusals[0]
+        if first.code != NotFound.code:
+            remedy = "check the API server's log"
+            raise self._report.fatal("machine", first.message, remedy)
+        await self._check_rights()
+        raise await self._missing()
+
+    async def _missing(self) -> Unusable:
+        workload = self._dialect.workload
+        message = f'{self._named} not found in namespace "{self._namespace}"'
+        hint = await suggest_machine(self._client, self._dialect, self._name, self._namespace)
+        remedy = hint or f"see kubectl get {workload.plural} -A, and use -n NAMESPACE"
+        return self._report.fatal("machine", message, remedy)
+
+    async def _check_rights(self) -> None:
+        plural = self._dialect.workload.plural
+        try:
+            allowed = await self._console_rights()
+            self._lacks_console = not allowed
+            for subresource in ("", "log"):
+                status = await self._review("get", subresource)
+                if status.get("allowed"):
+                    allowed.append(f"get {plural}/{subresource}".removesuffix("/"))
+                elif subresource or not self._lacks_console:  # roles for consoles include get
+                    self._report.warning("rights", *self._lacking("get", subresource, status))
+        except APIError as problem:
+            self._report.skipped("rights", f"the server does not answer: {problem.message}")
+            return
+        if allowed:
+            self._report.ok("rights", f"may {', '.join(allowed)} in namespace {self._namespace}")
+
+    async def _console_rights(self) -> list[str]:
+        plural = self._dialect.workload.plural
+        opening = await self._review("create", "exec")
+        rights = [f"create {plural}/exec"] if opening.get("allowed") else []
+        for right in sorted(Right, reverse=True):
+            status = await self._review(right.verb, CONSOLE_SUBRESOURCE)
+            if status.get("allowed"):
+                if right is Right.OBSERVE and not rights:
+                    lacking = self._lacking(Right.DRIVE.verb, CONSOLE_SUBRESOURCE, {})
+                    self._report.warning("rights", *lacking)
+                return [*rights, f"{right.verb} {plural}/{CONSOLE_SUBRESOURCE}"]
+        if not rights:
+            self._report.error("rights", *self._lacking("create", "exec", opening))
+        return rights
+
+    def _lacking(self, verb: str, subresource: str, status: Object) -> tuple[str, str]:
+        reason = str(status.get("reason") or status.get("evaluationError") or "")
+        plural = self._dialect.workload.plural
+        what = f"{verb} {plural}/{subresource}".removesuffix("/")
+        message = f"may not {what} in namespace {self._namespace}"
+        group = self._dialect.group
+        remedy = ask_for_role(self._user, verb, group, plural, subresource, self._namespace)
+        return message + (f": {reason}" if reason else ""), remedy
+
+    async def _review(self, verb: str, subresource: str) -> Object:
+        attributes = {
+            "namespace": self._namespace,
+            "verb": verb,
+            "group": self._dialect.group,
+            "resource": self._dialect.workload.plural,
+            "subresource": subresource,
+            "name": self._name,
+        }
+        review = {"spec": {"resourceAttributes": attributes}}
+        answer = await self._client.create(SELFSUBJECTACCESSREVIEWS.resource, review)
+        return answer.get("status") or {}
+
+    async def _check_object(self, machine: Object) -> bool:
+        name, dialect, report = self._name, self._dialect, self._report
+        if "deletionTimestamp" in machine["metadata"]:
+            remedy = "wait until it is gone, and create it again"
+            report.error("machine", f"{self._named} is being deleted", remedy)
+            return False
+        if (machine.get("spec") or {}).get("power") == "Off":
+            remedy = power_on(dialect, name, self._namespace)
+            report.error("machine", f"{self._named} is powered off", remedy)
+            return False
+        if not dialect.pool_name(machine):
+            await self._report_unplaced(machine)
+            return False
+        state = str((machine.get("status") or {}).get("state") or "Unknown")
+        ready = condition_of(machine, "Ready")
+        is_unready = ready.get("status") in ("False", "Unknown")
+        if is_unready and ready.get("reason") in LINES:
+            self._line_condition = ready
+        elif is_unready:
+            await self._report_unready(machine, state, ready)
+            return True
+        pool = f'{dialect.pool_noun} "{dialect.pool_name(machine)}"'
+        report.ok("machine", f"{self._named} is {state}, in {pool}")
+        return True
+
+    async def _report_unplaced(self, machine: Object) -> None:
+        dialect = self._dialect
+        problem, remedy = await self._check_class(machine)
+        # Events expire; the condition stays.
+        why = await self._newest_warning(machine) or why_of(condition_of(machine, "Ready"))
+        details = why if problem in why else "; ".join(filter(None, (problem, why)))
+        message = f"{self._named} has no {dialect.pool_noun}" + (f": {details}" if details else "")
+        self._report.error("machine", message, remedy or self._placing_remedy(machine, why))
+
+    def _placing_remedy(self, machine: Object, why: str) -> str:
+        dialect = self._dialect
+        labels = pool_labels(dialect, machine)
+        if labels and labels in why:
+            kinds = dialect.pool.plural
+            return (
+                f"label a {dialect.pool_noun} (see kubectl get {kinds} --show-labels): kubectl label "
+                f"{kinds} NAME {labels}; or change the {dialect.noun}'s spec.{dialect.pool_selector}"
+            )
+        return (
+            f"see kubectl describe {dialect.pool.plural}; the scheduler assigns a pool as soon as one "
+            f"fits. spec.{dialect.class_reference} is immutable: for another class, delete the "
+            f"{dialect.noun} and create it again"
+        )
+
+    async def _report_unready(self, machine: Object, state: str, ready: Object) -> None:
+        problem, remedy = await self._check_class(machine)
+        message = f"{self._named} is {state} and not ready: {why_of(ready)}"
+        if problem and problem not in message:
+            message += f"; {problem}"
+        event = await self._newest_warning(machine, besides=str(ready.get("message") or ""))
+        message += f"; newest Warning Event: {event}" if event else ""
+        plural = self._dialect.workload.plural
+        describe = f"see kubectl describe {plural} {self._name} -n {self._namespace}"
+        self._unready = str(ready.get("message") or "")
+        self._unready_remedy = remedy or describe
+        self._report.warning("machine", message, self._unready_remedy)
+
+    async def _check_class(self, machine: Object) -> tuple[str, str]:
+        """Return the problem of the machine's class, and the remedy; empty unless it is missing."""
+        dialect, name = self._dialect, self._dialect.class_name(machine)
+        if not name:
+            return "", ""
+        try:
+            await self._client.get(dialect.workload_class, name)
+        except APIError as refused:
+            if refused.code != NotFound.code:
+                return "", ""
+        else:
+            return "", ""
+        names: list[str] | None
+        try:
+            listed = await self._client.list(dialect.workload_class)
+            names = [str(each["metadata"]["name"]) for each in listed["items"]]
+        except APIError:
+            names = None
+        return missing_class(name, names), other_class(dialect, name)
+
+    async def _newest_warning(self, machine: Object, *, besides: str = "") -> str:
+        selector = f"involvedObject.uid={machine['metadata'].get('uid', '')},type=Warning"
+        try:
+            listed = await self._client.list(
+                EVENTS.resource, self._namespace, field_selector=selector
+            )
+        except APIError:  # the user may not list Events
+            return ""
+        events = [
+            each
+            for each in listed["items"]
+            if (text := each.get("message")) and not (besides and besides in text)
+        ]
+        return why_of(max(events, key=written)) if events else ""
+
+    async def _check_pool(self, machine: Object) -> bool:
+        report, name = self._report, self._dialect.pool_name(machine)
+        named = f'{self._dialect.pool_noun} "{name}"'
+        try:
+            pool = await self._client.get(self._dialect.pool, name)
+        except APIError as refused:
+            if refused.code != NotFound.code:
+                report.skipped("pool", f"cannot read it: {refused.message}")
+                return True
+            message = f"{named} does not exist"
+            if event := await self._newest_warning(machine):
+                message = event if message in event else f"{message}; {event}"
+            elif hint := await suggest_pool(self._client, self._dialect):
+                message = f"{message}; {hint}"
+            report.error("pool", message, other_pool(self._dialect))
+            return False
+        ready = condition_of(pool, "Ready")
+        addresses = (pool.get("status") or {}).get("addresses") or []
+        if not addresses:
+            remedy = "start its poollet, or set its --addresses"
+            report.error("pool", f"{named} reports no address", remedy)
+            return False
+        if ready.get("status") in (None, "True"):
+            first = ", ".join(str(each.get("address")) for each in addresses[:4])
+            report.ok("pool", f"{named} is at {first}")
+        elif ready.get("reason") == "RuntimeUnreachable":
+            message = f"{named} is not ready: {why_of(ready)}"
+            report.error("runtime", message, RUNTIME)
+        else:
+            message = f"{named} is not ready: {why_of(ready)}"
+            report.error("poollet", message, POOLLET)
+        return True
+
+    async def _open_console(self) -> None:
+        server, visitor = self._server, _Visitor()
+        try:
+            stream = await open_console(
+                server.config,
+                self._namespace,
+                self._name,
+                visitor,
+                server.reactor,
+                ConsoleOptions(
+                    timeout_seconds=server.timeout_seconds,
+                    stream=replace(CONSOLE, read_only=True),
+                    among=[self._dialect],
+                    agent=AGENT,
+                ),
+            )
+        except (APIError, KubeConfigError) as problem:
+            self._judge_refusal(problem)
+            return
+        await visitor.within(LINE_SECONDS, server.reactor)
+        self._report.ok("poollet", "forwards the console")
+        self._report.ok("runtime", "serves the console")
+        self._judge_line(visitor)
+        stream.leave()
+        await visitor.within(_LEFT_SECONDS, server.reactor)
+
+    def _judge_refusal(self, problem: APIError | KubeConfigError) -> None:
+        message = message_of(problem)
+        condition = str(self._line_condition.get("message") or "")
+        if condition and condition in message:
+            return  # run() reports the condition, which says the same
+        if isinstance(problem, APIError):
+            check, remedy = of_refusal(problem)
+        else:
+            check, remedy = "credentials", "correct what the message names"
+        if check == "rights" and self._lacks_console:
+            return
+        if self._unready and self._unready in message:
+            check, remedy = "machine", self._unready_remedy
+        elif check == "machine":
+            remedy = power_on(self._dialect, self._name, self._namespace)
+        self._report.error(check, message, remedy)
+
+    def _judge_line(self, visitor: _Visitor) -> None:
+        ending = visitor.ending
+        if ending is not None:
+            message = ": ".join(filter(None, (ending.reason, ending.message)))
+            remedy = of_ending(ending, self._dialect, self._name, self._namespace)
+            self._report.error("line", f"the session ended at once: {message}", remedy)
+        elif visitor.has_left:
+            message = f"the connection to the API server was lost: {visitor.reason}"
+            self._report.error("server", message, API_SERVER)
+        elif self._line_condition:
+            pass  # the session waits for the line; run() reports the condition
+        elif visitor.received:
+            self._report.ok("line", "is open, and has output")
+        else:
+            self._report.ok("line", "is open, and was silent so far")
+
+
+class _Visitor(ConsoleUser):
+    def __init__(self) -> None:
+        self.received = 0
+        self.ending: Ending | None = None
+        self.reason = ""
+        self.has_left = False
+        self._waiting: Deferred[None] | None = None
+
+    async def within(self, seconds: float, reactor: Any) -> None:
+        if self.has_left:
+            return
+        self._waiting = Deferred()
+        self._waiting.addTimeout(seconds, reactor)
+        try:
+            await self._waiting
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting = None
+
+    def attached(self, stream: ConsoleStream) -> None:
+        """See ``ConsoleUser``."""
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+
+    def ended(self, ending: Ending) -> None:
+        self.ending = ending
+
+    def detached(self, reason: str) -> None:
+        self.has_left, self.reason = True, reason
+        if self._waiting is not None:
+            self._waiting.callback(None)

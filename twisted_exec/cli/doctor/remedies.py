@@ -1,0 +1,183 @@
+"""Remedies for refusals and endings of consoles, and for conditions of machines."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.obstacles import Obstacle, named_obstacles, obstacles_of
+from twisted_exec.api.status import APIError, Forbidden, TooManyRequests
+from twisted_exec.cli.messages import power_on, role_to_request
+from twisted_exec.cli.refusal_texts import obstacles_in
+from twisted_exec.wire.control_messages import (
+    COMPLETED,
+    LINE_LOST,
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
+    REVOKED,
+    SHUTTING_DOWN,
+    Ending,
+)
+
+API_SERVER = "see the log of the API server, and the network on the way"
+POOLLET = "see that exec-poollet runs and reaches the API server: its log, and /readyz"
+RUNTIME = "see that the runtime runs (its log), and --machine-runtime-endpoint of the poollet"
+_RIGHTS = "ask an administrator for the right that the message names"
+_START = "mend what the message names, and see the runtime's log"
+_COPY = "see the log of exec-poollet, whose copy may be out of date"
+_ADDRESSES = (
+    "set --addresses of the poollet, or the address types of --preferred-address-types of the API "
+    "server"
+)
+
+LINES = {
+    "NoLine": "delete the machine and create it again with the name of a free line, or add a line of "
+    "its name to the file of the runtime's --classes and restart the runtime",
+    "LineTaken": "power the other machine off, or delete it",
+    "LineFailed": "mend what the message names: the far end of the line, or the line's options in "
+    "the file of the runtime's --classes; the runtime tries again",
+    LINE_LOST: "mend what the message names: the far end of the line, or the way to it; the runtime "
+    "tries again until the line is back",
+}
+"""Remedies by the reason of a Machine's condition Ready, for reasons that are about the line."""
+
+
+def other_class(dialect: Dialect, name: str) -> str:
+    """Return the remedy for a class that does not exist."""
+    classes = dialect.workload_class
+    return (
+        f"create the {classes.kind} {name}, or delete the {dialect.noun} and create it again with "
+        f"another class (see kubectl get {classes.plural}): spec.{dialect.class_reference} is immutable"
+    )
+
+
+def other_pool(dialect: Dialect) -> str:
+    """Return the remedy for a pool that does not exist."""
+    return (
+        f"start its poollet, which creates it, or delete the {dialect.noun} and create it again with "
+        f"another pool (see kubectl get {dialect.pool.plural}): spec.{dialect.pool_reference} is "
+        "immutable"
+    )
+
+
+def _of_connection(
+    hop: str, next_hop: str, addresses: str, also: str, authority: str
+) -> dict[Obstacle, str]:
+    certificate = (
+        f"the serving certificate of the {next_hop} must be valid, name this address{also} and be "
+        f"signed by a CA in {authority} of the {hop}"
+    )
+    way = f"see firewalls and routes from the host of the {hop} to this address, and {addresses}"
+    name = f"correct {addresses}, or the DNS settings of the {hop}'s host"
+    return {
+        Obstacle.NAME_UNKNOWN: name,
+        Obstacle.CERTIFICATE_REFUSED: certificate,
+        Obstacle.CERTIFICATE_UNTRUSTED: certificate,
+        Obstacle.CERTIFICATE_OF_OTHER: certificate,
+        Obstacle.CERTIFICATE_OUTSIDE_VALIDITY: certificate,
+        Obstacle.CONNECT_TIMEOUT: way,
+        Obstacle.NO_ROUTE: way,
+    }
+
+
+@dataclass(frozen=True)
+class _Part:
+    """
+    A part of the way to the console that failed.
+
+    :param remedies: by the obstacle of its connection; the remedies of all obstacles apply.
+    :param remedy: for other obstacles.
+    """
+
+    check: str
+    remedy: str
+    remedies: Mapping[Obstacle, str] = field(default_factory=dict)
+
+    def remedy_for(self, obstacles: Collection[Obstacle]) -> str:
+        reasons = [each for each in obstacles if each not in _PARTS]
+        fitting = [self.remedies.get(each, self.remedy) for each in reasons]
+        return "; ".join(dict.fromkeys(fitting)) or self.remedy
+
+
+_PARTS: Mapping[Obstacle, _Part] = {
+    Obstacle.POOLLET_FAILED: _Part(
+        "poollet",
+        POOLLET,
+        {
+            **_of_connection(
+                "API server",
+                "poollet",
+                "--addresses of the poollet",
+                ", belong to the pool",
+                "--machinepoollet-certificate-authority",
+            ),
+            Obstacle.CREDENTIALS_REFUSED: "--machinepoollet-client-certificate of the API server must "
+            "be valid, signed by a CA in --requestheader-client-ca-file of the poollet, and have one "
+            "of the names in its --requestheader-allowed-names",
+        },
+    ),
+    Obstacle.RUNTIME_FAILED: _Part(
+        "runtime",
+        RUNTIME,
+        _of_connection("poollet", "runtime", "--base-url of the runtime", "", "--runtime-ca-file"),
+    ),
+    Obstacle.SERVER_UNREACHABLE: _Part("server", API_SERVER),
+}
+
+_OBSTACLES: Mapping[Obstacle, tuple[str, str]] = {
+    Obstacle.POWERED_OFF: ("machine", ""),
+    Obstacle.CANNOT_START: ("runtime", _START),
+    Obstacle.NOT_RUNNING: ("runtime", RUNTIME),
+    Obstacle.NOT_IN_POOL: ("poollet", _COPY),
+    Obstacle.NO_ADDRESS: ("pool", _ADDRESSES),
+}
+"""The part that an obstacle is about, and the remedy."""
+
+
+def of_refusal(error: APIError) -> tuple[str, str]:
+    """
+    Return the part that refused a console, as a check's name, and the remedy.
+
+    For ``machine`` :func:`power_on` has the remedy.
+    """
+    if error.code == Forbidden.code:
+        return "rights", role_to_request(error.message) or _RIGHTS
+    if error.code == TooManyRequests.code:
+        return (
+            "console",
+            "try again later, or raise the limit of the program that the message names",
+        )
+    return _of_obstacles(obstacles_of(error) or obstacles_in(error.message))
+
+
+def _of_obstacles(obstacles: Sequence[Obstacle]) -> tuple[str, str]:
+    for obstacle in obstacles:
+        if obstacle in _OBSTACLES:
+            return _OBSTACLES[obstacle]
+    for obstacle in obstacles:
+        if obstacle in _PARTS:
+            part = _PARTS[obstacle]
+            return part.check, part.remedy_for(obstacles)
+    return "console", "see the log of the API server"
+
+
+_ENDINGS = {
+    COMPLETED: "see its last output with kubectl logs; the runtime starts it again when its driver "
+    "restarts machines",
+    MACHINE_DELETED: "create the machine again",
+    POOL_DELETED: "start the poollet of the pool, which creates the pool again",
+    LINE_LOST: "mend what the message names, and see the runtime's log",
+    SHUTTING_DOWN: "try again when the program that the message names has started again",
+    REVOKED: _RIGHTS,
+}
+
+
+def of_ending(ending: Ending, dialect: Dialect, name: str, namespace: str) -> str:
+    """Return the remedy for a session that ended too soon."""
+    if ending.reason == POWERED_OFF:
+        return power_on(dialect, name, namespace)
+    if remedy := _ENDINGS.get(ending.reason):
+        return remedy
+    return _of_obstacles(named_obstacles(ending.causes) or obstacles_in(ending.message))[1]

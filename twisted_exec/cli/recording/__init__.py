@@ -1,0 +1,1 @@
+"""``twisted-exec recording``: recordings in files and in clusters."""

@@ -1,0 +1,1 @@
+"""``twisted-exec space``: access to the API server of a Space."""
