@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.protocol import Factory, Protocol
+from twisted.logger import formatEvent, globalLogPublisher
 
 from tests.chain import pki, reactor, until
 from tests.poollet.chain import API_SERVER, FORWARDING, JANE, USERS, PoolletCase, status
@@ -53,6 +54,16 @@ class SpareTests(PoolletCase):
         assert tls is not None
         tls.load()  # its certificate was replaced
         self.assertEqual([site.spare_seconds(each) for each in transports], [0] * 5)
+
+    async def test_silent_about_proxies(self) -> None:
+        """The API server's certificate is no user's, and the log does not complain about that."""
+        events: list[Any] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        await self.start()
+        await self.view([])
+        messages = [formatEvent(event) for event in events]
+        self.assertEqual([each for each in messages if "by certificate" in each], [])
 
     async def test_runtime_behind_https(self) -> None:
         """A console leaves a connection to a runtime behind https, until the poollet hands over."""
