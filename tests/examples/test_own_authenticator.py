@@ -163,5 +163,5 @@ class OwnAuthenticatorTests(ExamplesCase):
         program = self.run_application(f"{self.directory}/nowhere")
         self.assertEqual(await program.ended, 1)
         self.assertNotIn(b"Traceback", program.output)
-        why = f"lab: cannot read file '{self.directory}/nowhere/secret': No such file"
+        why = f"lab: cannot read '{self.directory}/nowhere/secret': No such file"
         self.assertIn(why.encode(), program.output)
