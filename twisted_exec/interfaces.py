@@ -6,7 +6,7 @@ Interfaces that applications implement or hold, and the values that their method
 
 from __future__ import annotations
 
-from twisted_exec.api.status import Unauthorized
+from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.api.users import with_authenticated
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.auth.interfaces import (
@@ -172,6 +172,7 @@ __all__ = [
     "ProviderContext",
     "ProviderSpec",
     "Reader",
+    "ServiceUnavailable",
     "SharedLine",
     "SpaceInfo",
     "SpaceName",

@@ -13,10 +13,11 @@ from twisted_exec.poollet.settings import Settings as PoolletSettings
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.program.descriptors import raise_descriptor_limit
 from twisted_exec.program.garbage import GarbagePolicy
+from twisted_exec.program.start import report_start
 from twisted_exec.spacemanager.service import SpaceManager
 from twisted_exec.spacemanager.settings import Settings as SpaceManagerSettings
 from twisted_exec.tls.fast.loop import shorten_turns
-from twisted_exec.tls.files import read_file
+from twisted_exec.tls.files import Reloading, read_file
 from twisted_exec.tls.pki import FORWARDING_USER, create_pki, open_pki, write_kubeconfig
 from twisted_exec.tls.server import ServerTLS
 
@@ -32,6 +33,7 @@ __all__ = [
     "NodeServerSettings",
     "Poollet",
     "PoolletSettings",
+    "Reloading",
     "ServerTLS",
     "SpaceManager",
     "SpaceManagerSettings",
@@ -39,6 +41,7 @@ __all__ = [
     "open_pki",
     "raise_descriptor_limit",
     "read_file",
+    "report_start",
     "shorten_turns",
     "write_kubeconfig",
 ]

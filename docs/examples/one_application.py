@@ -7,7 +7,8 @@ API server, poollet and runtime inside one Twisted application.
 
 These are the services of the twistd programs.  They get their collaborators as objects, so you can
 pass your own.  Here the runtime is that of echo_runtime.py, and the poollet calls it directly,
-without gRPC.  LAB_STATE is the directory for all state, LAB_PORT the API server's port.
+without gRPC.  LAB_STATE is the directory for all state, LAB_PORT the API server's port, and
+LAB_LOGINS the directory of own_authenticator.py, if you want its logins.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import sys
 
 from twisted.application.service import Application, IServiceCollection
 from twisted.internet import reactor
+from twisted.internet.defer import gatherResults
 from twisted.logger import Logger
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from echo_runtime import echo_class
+from own_authenticator import TokenAuthenticator
 
 from twisted_exec.clients import ClientConfig, KubeClient, Material
 from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
@@ -30,11 +33,13 @@ from twisted_exec.services import (
     FORWARDING_USER,
     APIServer,
     APIServerSettings,
+    Identities,
     JSONLinesAudit,
     Poollet,
     PoolletSettings,
     create_pki,
     read_file,
+    report_start,
     write_kubeconfig,
 )
 from twisted_exec.stores import MemoryStorage
@@ -50,6 +55,8 @@ serving, forwarding = pki.issue_apiserver(["127.0.0.1"], replace=True)
 poollet_serving, poollet_client = pki.issue_poollet(POOL, ["127.0.0.1"], replace=True)
 admin = pki.issue_user("admin", ["system:masters"], replace=True)
 
+logins = os.environ.get("LAB_LOGINS")
+authenticators = [TokenAuthenticator(logins, reactor)] if logins else []
 audit = JSONLinesAudit(os.path.join(STATE, "audit.jsonl"))
 
 api_server = APIServer(
@@ -62,6 +69,7 @@ api_server = APIServer(
         poollet_key=forwarding.key,
         poollet_ca=pki.serving_ca,
         audit_policy=DEFAULT_AUDIT_POLICY,
+        identities=Identities(authenticators=authenticators),
     ),
     MemoryStorage(),  # or SQLiteStorage(path, reactor), or your own IStorage
     audit,
@@ -119,6 +127,9 @@ assert IAPIServer.providedBy(api_server) and IPoollet.providedBy(lab_poollet)
 assert IMachineRuntime.providedBy(machines)
 
 application = Application("lab")
-for service in (api_server, machines, lab_poollet):
+services = (api_server, machines, lab_poollet)
+for service in services:
     service.setServiceParent(IServiceCollection(application))
-lab_poollet.when_ready().addCallback(lambda _: Logger("lab").info("ready: {url}", url=URL))
+ready = gatherResults([service.when_ready() for service in services], consumeErrors=True)
+ready.addCallback(lambda _: Logger("lab").info("ready: {url}", url=URL))
+report_start(ready, "lab", reactor)  # a failure ends the program with one line and exit code 1

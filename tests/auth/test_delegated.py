@@ -161,6 +161,32 @@ class DelegatedAuthenticatorTests(ReviewCase):
             self.reviewer.answer = always(status)
             self.failureResultOf(self.ask(), Unauthorized)
 
+    def test_refusal(self) -> None:
+        """The user reads why the API server refuses the token, and what to do."""
+        for error, why in (
+            ("the lab token has expired", ": the lab token has expired; "),
+            ("two\nlines", ": two lines; "),
+            ("", "; "),
+            (7, "; "),
+        ):
+            self.reviewer.answer = always({"authenticated": False, "error": error})
+            authenticator = self.authenticator()
+            for _ in range(2):  # the second comes from the cache
+                failure = self.failureResultOf(self.ask(authenticator), Unauthorized)
+                self.assertEqual(
+                    failure.value.message,
+                    f"the API server does not accept this bearer token{why}log in again, or get a new token",
+                )
+        self.reviewer.answer = always({"authenticated": False, "error": "x" * 100_000})
+        failure = self.failureResultOf(self.ask(), Unauthorized)
+        self.assertLess(len(failure.value.message), 5000)
+
+    def test_refusal_quotes_token(self) -> None:
+        """An error of the review that holds the token is not passed on."""
+        self.reviewer.answer = always({"authenticated": False, "error": 'unknown token "secret"'})
+        failure = self.failureResultOf(self.ask(), Unauthorized)
+        self.assertNotIn("secret", failure.value.message)
+
     def test_odd_user(self) -> None:
         """A user that cannot be read is an error: groups are not guessed."""
         for odd in (

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.protocol import Factory, Protocol
+from twisted.logger import formatEvent, globalLogPublisher
 
 from tests.chain import pki, reactor, until
 from tests.poollet.chain import API_SERVER, FORWARDING, JANE, USERS, PoolletCase, status
@@ -33,6 +34,9 @@ class SpareTests(PoolletCase):
         But not over a connection from before a change of the poollet's own certificate.
         """
         await self.start()
+        events: list[Any] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
         site = self.poollet.consoles._site  # Its connections have no request yet.
         assert site.spare_seconds is not None
         stranger = Authority.create("another").issue_client("exec-apiserver")
@@ -49,6 +53,9 @@ class SpareTests(PoolletCase):
             spare.append(site.spare_seconds(newest))
             transports.append(newest)
         self.assertEqual(spare, [60, 60, 0, 0, 0])
+        # The certificates of the unnamed proxy and of the stranger, but not that of the API server.
+        refusals = [each for each in map(str, map(formatEvent, events)) if "no user by" in each]
+        self.assertEqual(len(refusals), 2, refusals)
         tls = self.poollet.consoles._tls
         assert tls is not None
         tls.load()  # its certificate was replaced

@@ -25,7 +25,9 @@ import sys
 import uuid
 from twisted_exec.program.start import fail_program
 globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
+from twisted.internet.defer import FirstError
 from twisted.internet.error import CannotListenError
+from twisted.python.failure import Failure
 reactor.callWhenRunning(lambda: fail(%s).addErrback(fail_program, "exec-x", reactor))
 reactor.run()
 """
@@ -208,6 +210,11 @@ class FailProgramTests(SynchronousTestCase):
     def test_ends(self) -> None:
         """A start that fails is one line in the log, and the program ends with 1."""
         told = self.fails_with('ValueError("no such\\nfile")')
+        self.assertIn(b"exec-x: no such file\n", told)
+
+    def test_one_of_several(self) -> None:
+        """The line is about the service that failed, also if the program waits for several."""
+        told = self.fails_with("FirstError(Failure(ValueError('no such file')), 0)")
         self.assertIn(b"exec-x: no such file\n", told)
 
     def test_terminal(self) -> None:

@@ -160,6 +160,18 @@ class ReloadingTests(SynchronousTestCase):
         with self.assertRaises(TLSConfigError):
             self.reloading.get()
 
+    def test_value_error(self) -> None:
+        """A ``ValueError`` of the parser is an unusable file, too, and its message names the file."""
+        write(self.directory, "value", b"half")
+        reloading = Reloading([self.path], int, self.clock)
+        problem = self.assertRaises(TLSConfigError, reloading.load)
+        self.assertIn(f"cannot use {self.path!r}: invalid literal", str(problem))
+        write(self.directory, "value", b"1")
+        self.assertEqual(reloading.get(), 1)
+        write(self.directory, "value", b"half")
+        self.clock.advance(1)
+        self.assertEqual(reloading.get(), 1)
+
     def test_load_looks_at_once(self) -> None:
         """An explicit load does not wait, and raises what is wrong."""
         self.reloading.get()

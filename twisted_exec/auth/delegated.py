@@ -22,7 +22,13 @@ from zope.interface import implementer
 
 from twisted_exec.api import kinds
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
+from twisted_exec.api.status import (
+    APIError,
+    InternalError,
+    ServiceUnavailable,
+    Unauthorized,
+    one_line,
+)
 from twisted_exec.api.users import with_authenticated
 from twisted_exec.auth import jwt
 from twisted_exec.auth.cache import AnswerCache
@@ -38,6 +44,7 @@ from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.tls.deadlines import Late, Progress, limited
 from twisted_exec.tls.files import Replaceable
 
@@ -151,7 +158,7 @@ class DelegatedAuthenticator:
         self._reviews = _Reviews(client, clock, retry_seconds)
         self._audiences = tuple(audiences)
         keep = min(cache_seconds, MAX_CACHE_SECONDS)
-        self._cache: AnswerCache[User | None] = AnswerCache(clock, lambda _: keep, cache_size)
+        self._cache: AnswerCache[User | str] = AnswerCache(clock, lambda _: keep, cache_size)
         self._secret = secrets.token_bytes(32)
         self._configuration = _Configuration(client, self._cache.clear)
 
@@ -161,31 +168,49 @@ class DelegatedAuthenticator:
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         return BearerAuthenticator([self]).authenticate(credentials)
 
-    def authenticate_token(self, token: bytes) -> Deferred[User | None]:
+    @as_deferred
+    async def authenticate_token(self, token: bytes) -> User | None:
+        """As :meth:`ITokenAuthenticator.authenticate_token`; an unknown token is an error."""
         # Keyed by HMAC: neither tokens nor digests that a guess could be tested against are stored.
         key = hmac.digest(self._secret, token, "sha256")
-        return self._cache.get(key, lambda: self._review(token))
+        answer = await self._cache.get(key, lambda: self._review(token))
+        if isinstance(answer, str):
+            raise Unauthorized(answer)
+        return answer
 
-    async def _review(self, token: bytes) -> User | None:
+    async def _review(self, token: bytes) -> User | str:
+        """Return the user, or why the token is refused."""
         try:
-            spec: dict[str, Any] = {"token": token.decode("utf-8")}
+            text = token.decode("utf-8")
         except UnicodeDecodeError:
-            return None
+            return _refusal("it is not UTF-8")
+        spec: dict[str, Any] = {"token": text}
         if self._audiences:
             spec["audiences"] = list(self._audiences)
         status = await self._reviews.ask(kinds.TOKENREVIEWS.resource, spec)
-        if status.get("authenticated") is not True or not self._is_meant_for_us(status):
-            return None
+        if status.get("authenticated") is not True:
+            error = status.get("error")
+            # The text of another program: it must not carry the token into a log or to a page.
+            return _refusal(error if isinstance(error, str) and text not in error else "")
+        if not self._is_meant_for_us(status):
+            return _refusal("it is for other audiences")
         user = _user(status.get("user"))
+        if user is None:
+            return _refusal("the TokenReview names no user")
         # A review does not say when the token ends; the token does, and the review vouches for it.
         claims = jwt.claimed(token)
-        return user if user is None or claims is None else replace(user, expires=claims.expires)
+        return user if claims is None else replace(user, expires=claims.expires)
 
     def _is_meant_for_us(self, status: Mapping[str, Any]) -> bool:
         if not self._audiences:
             return True
         audiences = status.get("audiences")
         return isinstance(audiences, list) and bool(set(self._audiences) & set(map(str, audiences)))
+
+
+def _refusal(why: str) -> str:
+    because = f": {one_line(why)}" if why else ""
+    return f"the API server does not accept this bearer token{because}; log in again, or get a new token"
 
 
 def _user(info: object) -> User | None:

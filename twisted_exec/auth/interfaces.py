@@ -98,8 +98,8 @@ class IAuthenticator(Interface):
 
         :return: fires with the user, or with ``None`` if no credential is for this authenticator.
             Fails with :class:`~twisted_exec.api.status.Unauthorized` for an invalid credential, and
-            with another :class:`~twisted_exec.api.status.APIError` if that is not known now; then
-            no other authenticator is asked.
+            with :class:`~twisted_exec.api.status.ServiceUnavailable` if nobody can say now whether
+            it is valid; then no other authenticator is asked.
         """
 
 

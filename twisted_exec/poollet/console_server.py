@@ -152,11 +152,12 @@ class PoolConsoleServer:
         if self._tls is None or not self._tls.is_current(transport):
             return 0.0
         certificate = peer_certificate(transport)
-        is_proxy = self._proxies is not None and self._proxies.caller(
+        known = self._proxies is not None and self._proxies.caller(
             PresentedCredentials(certificate=certificate)
         )
-        is_user = self._certified is not None and self._certified.user(certificate)
-        return IDLE_SECONDS if is_proxy or is_user else 0.0
+        if not known and self._certified is not None:
+            known = self._certified.user(certificate)
+        return IDLE_SECONDS if known else 0.0
 
     def _make_files(self, now: Callable[[], float]) -> None:
         settings, reactor = self._settings, self._reactor

@@ -121,7 +121,14 @@ def announce(_result: None, program: str, limits: SessionLimits) -> None:
 
 
 def report_start(ready: Deferred[None], program: str, reactor: IReactorCore) -> None:
-    """Notify systemd when the program is ready, or end the program if it cannot start."""
+    """
+    Notify systemd when the program is ready, or end the program if it cannot start.
+
+    The end is one line in the log, with the text of the exception and no traceback, and exit code 1.
+
+    :param ready: ``when_ready()`` of the program's service, or ``gatherResults`` of several.
+    :param program: its name, for the line.
+    """
     ready.addCallbacks(_begun, fail_program, errbackArgs=(program, reactor))
 
 
@@ -137,7 +144,7 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
     the last line, because services log their end after it.
     """
     global _failure
-    line = _explain(failure.value)
+    line = _explain(getattr(failure.value, "subFailure", failure).value)  # of gatherResults
     _failure = f"{program}: {line}"
     _log.critical("{program}: {line}", program=program, line=line)
     tell_failure(line)

@@ -1,5 +1,5 @@
 """
-PEM files that may be replaced while the program runs.
+Files that may be replaced while the program runs.
 
 A :class:`Reloading` value is parsed again when one of its files changes. After an error the last
 good value stays in use.
@@ -117,7 +117,8 @@ class Reloading(Generic[T]):
 
     Nothing is opened before :meth:`load` or :meth:`get`.
 
-    :param parse: returns the value; raises :class:`TLSConfigError`.
+    :param parse: gets the content of each file as bytes and returns the value; raises ``ValueError``
+        or :class:`TLSConfigError`, with a message that quotes no secret.
     :param clock: :meth:`get` checks the files at most once a second after the first value.
     """
 
@@ -141,7 +142,12 @@ class Reloading(Generic[T]):
         """
         self._next_look = self._clock.seconds() + _LOOK_EVERY_SECONDS
         stamp = self._stamp()
-        value = self._parse(*(read_file(path) for path in self.paths))
+        contents = [read_file(path) for path in self.paths]
+        try:
+            value = self._parse(*contents)
+        except ValueError as problem:
+            names = ", ".join(map(repr, self.paths))
+            raise TLSConfigError(f"cannot use {names}: {problem}") from None
         self._value = [value]
         self._loads += 1
         # The stamp comes before the read, so a change during the read is seen at the next check.

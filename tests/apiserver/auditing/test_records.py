@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from tests.apiserver.auditing.test_policy import policy
+from tests.apiserver.identity.test_credentials import TokenAuthenticator
 from tests.apiserver.support import EVENTS as EVENTS_PATH
 from tests.apiserver.support import (
     MACHINES,
@@ -19,7 +20,9 @@ from tests.apiserver.support import (
     machine,
 )
 from tests.docs import pages
+from twisted_exec.api.status import Unauthorized
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, parse
+from twisted_exec.apiserver.identity.credentials import Identities
 
 REQUESTS = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/consolerequests"
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -226,6 +229,33 @@ class BodyTests(RecordTests):
         """Verbs that no rule names have no record; a sub-object is named by its path."""
         self.ask("GET", MACHINES)
         self.assertEqual(self.audit, [])
+
+
+class OwnLoginTests(APITestCase):
+    """Refused tokens of an application's authenticator, beside those of the server."""
+
+    def settings(self) -> dict[str, Any]:
+        return {"audit_policy": DEFAULT_POLICY}
+
+    def setUp(self) -> None:
+        self.own = TokenAuthenticator()
+        self.own.problem = Unauthorized("the lab token has expired")
+        self.identities = Identities(authenticators=[self.own])
+        super().setUp()
+
+    def test_refused(self) -> None:
+        """Both are recorded for a change, with the reason and without the token, and not for a read."""
+        for token, reason in (
+            ("lab.canary", "the lab token has expired"),
+            ("canary", "Unauthorized"),
+        ):
+            self.refused(401, "GET", MACHINES, user=token)
+            self.assertEqual(self.audit, [])
+            self.refused(401, "POST", MACHINES, machine("a"), user=token)
+            (record,) = self.audit
+            self.assertEqual((record["user"], record["code"], record["reason"]), ("", 401, reason))
+            self.assertNotIn("canary", str(record))
+            self.audit.clear()
 
 
 class ReadTests(APITestCase):

@@ -6,19 +6,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
+from zope.interface import implementer
 
 from tests.auth import forge
 from tests.auth.test_bootstrap_tokens import token_secret
 from tests.auth.test_credentials import KeyAuthenticator
 from tests.tls.support import authority
 from twisted_exec.api.kinds import SECRETS, SERVICEACCOUNTS
-from twisted_exec.api.status import Unauthorized
+from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities, ServerAuthenticators
-from twisted_exec.auth.interfaces import PresentedCredentials
+from twisted_exec.auth.interfaces import (
+    LONGEST_TOKEN_BYTES,
+    IAuthenticator,
+    PresentedCredentials,
+    User,
+)
 from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.wire.upgrade import HeaderSet
 
 ISSUER = "https://exec.example"
 
@@ -34,6 +42,32 @@ class _FileAuthenticator(KeyAuthenticator):
 
     def close(self) -> None:
         self.calls.append("close")
+
+
+@implementer(IAuthenticator)
+class TokenAuthenticator:
+    """Knows users by tokens ``lab.NAME``, and keeps the credentials that it got."""
+
+    credential_headers = HeaderSet()
+    takes_anyone = False
+    problem: Exception | None = None
+
+    def __init__(self) -> None:
+        self.presented: list[PresentedCredentials] = []
+
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
+        return maybeDeferred(self._user, credentials)
+
+    def _user(self, credentials: PresentedCredentials) -> User | None:
+        self.presented.append(credentials)
+        if self.takes_anyone:
+            return User("anyone", ())
+        token = credentials.bearer_token()
+        if token is None or not token.startswith(b"lab."):
+            return None
+        if self.problem is not None:
+            raise self.problem
+        return User(token.decode().removeprefix("lab."), ())
 
 
 class CredentialsTests(SynchronousTestCase):
@@ -119,6 +153,51 @@ class CredentialsTests(SynchronousTestCase):
             presented = PresentedCredentials(token=b"t", headers=Headers(headers))
             user = self.successResultOf(authenticator.authenticate(presented))
             self.assertEqual(user and user.name, name)
+
+    def test_own_tokens(self) -> None:
+        """A TokenReview asks the application's authenticators first, with the token alone."""
+        own = TokenAuthenticator()
+        credentials = self.credentials(
+            token_file=self.file(b"t,jane,1\nlab.robot,joan,2\n"),
+            authenticators=[KeyAuthenticator(), own],
+        )
+        self.assertEqual(self.name(credentials, b"lab.robot"), "robot")
+        self.assertEqual(self.name(credentials, b"t"), "jane")
+        self.assertEqual(self.name(credentials, b"other"), "")
+        for problem in (Unauthorized("the lab token has expired"), ServiceUnavailable("no file")):
+            own.problem = problem
+            asked = credentials.tokens.authenticate_token(b"lab.robot")
+            self.assertIs(self.failureResultOf(asked).value, problem)
+        for presented in own.presented:
+            self.assertIsNone(presented.certificate)
+            self.assertEqual(
+                (list(presented.headers.getAllRawHeaders()), presented.address), ([], "")
+            )
+
+    def test_own_tokens_audiences(self) -> None:
+        """An application's tokens are for this server's audiences, as those of the token file."""
+        credentials = self.credentials(
+            api_audiences=["exec"], authenticators=[TokenAuthenticator()]
+        )
+        for audiences, expected in (([], ("exec",)), (["x", "exec"], ("exec",)), (["x"], None)):
+            asked = credentials.tokens.authenticate_for(b"lab.robot", audiences)
+            known = self.successResultOf(asked)
+            self.assertEqual(known and known.audiences, expected)
+
+    def test_no_user_without_token(self) -> None:
+        """A TokenReview does not believe an authenticator that knows a user without the token."""
+        anyone = TokenAuthenticator()
+        anyone.takes_anyone = True
+        credentials = self.credentials(authenticators=[anyone])
+        self.assertEqual(self.name(credentials, b"other"), "")
+        self.assertEqual(self.name(credentials, b"lab.robot"), "")
+
+    def test_long_own_token(self) -> None:
+        """No authenticator gets a token that a request could not carry."""
+        own = TokenAuthenticator()
+        credentials = self.credentials(authenticators=[own])
+        self.assertEqual(self.name(credentials, b"lab." + b"x" * LONGEST_TOKEN_BYTES), "")
+        self.assertEqual(own.presented, [])
 
     def test_own_files(self) -> None:
         """An authenticator that has ``load`` and ``close`` is loaded and closed with the others."""

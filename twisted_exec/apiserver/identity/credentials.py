@@ -7,15 +7,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zope.interface import implementer
+
+from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.bootstrap_tokens import BootstrapTokenAuthenticator
 from twisted_exec.auth.credentials import UnionAuthenticator
-from twisted_exec.auth.interfaces import IAuthenticator
+from twisted_exec.auth.interfaces import (
+    LONGEST_TOKEN_BYTES,
+    NO_CREDENTIALS,
+    IAuthenticator,
+    PresentedCredentials,
+    User,
+)
 from twisted_exec.auth.oidc.authenticator import OIDCAuthenticator
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.auth.service_accounts import AccountKeys, ServiceAccountAuthenticator, TokenIssuer
 from twisted_exec.auth.token_file import TokenFileAuthenticator
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 
 
@@ -44,8 +54,9 @@ class Identities:
 
     :param token_file: CSV as kube-apiserver's ``--token-auth-file``; empty for none.
     :param api_audiences: of this server; by default the first issuer of ServiceAccount tokens.
-    :param authenticators: of the application; asked before certificates and tokens. They may have
-        ``load()``, which is called at the start, and ``close()``.
+    :param authenticators: of the application; asked before certificates and tokens, and for each
+        TokenReview with its token alone. They may have ``load()``, which is called at the start,
+        ``close()``, and ``files()``, which returns the files that decide about users.
     :param accounts: ``None`` without ServiceAccount tokens.
     :param bootstrap_tokens: accept bootstrap tokens, such as those of future poollets.
     """
@@ -91,11 +102,14 @@ class ServerAuthenticators:
         keys = _account_keys(identities.accounts, reactor)
         self.issuer, self.jwks_uri = _issuer(identities, keys, now), identities.jwks_uri
         self._sources = list(_token_sources(identities, keys, storage, reactor, now))
-        self.tokens = BearerAuthenticator(self._sources, identities.audiences)
+        self._bearer = BearerAuthenticator(self._sources, identities.audiences)
+        own_tokens = [_OwnTokens(each) for each in self._own]
+        self.tokens = BearerAuthenticator([*own_tokens, *self._sources], identities.audiences)
+        """For TokenReviews: the application's authenticators get the token and nothing else."""
 
     def authenticator(self) -> IAuthenticator:
         """Return an authenticator of requests, which asks those of the application first."""
-        return UnionAuthenticator([*self._own, self._x509, self.tokens])
+        return UnionAuthenticator([*self._own, self._x509, self._bearer])
 
     def load(self) -> None:
         """
@@ -114,6 +128,31 @@ class ServerAuthenticators:
             close = getattr(each, "close", None)
             if close is not None:
                 close()
+
+
+@implementer(ITokenAuthenticator)
+class _OwnTokens:
+    """The bearer tokens of an application's authenticator, for TokenReviews."""
+
+    def __init__(self, authenticator: IAuthenticator) -> None:
+        self._authenticator = authenticator
+
+    @as_deferred
+    async def authenticate_token(self, token: bytes) -> User | None:
+        if len(token) > LONGEST_TOKEN_BYTES:  # no request could carry it
+            return None
+        presented = PresentedCredentials(token=token, token_in_header=True)
+        user: User | None = await self._authenticator.authenticate(presented)
+        if user is None or await self._is_known_without_token():
+            return None
+        return user
+
+    async def _is_known_without_token(self) -> bool:
+        """Return whether the authenticator knows a user of nothing: then a token proves nothing."""
+        try:
+            return await self._authenticator.authenticate(NO_CREDENTIALS) is not None
+        except Unauthorized:
+            return False
 
 
 def _account_keys(accounts: Accounts | None, reactor: Any) -> AccountKeys:
