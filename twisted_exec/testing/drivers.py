@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import deferLater
-from twisted.logger import globalLogPublisher
+from twisted.python import log
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
@@ -271,6 +271,8 @@ class DriverCase(TestCase):
 
 
 class _Contract:
+    _has_raised = False
+
     async def wait(self: Any, waiting: Deferred[Any]) -> Any:
         """
         Wait for a result; fail as soon as an error is logged.
@@ -280,20 +282,30 @@ class _Contract:
         errors: list[Failure] = []
 
         def observe(event: Any) -> None:
-            if event.get("log_failure") is not None and not errors:
-                errors.append(event["log_failure"])
+            if event["isError"] and "failure" in event and not errors:
+                errors.append(event["failure"])
                 reactor.callLater(0, waiting.cancel)
 
-        globalLogPublisher.addObserver(observe)
+        log.addObserver(observe)
         try:
             return await waiting
         except Exception:
             if errors:
+                self._has_raised = True
                 self.flushLoggedErrors()
                 errors[0].raiseException()
             raise
         finally:
-            globalLogPublisher.removeObserver(observe)
+            log.removeObserver(observe)
+
+    def clean_later(self: Any, clean: Callable[..., Any], *arguments: Any) -> None:
+        """Add a cleanup, whose end is not waited for after a protocol has raised."""
+
+        def clean_up() -> Any:
+            ending = maybeDeferred(clean, *arguments)
+            return None if self._has_raised else ending
+
+        self.addCleanup(clean_up)
 
     async def connect(self: Any, console: Any) -> Line:
         """Return the line of a console, once it is open."""
@@ -318,7 +330,7 @@ class MachineDriverContract(_Contract):
         """A run that is stopped after the test."""
         driver = self.make_driver() if driver is None else driver
         run = driver.run(replace(self.facts(self.machine_id), **facts))
-        self.addCleanup(run.stop)
+        self.clean_later(run.stop)
         return run
 
     def test_driver_interfaces(self: Any) -> None:
@@ -433,7 +445,7 @@ class ConsoleContract(_Contract):
 
     async def opened(self: Any) -> tuple[Any, Line]:
         console = self.make_console()
-        self.addCleanup(self.clean, console)
+        self.clean_later(self.clean, console)
         line = await self.connect(console)
         if self.first_words:
             await self.wait(line.until(self.first_words))
@@ -455,7 +467,7 @@ class ConsoleContract(_Contract):
     async def test_sizes(self: Any) -> None:
         """A size may be set before the line is open, while it is open, and after it has closed."""
         console = self.make_console()
-        self.addCleanup(self.clean, console)
+        self.clean_later(self.clean, console)
         console.window_changed(TerminalSize(100, 40))
         line = await self.connect(console)
         console.window_changed(TerminalSize(65535, 1))
@@ -536,7 +548,7 @@ class BreakableContract(_Contract):
         BREAK may be sent before the line is open, while it is open and after; the line stays open.
         """
         console = self.make_console()
-        self.addCleanup(self.clean, console)
+        self.clean_later(self.clean, console)
         verifyObject(IBreakable, console)
         console.send_break(1)
         line = await self.connect(console)

@@ -143,7 +143,7 @@ class CommandTests(RPCCase):
         with open(path, "w") as file:
             file.write("spec: {class: c}\n")
         code, out, err = await self.run_command("create", "-f", path, "--name", "lab/web-1")
-        self.assertEqual((code, err, out.splitlines()[1].split()[:2]), (0, "", ["lab", "web-1"]))
+        self.assertEqual((code, err, out.splitlines()[1].split()[1:3]), (0, "", ["lab", "web-1"]))
         ((_, request),) = self.asked()
         owner = owner_of(request.machine.metadata.labels)
         self.assertEqual((owner.namespace, owner.name), ("lab", "web-1"))
