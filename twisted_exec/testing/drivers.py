@@ -191,7 +191,52 @@ class Far:
             peer.transport.abortConnection()
 
 
-class DriverCase(TestCase):
+class WaitingMixin:
+    """Waits for results, and ends a wait when an error is logged."""
+
+    _has_raised = False
+
+    async def wait(self: Any, waiting: Deferred[Any]) -> Any:
+        """
+        Wait for a result; fail as soon as an error is logged.
+
+        What a protocol raises is logged by Twisted, and the result may then never come.
+        """
+        errors: list[Failure] = []
+
+        def observe(event: Any) -> None:
+            if event["isError"] and "failure" in event and not errors:
+                errors.append(event["failure"])
+                reactor.callLater(0, waiting.cancel)
+
+        log.addObserver(observe)
+        try:
+            return await waiting
+        except Exception:
+            if errors:
+                self._has_raised = True
+                self.flushLoggedErrors()
+                errors[0].raiseException()
+            raise
+        finally:
+            log.removeObserver(observe)
+
+    def clean_later(self: Any, clean: Callable[..., Any], *arguments: Any) -> None:
+        """Add a cleanup, whose end is not waited for after a protocol has raised."""
+
+        def clean_up() -> Any:
+            ending = maybeDeferred(clean, *arguments)
+            return None if self._has_raised else ending
+
+        self.addCleanup(clean_up)
+
+    async def connect(self: Any, console: Any) -> Line:
+        """Return the line of a console, once it is open."""
+        line: Line = await self.wait(console.connect(Factory.forProtocol(Line)))
+        return line
+
+
+class DriverCase(WaitingMixin, TestCase):
     """
     Base of a test case for a driver: the arguments of the driver, and a record of what it did.
 
@@ -270,54 +315,11 @@ class DriverCase(TestCase):
             await deferLater(reactor, 0.01)
 
 
-class _Contract:
-    _has_raised = False
-
-    async def wait(self: Any, waiting: Deferred[Any]) -> Any:
-        """
-        Wait for a result; fail as soon as an error is logged.
-
-        What a protocol raises is logged by Twisted, and the result may then never come.
-        """
-        errors: list[Failure] = []
-
-        def observe(event: Any) -> None:
-            if event["isError"] and "failure" in event and not errors:
-                errors.append(event["failure"])
-                reactor.callLater(0, waiting.cancel)
-
-        log.addObserver(observe)
-        try:
-            return await waiting
-        except Exception:
-            if errors:
-                self._has_raised = True
-                self.flushLoggedErrors()
-                errors[0].raiseException()
-            raise
-        finally:
-            log.removeObserver(observe)
-
-    def clean_later(self: Any, clean: Callable[..., Any], *arguments: Any) -> None:
-        """Add a cleanup, whose end is not waited for after a protocol has raised."""
-
-        def clean_up() -> Any:
-            ending = maybeDeferred(clean, *arguments)
-            return None if self._has_raised else ending
-
-        self.addCleanup(clean_up)
-
-    async def connect(self: Any, console: Any) -> Line:
-        """Return the line of a console, once it is open."""
-        line: Line = await self.wait(console.connect(Factory.forProtocol(Line)))
-        return line
-
-
 _OF_DRIVERS = (IHardware, IAdoptsMachines, IRestartPolicy)
 _OF_RUNS = (IBreakable, IHotPlug, IReleasable, IShutdown)
 
 
-class MachineDriverContract(_Contract):
+class MachineDriverContract(WaitingMixin):
     """
     Mix in before a :class:`DriverCase`.
 
@@ -421,7 +423,7 @@ class MachineDriverContract(_Contract):
         self.assertEqual(self.alive(), [])
 
 
-class ConsoleContract(_Contract):
+class ConsoleContract(WaitingMixin):
     """
     Mix in before a :class:`~twisted.trial.unittest.TestCase` with a real reactor.
 
@@ -536,7 +538,7 @@ class OutputOnlyContract(ConsoleContract):
         self.assertEqual(line.lost, [])
 
 
-class BreakableContract(_Contract):
+class BreakableContract(WaitingMixin):
     """
     Mix in beside :class:`ConsoleContract` for a console with BREAK.
 
