@@ -7,6 +7,7 @@ error, and a wait of a contract ends with it.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -213,13 +214,14 @@ class WaitingMixin:
         try:
             return await waiting
         except Exception:
-            if errors:
-                self._has_raised = True
-                self.flushLoggedErrors()
-                errors[0].raiseException()
-            raise
+            if not errors:
+                raise
         finally:
             log.removeObserver(observe)
+        self._has_raised = True
+        gc.collect()  # an endpoint whose connection was made already drops a failure when it is cancelled
+        self.flushLoggedErrors()
+        errors[0].raiseException()
 
     def clean_later(self: Any, clean: Callable[..., Any], *arguments: Any) -> None:
         """Add a cleanup, whose end is not waited for after a protocol has raised."""
