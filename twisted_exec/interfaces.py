@@ -37,7 +37,7 @@ from twisted_exec.kube.interfaces import (
     IResumableProtocol,
 )
 from twisted_exec.poollet.interfaces import IPoollet
-from twisted_exec.program.config_file import Reader
+from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.runtimes.drivers import IDriverMaker
 from twisted_exec.runtimes.interfaces import (
@@ -56,7 +56,7 @@ from twisted_exec.runtimes.interfaces import (
     IShutdown,
     MachineFacts,
 )
-from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.runtimes.lines.shared_line import LineTiming, Power, SharedLine
 from twisted_exec.spacemanager.interfaces import (
     Access,
     IHostLocal,
@@ -117,6 +117,7 @@ __all__ = [
     "Access",
     "Attributes",
     "CannotStart",
+    "ConfigError",
     "Decision",
     "Ending",
     "HeaderSet",
@@ -164,9 +165,11 @@ __all__ = [
     "IWatch",
     "IWritableJournal",
     "LineEnded",
+    "LineTiming",
     "MachineFacts",
     "OpenRecording",
     "Physical",
+    "Power",
     "PresentedCredentials",
     "ProviderCondition",
     "ProviderContext",

@@ -8,6 +8,7 @@ from twisted_exec.runtimes.drivers import DriverMaker
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.lines.driver import Lines
+from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
 from twisted_exec.runtimes.machinebroker.host import BrokerHost
 from twisted_exec.runtimes.machinebroker.host import Settings as BrokerSettings
@@ -22,6 +23,8 @@ __all__ = [
     "ClassConfig",
     "DriverMaker",
     "IRIClient",
+    "LayeredEndpoint",
+    "LineLayer",
     "LineSettings",
     "Lines",
     "PtyDriver",

@@ -45,8 +45,11 @@ class RuntimeYamlTests(SynchronousTestCase):
         self.page = pages.page("reference/configuration")
         self.read: dict[str, set[str]] = {}
 
+        original = Reader.done
+
         def done(reader: Reader) -> None:
             self.read[reader.where] = set(reader.keys)
+            original(reader)
 
         self.patch(Reader, "done", done)
 

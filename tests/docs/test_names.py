@@ -14,7 +14,6 @@ from . import pages
 ROOT = pages.DOCS.parent
 
 CREATED_BY_READERS = {
-    "twisted/plugins/endpoint_driver.py",
     "twisted_exec/api/kinds/machinenotes.py",
     "tests/api/kinds/test_machinenotes.py",
     "twisted_exec/apiserver/controllers/notes.py",

@@ -9,68 +9,70 @@ import shutil
 import sys
 
 import yaml
-from twisted.internet import reactor as _reactor
-from twisted.internet.protocol import Factory
-from twisted.internet.protocol import Protocol as TwistedProtocol
 
 import twisted.plugins
 from tests.console.doubles import MemoryStream
-from tests.contracts.console import ConsoleContract
-from tests.contracts.machine_driver import MachineDriverContract
 from tests.contracts.machine_runtime import machine
-from tests.examples.test_examples import EXAMPLES
+from tests.examples.test_examples import EXAMPLES, ExamplesCase
+from tests.flows.programs import start
 from tests.runtimes.support import RuntimeCase
+from tests.tiers import PROGRAMS
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
-from twisted_exec.runtimes.config import parse
-from twisted_exec.runtimes.interfaces import IMachineDriver
+from twisted_exec.testing.drivers import Peer
 
 
-class _Echo(TwistedProtocol):
-    def dataReceived(self, data: bytes) -> None:
-        self.transport.write(data)  # type: ignore[union-attr]
+def install(directory: str) -> str:
+    """Copy the driver as the page describes; return the directory of its plugin."""
+    plugins = os.path.join(directory, "twisted", "plugins")
+    os.makedirs(plugins)
+    shutil.copy(EXAMPLES / "lines_driver.py", directory)
+    shutil.copy(EXAMPLES / "lines_driver_plugin.py", plugins)
+    return plugins
 
 
-class EndpointDriverTests(MachineDriverContract, ConsoleContract, RuntimeCase):
-    """``endpoint_driver.py``, connected to a UNIX socket that echoes."""
+class OwnTests(ExamplesCase):
+    """``test_lines_driver.py``"""
 
-    provoke = b"hello"
-    answer = b"hello"
+    starts = PROGRAMS
 
-    def setUp(self) -> None:
-        super().setUp()
-        plugins = os.path.join(self.directory, "twisted", "plugins")
-        os.makedirs(plugins)
-        shutil.copy(EXAMPLES / "endpoint_driver.py", self.directory)
-        shutil.copy(EXAMPLES / "endpoint_driver_plugin.py", f"{plugins}/endpoint_driver_plugin.py")
-        self.patch(sys, "path", [self.directory, *sys.path])
-        self.patch(twisted.plugins, "__path__", [*twisted.plugins.__path__, plugins])
-        for name in ("endpoint_driver", "twisted.plugins.endpoint_driver_plugin"):
-            self.addCleanup(sys.modules.pop, name, None)
-        path = os.path.join(self.directory, "echo.sock")
-        port = _reactor.listenUNIX(path, Factory.forProtocol(_Echo))  # type: ignore[attr-defined]
-        self.addCleanup(port.stopListening)
-        with open(EXAMPLES / "endpoint_driver.yaml") as file:
-            (self.document,) = yaml.safe_load(file)["classes"]
-        self.document["endpoint"] = f"unix:{path}"
+    async def test_passes(self) -> None:
+        """The test of the example needs the driver and the installed package, and no checkout."""
+        lab = os.path.join(self.directory, "lab")
+        install(lab)
+        shutil.copy(EXAMPLES / "test_lines_driver.py", lab)
+        program = start(
+            [sys.executable, "-m", "twisted.trial", "test_lines_driver"],
+            cwd=self.directory,
+            env={"PYTHONPATH": lab},
+        )
+        self.addCleanup(program.stop)
+        self.assertEqual(await program.ended, 0, program.output)
+        self.assertRegex(program.output, rb"PASSED \(successes=1\d\)")
 
-    def make_driver(self) -> IMachineDriver:
-        (driver_class,) = parse({"classes": [self.document]})
-        return driver_class.build(_reactor, self.table).driver
 
-    def make_console(self) -> object:
-        return self.make_driver().run(self.facts())
-
-    def clean(self, console: object) -> object:
-        return console.stop()  # type: ignore[attr-defined]
+class RuntimeTests(RuntimeCase):
+    """``lines_driver.py`` and ``lines_driver.yaml``"""
 
     async def test_in_a_runtime(self) -> None:
-        """A machine of the class runs, and its console is connected to the endpoint."""
-        runtime = await self.make_runtime(self.document)
-        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=machine("x", "echo")))
-        id = answer.machine.metadata.id
+        """A machine of the class runs, and its console is connected to the device of its name."""
+        plugins = install(self.directory)
+        self.patch(sys, "path", [self.directory, *sys.path])
+        self.patch(twisted.plugins, "__path__", [*twisted.plugins.__path__, plugins])
+        for name in ("lines_driver", "twisted.plugins.lines_driver_plugin"):
+            self.addCleanup(sys.modules.pop, name, None)
+        with open(EXAMPLES / "lines_driver.yaml") as file:
+            (document,) = yaml.safe_load(file)["classes"]
+
+        def capitals(peer: Peer, data: bytes) -> None:
+            peer.says(data.upper())
+
+        document["lines"]["default/dev-2"]["path"] = self.far(capitals).path
+        runtime = await self.make_runtime(document)
+        request = pb.CreateMachineRequest(machine=machine("dev-2", "framed"))
+        id = (await runtime.create_machine(request)).machine.metadata.id
         await self.until(lambda: runtime.machines.records.get(id).state == pb.MACHINE_RUNNING)
         _, viewer = runtime.attach(Grant(id))
         stream = MemoryStream(viewer)
         viewer.data_received(b"anybody there?")
-        await self.until(lambda: b"anybody there?" in bytes(stream.got))
+        await self.until(lambda: b"ANYBODY THERE?" in bytes(stream.got))

@@ -11,9 +11,9 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
-from tests.contracts.console import Line, OutputOnlyContract
 from tests.examples.test_examples import EXAMPLES
 from twisted_exec.runtimes.interfaces import CannotStart
+from twisted_exec.testing.drivers import Line, OutputOnlyContract
 
 
 class PlayedRunTests(OutputOnlyContract, TestCase):

@@ -71,6 +71,19 @@ class ReaderTests(SynchronousTestCase):
         told = self.refusal({"namespace": "a"}, "take", "name", str)
         self.assertEqual(told, ": name is missing")
 
+    def test_lines(self) -> None:
+        """The lines of a class are counted, checked with the class, and have names of Machines."""
+        reader = Reader({"lines": {"a": {}, "lab/b": {"speed": 1}}}, "f.yaml: x")
+        self.assertEqual([*reader.lines()], ["a", "lab/b"])
+        self.assertEqual(reader.quantity, 2)
+        with self.assertRaises(ConfigError) as caught:
+            reader.done()
+        self.assertEqual(str(caught.exception), "f.yaml: x: lines[lab/b]: unknown key 'speed'")
+        for name, similar in (("NO NAME", "no-name"), ("LAB/b", "lab-b"), ("a/b/c", "a-b-c")):
+            told = self.refusal({"lines": {name: {}}}, "lines")
+            self.assertTrue(told.startswith(f": lines[{name}]: no Machine can have the name"))
+            self.assertTrue(told.endswith(f"such as {similar}"), told)
+
     def test_number(self) -> None:
         """A number of seconds may be whole; it has bounds."""
         reader = Reader({"a": 3, "b": 0.5}, "x")

@@ -11,136 +11,19 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from tests.flows.programs import Program, start
-from twisted_exec.runtimes.interfaces import MachineFacts
-from twisted_exec.runtimes.lines.shared_line import LineTiming
+from twisted_exec.testing.drivers import Far, Peer
 
-from .support import RuntimeCase, pause
-
-QUICK = LineTiming(first_delay_seconds=0.01, open_seconds=600.0, settle_seconds=0.01)
-"""Of lines that come back at once, and whose programs may begin late."""
+from .support import pause
 
 reactor: Any = _reactor
 SHOWN = Path(__file__).parents[2] / "docs" / "howto" / "console-servers"
-
-
-class Peer(Protocol):
-    """One connection of the far end; keeps what it gets, and answers when told to."""
-
-    transport: Any
-
-    def __init__(self, answer: Callable[[Peer, bytes], None]) -> None:
-        self.got = b""
-        self.gone = False
-        self.rest = b""  # of what it got: a command that is not complete
-        self._answer = answer
-
-    def dataReceived(self, data: bytes) -> None:
-        self.got += data
-        self._answer(self, data)
-
-    def says(self, data: bytes) -> None:
-        self.transport.write(data)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.gone = True
-
-
-def echo(peer: Peer, data: bytes) -> None:
-    """Print the input, like a machine that echoes."""
-    peer.says(data)
-
-
-def silent(peer: Peer, data: bytes) -> None:
-    """Nothing is printed."""
-
-
-class Far:
-    """
-    A console server on a UNIX socket.
-
-    :ivar peers: its connections, the newest last.
-    """
-
-    def __init__(self, path: str, answer: Callable[[Peer, bytes], None] = echo) -> None:
-        self.path, self._answer = path, answer
-        self.peers: list[Peer] = []
-        self._port: Any = None
-
-    @property
-    def endpoint(self) -> str:
-        return f"unix:{self.path}"
-
-    @property
-    def peer(self) -> Peer:
-        return self.peers[-1]
-
-    def listen(self) -> Far:
-        factory = Factory.forProtocol(self.build)
-        factory.noisy = False
-        self._port = reactor.listenUNIX(self.path, factory)
-        return self
-
-    def build(self) -> Peer:
-        self.peers.append(Peer(self._answer))
-        return self.peers[-1]
-
-    def listen_tcp(self) -> int:
-        """On loopback instead; :return: the port."""
-        factory = Factory.forProtocol(self.build)
-        factory.noisy = False
-        self._port = reactor.listenTCP(0, factory, interface="127.0.0.1")
-        port: int = self._port.getHost().port
-        return port
-
-    async def deafen(self) -> None:
-        """Stop listening; connections stay."""
-        port, self._port = self._port, None
-        if port is not None:
-            await port.stopListening()
-
-    async def vanish(self) -> None:
-        """Be gone, with all connections."""
-        await self.deafen()
-        for peer in self.peers:
-            peer.transport.abortConnection()
-
-
-class LineCase(RuntimeCase):
-    """Machines whose lines are elsewhere."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.changes: list[tuple[int, str, str]] = []
-
-    def facts(self, id: str = "m") -> MachineFacts:
-        existing = super().facts(id)
-        return MachineFacts(
-            **{
-                **existing.__dict__,
-                "namespace": "default",
-                "name": id,
-                "changed": lambda *arguments: self.changes.append(arguments),
-            }
-        )
-
-    def far(self, answer: Callable[[Peer, bytes], None] = echo, name: str = "far") -> Far:
-        """A listening console server, that vanishes after the test."""
-        far = Far(os.path.join(self.directory, name), answer).listen()
-        self.addCleanup(far.vanish)
-        return far
-
-    def reasons(self) -> list[str]:
-        """Of the events so far."""
-        return [reason for _, reason, _ in self.events]
 
 
 class Ser2net:

@@ -13,11 +13,11 @@ from twisted.internet import reactor
 from twisted.internet.protocol import Factory
 
 from tests import needs
-from tests.contracts.console import Line
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.qemu import disks
 from twisted_exec.runtimes.qemu.command_line import Board
 from twisted_exec.runtimes.qemu.driver import QemuDriver, QemuOptions, QemuRun
+from twisted_exec.testing.drivers import Line
 
 from .support import RuntimeCase
 

@@ -6,9 +6,6 @@ consoles.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -16,9 +13,7 @@ from urllib.parse import unquote, urlsplit
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
-from twisted.trial.unittest import TestCase
 
-from tests.chain import until
 from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
 from tests.streaming.readers import Reader, read
@@ -28,16 +23,16 @@ from twisted_exec.program import disk_thread
 from twisted_exec.runtimes import pty
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.handover import MachinesHandOver
-from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.keeper import client
 from twisted_exec.runtimes.keeper.client import LOG, Keeper
-from twisted_exec.runtimes.processes import Leader, ProcessTable, read_process
-from twisted_exec.runtimes.service import MARK, MachineRuntime
+from twisted_exec.runtimes.processes import read_process
+from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.supervised import MachineSettings
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import connect
 from twisted_exec.streaming.remotecommand.stream import MarkUser
+from twisted_exec.testing.drivers import DriverCase
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.resume import Mark
 from twisted_exec.wire.stream_options import StreamOptions
@@ -74,41 +69,20 @@ async def end_keeper(keeper: Keeper) -> None:
     await keeper.close()
 
 
-class RuntimeCase(TestCase):
-    """A private directory, processes that are looked for afterwards."""
+class RuntimeCase(DriverCase):
+    """Drivers and runtimes in this process."""
 
     def setUp(self) -> None:
-        self.directory = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.directory)
+        super().setUp()
         # While a disk does not answer, machines are refused, and journals read as empty.
         for name in ("WAIT_SECONDS", "LONG_WAIT_SECONDS"):
             self.patch(disk_thread, name, 600.0)
         # Programs may begin late.
         self.patch(client, "_ANSWER_SECONDS", 600.0)
         self.patch(pty, "_LEAD_SECONDS", 600.0)
-        self.table = ProcessTable(reactor, MARK)  # type: ignore[arg-type]
-        self.leaders: list[Leader] = []
-        self.events: list[tuple[str, str, str]] = []
-        self.boots: list[str] = []
-        self.mark = f"test-{os.path.basename(self.directory)}"
 
     def pause(self) -> Deferred[None]:
         return pause()
-
-    async def until(self, condition: Callable[[], Any]) -> None:
-        await until(condition)
-
-    def facts(self, id: str = "m") -> MachineFacts:
-        return MachineFacts(
-            id=id,
-            label=f"default/{id}",
-            hostname="",
-            directory=self.directory,
-            marker=(MARK, f"{self.mark}/{id}"),
-            started=self.leaders.append,
-            event=lambda *arguments: self.events.append(arguments),
-            booted=lambda: self.boots.append(id),
-        )
 
     def make_keeper(self) -> Keeper:
         """
@@ -119,11 +93,6 @@ class RuntimeCase(TestCase):
         keeper = Keeper(reactor, self.directory, os.path.join(self.directory, LOG))
         self.addCleanup(lambda: Deferred.fromCoroutine(end_keeper(keeper)))
         return keeper
-
-    def alive(self) -> list[int]:
-        """Processes that any machine of this test started."""
-        expected = self.table.scan_now()
-        return [pid for pid, (_, mark) in expected.items() if mark.startswith(f"{self.mark}/")]
 
     def started_at(self, pid: int) -> int:
         process = read_process(pid)

@@ -21,8 +21,6 @@ from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
 from tests import soak
-from tests.contracts.console import ConsoleContract, Line
-from tests.contracts.machine_driver import MachineDriverContract
 from tests.contracts.machine_runtime import machine
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
@@ -42,6 +40,7 @@ from twisted_exec.runtimes.keeper.client import ReadMark
 from twisted_exec.runtimes.processes import Process, read_process
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
+from twisted_exec.testing.drivers import ConsoleContract, Line, MachineDriverContract
 from twisted_exec.wire.session_terms import FULL
 from twisted_exec.wire.stream_options import StreamOptions
 

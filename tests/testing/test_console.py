@@ -8,10 +8,15 @@ from twisted.internet.error import ProcessDone
 from twisted.internet.protocol import Factory
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests.contracts.console import BreakableContract, ConsoleContract, Line, OutputOnlyContract
 from twisted_exec.console.notices import notice
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.testing.console import FakeConsole
+from twisted_exec.testing.drivers import (
+    BreakableContract,
+    ConsoleContract,
+    Line,
+    OutputOnlyContract,
+)
 
 
 class ContractTests(BreakableContract, ConsoleContract, TestCase):

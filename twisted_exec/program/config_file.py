@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from twisted_exec.api import quantity
+from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.yaml_reader import FILE, PlacedMapping, parse_yaml
 from twisted_exec.tls.files import regular
 
@@ -47,7 +50,7 @@ class Reader:
 
     :param where: start of messages, such as ``runtime.yaml: classes[0] (vm)``.
     :param reserved: the addresses that the readers of the file have reserved.
-    :ivar quantity: number of lines of a machine class, set by drivers of existing machines.
+    :ivar quantity: number of lines of a machine class; ``None`` before :meth:`lines`.
     :ivar name: name of the mapping, such as the machine class's; empty if it has none.
     :raises ConfigError: it is not a mapping.
     """
@@ -62,6 +65,7 @@ class Reader:
             raise ConfigError(f"{where} must be a mapping")
         self._left = dict(document)
         self._known: list[str] = []
+        self._parts: list[Reader] = []  # that are done with this one
         placed = document if isinstance(document, PlacedMapping) else PlacedMapping(0)
         self._line, self._places = placed.line, placed.places
         self._reserved: dict[object, Reader] = {} if reserved is None else reserved
@@ -88,8 +92,11 @@ class Reader:
 
     def reserve(self, address: object, shown: str) -> None:
         """
-        Reserve the address of this mapping's line for the only name that leads to it.
+        Reserve the address of this mapping's line, so that no other name of the file leads to it.
 
+        :param address: what drivers that reach the same thing write for it, such as
+            ``("unix", "/run/vm-7")``, ``("tcp", "10.0.0.5", 7001)`` or ``("serial", "/dev/ttyUSB0")``.
+        :param shown: the address in a message, such as ``the socket /run/vm-7``.
         :raises ConfigError: another mapping of the file has it.
         """
         other = self._reserved.setdefault(address, self)
@@ -200,12 +207,40 @@ class Reader:
             readers[name] = reader
         return readers
 
+    def lines(self, key: str = "lines") -> Mapping[str, Reader]:
+        """
+        Return a reader for each line of a machine class, and set :attr:`quantity`.
+
+        The names are ``NAME`` or ``NAMESPACE/NAME`` of a Machine. :meth:`done` of this reader checks
+        the readers of the lines as well.
+
+        :raises ConfigError: there are no lines, or no Machine can have the name of a line.
+        """
+        readers = self.mappings(key)
+        for name, reader in readers.items():
+            namespace, slash, machine = name.rpartition("/")
+            if dns_subdomain(machine) or (slash and dns_label(namespace)):
+                raise reader.error(
+                    f"no Machine can have the name {name!r}; write NAME or NAMESPACE/NAME with "
+                    f"lower-case letters, digits and hyphens, such as {_similar(name)}"
+                )
+        self._parts += readers.values()
+        self.quantity = len(readers)
+        return readers
+
     def done(self) -> None:
         """:raises ConfigError: there are unknown keys."""
+        for part in self._parts:
+            part.done()
         for key in self._left:
             near = difflib.get_close_matches(str(key), self._known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise self.error(f"unknown key {key!r}{hint}", key)
+
+
+def _similar(name: str) -> str:
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_name).strip("-")[:63].rstrip("-") or "web-1"
 
 
 def _is_variable(name: object) -> bool:

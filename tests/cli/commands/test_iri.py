@@ -19,6 +19,7 @@ from tests.iri.test_client import RPCCase
 from tests.iri.test_server_tcp import TCPCase
 from tests.tiers import PROGRAMS
 from tests.tls.support import client_identity
+from twisted_exec.api.dialects import owner_of
 from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.cli.commands import iri
 from twisted_exec.cli.commands.registry import make_parser
@@ -132,6 +133,24 @@ class CommandTests(RPCCase):
         self.assertEqual(request.machine.metadata.labels, {"a": "b"})
         self.assertEqual(request.machine.spec.power, pb.POWER_OFF)
 
+    async def test_create_named(self) -> None:
+        """``--name`` labels the machine as a poollet does, so that it gets the line of that name."""
+        self.runtime.answers["create_machine"] = lambda request: pb.CreateMachineResponse(
+            machine=request.machine
+        )
+        self.serve()
+        path = self.mktemp()
+        with open(path, "w") as file:
+            file.write("spec: {class: c}\n")
+        code, out, err = await self.run_command("create", "-f", path, "--name", "lab/web-1")
+        self.assertEqual((code, err, out.splitlines()[1].split()[1:3]), (0, "", ["lab", "web-1"]))
+        ((_, request),) = self.asked()
+        owner = owner_of(request.machine.metadata.labels)
+        self.assertEqual((owner.namespace, owner.name), ("lab", "web-1"))
+        for wrong in ("web-1", "/web-1", "lab/", "lab/WEB", "a/b/c"):
+            with self.assertRaises(SystemExit):
+                await self.run_command("create", "-f", path, "--name", wrong)
+
     async def test_create_nonsense(self) -> None:
         """A file without a valid machine is a one-line error, and no request is sent."""
         self.serve()
@@ -140,7 +159,11 @@ class CommandTests(RPCCase):
             (b"[", "is neither JSON nor YAML"),
             (b"\xff", "is neither JSON nor YAML"),
             (b"x", "holds no machine"),
-            (b"spec: {clas: c}", 'has no field named "clas"'),
+            (b"spec: {clas: c}", "holds no machine: spec has no field clas, only power, class,"),
+            (b"name: a", "the machine has no field name, only metadata, spec, status"),
+            (b"spec: {volumes: [{nmae: a}]}", "spec.volumes[0] has no field nmae, only name,"),
+            (b"spec: {power: X}", "holds no machine: Invalid enum value X"),
+            (b"metadata: {name: a}", "deletedAt; the name of a Machine is given with --name"),
             (b"#" * (5 << 20), "is larger than 4194304 bytes"),
         ):
             with open(path, "wb") as file:

@@ -11,9 +11,8 @@ from typing import Any
 from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
-from tests.contracts.console import BreakableContract, ConsoleContract, Line
-from tests.contracts.machine_driver import MachineDriverContract
-from tests.runtimes.peers import QUICK, LineCase, reactor
+from tests.runtimes.peers import reactor
+from tests.runtimes.support import RuntimeCase
 from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
@@ -21,11 +20,18 @@ from twisted_exec.runtimes.lines.command import EARLY_END_SECONDS, CommandDriver
 from twisted_exec.runtimes.lines.programs import last_line
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
+from twisted_exec.testing.drivers import (
+    QUICK,
+    BreakableContract,
+    ConsoleContract,
+    Line,
+    MachineDriverContract,
+)
 
 CAT = ["/bin/sh", "-c", "stty raw -echo; echo up; exec cat"]
 
 
-class CommandCase(LineCase):
+class CommandCase(RuntimeCase):
     """Machines behind commands."""
 
     settle_seconds = 0.0

@@ -13,9 +13,8 @@ from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
 from tests import needs
-from tests.contracts.console import BreakableContract, ConsoleContract, Line
-from tests.contracts.machine_driver import MachineDriverContract
-from tests.runtimes.peers import QUICK, IPMISim, LineCase, reactor
+from tests.runtimes.peers import IPMISim, reactor
+from tests.runtimes.support import RuntimeCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.runtimes.config import ConfigError, parse
@@ -24,11 +23,18 @@ from twisted_exec.runtimes.lines import ipmi
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine, arguments
 from twisted_exec.runtimes.lines.programs import run_program
 from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.testing.drivers import (
+    QUICK,
+    BreakableContract,
+    ConsoleContract,
+    Line,
+    MachineDriverContract,
+)
 
 BREAK = b"\xff\xf3"
 
 
-class IPMICase(LineCase):
+class IPMICase(RuntimeCase):
     """A class of servers with IPMI."""
 
     skip = needs.ipmi()
@@ -273,7 +279,7 @@ class PowerTests(SimulatedCase):
         await second.until(b"line is back")
 
 
-class ProgramTests(LineCase):
+class ProgramTests(RuntimeCase):
     """Tests for :func:`run_program`."""
 
     starts = PROGRAMS

@@ -21,8 +21,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests import needs, procfs
-from tests.contracts.console import ConsoleContract, Line
-from tests.contracts.machine_driver import MachineDriverContract
 from tests.flows.deployment import settled
 from tests.flows.programs import Program, start
 from tests.runtimes.peers import listens
@@ -35,6 +33,7 @@ from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IShutd
 from twisted_exec.runtimes.lines.libvirt import LibvirtDriver, configure, console_source
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.runtimes.processes import ProcessTable
+from twisted_exec.testing.drivers import ConsoleContract, Line, MachineDriverContract
 
 from ..qemus import tiny_rom
 from ..support import RuntimeCase, pause

@@ -10,15 +10,21 @@ from typing import Any
 from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
-from tests.contracts.console import BreakableContract, ConsoleContract, Line
-from tests.contracts.machine_driver import MachineDriverContract
 from tests.runtimes.lines.test_serial_port import Device
-from tests.runtimes.peers import QUICK, LineCase, reactor
+from tests.runtimes.peers import reactor
+from tests.runtimes.support import RuntimeCase
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
 from twisted_exec.runtimes.lines import device_lock
 from twisted_exec.runtimes.lines.serial import SerialDriver, SerialLine
 from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.testing.drivers import (
+    QUICK,
+    BreakableContract,
+    ConsoleContract,
+    Line,
+    MachineDriverContract,
+)
 from twisted_exec.wire.telnet import LineSettings
 
 
@@ -45,7 +51,7 @@ class _Echo:
         reactor.removeReader(self)
 
 
-class SerialCase(LineCase):
+class SerialCase(RuntimeCase):
     """A device that echoes, found by a link."""
 
     def setUp(self) -> None:

@@ -25,7 +25,6 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests.contracts.console import Line
 from tests.runtimes.support import end_keeper
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
@@ -33,6 +32,7 @@ from twisted_exec.runtimes.keeper.client import LOG, Keeper
 from twisted_exec.runtimes.lines import device_lock, serial_port
 from twisted_exec.runtimes.lines.device_lock import DeviceLock
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint, SerialPort
+from twisted_exec.testing.drivers import Line
 from twisted_exec.wire.telnet import LineSettings
 
 reactor: Any = _reactor

@@ -13,8 +13,8 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
 
 from tests.console.doubles import MemoryStream
-from tests.contracts.console import ConsoleContract, Line
-from tests.runtimes.peers import QUICK, LineCase, reactor, silent
+from tests.runtimes.peers import reactor
+from tests.runtimes.support import RuntimeCase
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.shared_console import SharedConsole
@@ -22,6 +22,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, SharedLine
 from twisted_exec.streaming.interfaces import LINE_LOST, Ending, IBreakable, TerminalSize
+from twisted_exec.testing.drivers import QUICK, ConsoleContract, Line, silent
 
 LOST = b"[twisted-exec: the console line was lost"
 BACK = b"[twisted-exec: the console line is back]"
@@ -60,7 +61,7 @@ class Endpoint:
         return connecting.addCallback(connected)
 
 
-class SharedLineCase(LineCase):
+class SharedLineCase(RuntimeCase):
     """Lines to a far end in this process."""
 
     def setUp(self) -> None:

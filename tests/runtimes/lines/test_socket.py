@@ -12,15 +12,22 @@ from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
 from tests import needs
-from tests.contracts.console import BreakableContract, ConsoleContract, Line
-from tests.contracts.machine_driver import MachineDriverContract
-from tests.runtimes.peers import QUICK, Far, LineCase, Ser2net, reactor
+from tests.runtimes.peers import Ser2net, reactor
+from tests.runtimes.support import RuntimeCase
 from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.runtimes.lines.socket import SocketDriver
 from twisted_exec.streaming.interfaces import IBreakable
+from twisted_exec.testing.drivers import (
+    QUICK,
+    BreakableContract,
+    ConsoleContract,
+    Far,
+    Line,
+    MachineDriverContract,
+)
 
 SIZE = {"cpu": 1, "memory": "1Gi"}
 BREAK_ON, BREAK_OFF = b"\xff\xfa\x2c\5\5\xff\xf0", b"\xff\xfa\x2c\5\6\xff\xf0"
@@ -31,7 +38,7 @@ def document(**lines: Any) -> dict[str, Any]:
     return {"classes": [entry]}
 
 
-class SocketCase(LineCase):
+class SocketCase(RuntimeCase):
     """A class with lines."""
 
     def driver(self, **lines: Any) -> SocketDriver:

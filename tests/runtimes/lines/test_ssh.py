@@ -12,20 +12,26 @@ from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
 from tests import needs
-from tests.contracts.console import BreakableContract, ConsoleContract, Line
-from tests.contracts.machine_driver import MachineDriverContract
-from tests.runtimes.peers import QUICK, LineCase, Sshd, reactor
+from tests.runtimes.peers import Sshd, reactor
+from tests.runtimes.support import RuntimeCase
 from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.runtimes.lines.ssh import SSHDriver, SSHLine, arguments
 from twisted_exec.streaming.interfaces import TerminalSize
+from twisted_exec.testing.drivers import (
+    QUICK,
+    BreakableContract,
+    ConsoleContract,
+    Line,
+    MachineDriverContract,
+)
 
 CAT = "stty raw -echo; echo up; exec cat"
 
 
-class SSHCase(LineCase):
+class SSHCase(RuntimeCase):
     """A class whose machines are reached by ssh."""
 
     skip = needs.sshd()

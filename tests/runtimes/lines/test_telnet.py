@@ -14,9 +14,9 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.contracts.console import Line
 from twisted_exec.runtimes.lines.telnet import TelnetEndpoint, TelnetLine
 from twisted_exec.streaming.interfaces import TerminalSize
+from twisted_exec.testing.drivers import Line
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.telnet import LineSettings
 

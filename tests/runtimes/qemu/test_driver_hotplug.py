@@ -8,13 +8,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.contracts.console import Line
 from tests.runtimes.qemus import QemuCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import Conflict
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.qemu.command_line import Board, node_name
 from twisted_exec.runtimes.qemu.driver import QemuDriver, QemuRun
+from twisted_exec.testing.drivers import Line
 
 
 class SlotsTests(QemuCase):

@@ -16,8 +16,6 @@ from twisted.internet.task import deferLater
 from zope.interface.verify import verifyObject
 
 from tests.clocks import expire
-from tests.contracts.console import BreakableContract, ConsoleContract, Line
-from tests.contracts.machine_driver import MachineDriverContract
 from tests.runtimes.qemus import QemuCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
@@ -30,6 +28,12 @@ from twisted_exec.runtimes.qemu.command_line import AUTO, KVM, TCG, Board
 from twisted_exec.runtimes.qemu.disks import DiskOptions
 from twisted_exec.runtimes.qemu.driver import FIRMWARE, QemuDriver, QemuRun
 from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending
+from twisted_exec.testing.drivers import (
+    BreakableContract,
+    ConsoleContract,
+    Line,
+    MachineDriverContract,
+)
 
 
 class ContractTests(MachineDriverContract, BreakableContract, ConsoleContract, QemuCase):

@@ -9,8 +9,8 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.contracts.console import Line
 from twisted_exec.runtimes.qemu.serial import QemuSerialLine, QemuSerialPort
+from twisted_exec.testing.drivers import Line
 
 
 class Typist:

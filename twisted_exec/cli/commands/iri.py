@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,8 @@ from typing import Any
 
 from google.protobuf.json_format import ParseDict, ParseError
 
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.api.yaml_reader import parse_yaml
 from twisted_exec.cli.failures import failed
@@ -80,6 +83,12 @@ def register(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="the machine as JSON or YAML, as get -o yaml shows one; - reads standard input",
     )
+    create.add_argument(
+        "--name",
+        metavar="NAMESPACE/NAME",
+        type=_name,
+        help="the Machine that the machine is for, as a poollet labels it; it selects a console line",
+    )
     power = _command(commands, "power", "switch a machine on or off", _power)
     power.add_argument(
         "power", metavar="on|off", choices=("on", "off"), help="the desired power state"
@@ -120,6 +129,13 @@ def _pair(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise argparse.ArgumentTypeError(f'"{text}" is not KEY=VALUE')
     return key, value
+
+
+def _name(text: str) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/")
+    if not slash or dns_label(namespace) or dns_subdomain(name):
+        raise argparse.ArgumentTypeError(f'"{text}" is not NAMESPACE/NAME, such as default/web-1')
+    return namespace, name
 
 
 def run(ask: Ask, options: argparse.Namespace) -> int:
@@ -199,7 +215,11 @@ async def _events(client: IRIClient, options: argparse.Namespace) -> str:
 
 
 async def _create(client: IRIClient, options: argparse.Namespace) -> str:
-    request = pb.CreateMachineRequest(machine=_machine(options.filename))
+    wanted = _machine(options.filename)
+    if options.name is not None:
+        labels = wanted.metadata.labels
+        labels[IRONCORE.namespace_label], labels[IRONCORE.name_label] = options.name
+    request = pb.CreateMachineRequest(machine=wanted)
     machine = (await client.create_machine(request)).machine
     if _as_table(options):
         return output.machines([machine], time.time())
@@ -225,7 +245,22 @@ def _machine(path: str) -> Any:
         why = str(problem).removeprefix("not YAML: ")
         raise IRIInputError(f"{path} is neither JSON nor YAML: {why}") from None
     except ParseError as problem:
-        raise IRIInputError(f"{path} holds no machine: {problem}") from None
+        raise IRIInputError(f"{path} holds no machine: {_shown(str(problem))}") from None
+
+
+_UNKNOWN_FIELD = re.compile(
+    r'has no field named "(?P<field>.*)" at "Machine\.?(?P<place>.*)"\.?\s+Available .*"\[(?P<fields>.*)\]"'
+)
+
+
+def _shown(problem: str) -> str:
+    """Return the message of a ParseError as one line in the words of the file."""
+    if unknown := _UNKNOWN_FIELD.search(problem):
+        place, field = unknown["place"], unknown["field"]
+        why = f"{place or 'the machine'} has no field {field!r}, only {unknown['fields']}"
+        hint = "; the name of a Machine is given with --name NAMESPACE/NAME"
+        return why.replace("'", "") + (hint if (place, field) == ("metadata", "name") else "")
+    return re.sub(r"(Failed to parse \w+ field: )+", "", problem).rstrip(".")
 
 
 async def _power(client: IRIClient, options: argparse.Namespace) -> str:

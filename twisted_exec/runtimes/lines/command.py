@@ -28,18 +28,18 @@ from twisted.internet.error import (
     ProcessTerminated,
 )
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.protocol import Factory, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.line import ending_of
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.driver import LineDriver, line_readers
+from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.escapes import Typing
+from twisted_exec.runtimes.lines.layer import LineLayer
 from twisted_exec.runtimes.lines.programs import last_line
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
@@ -108,21 +108,17 @@ class CommandEndpoint:
             raise
 
 
-@implementer(ILineTransport)
-class CommandLine(Protocol):
-    """
-    One run of the command: the protocol of its terminal, and the transport of the upper protocol.
-    """
+class CommandLine(LineLayer):
+    """One run of the command; ``upper`` is ``None`` until the machine is reached."""
 
-    transport: Any
     _log = Logger()
 
     def __init__(self, endpoint: CommandEndpoint, run: PtyRun, factory: IProtocolFactory) -> None:
+        super().__init__(None)
         self._endpoint, self._run, self._factory = endpoint, run, factory
         self._typing = endpoint.typing()
         self._printed = bytearray()
         self._began = endpoint.clock.seconds()
-        self._upper: Any = None
         self._looking: Any = None
         self._ended = self._closing = False
         self.up: Deferred[Any] = Deferred(lambda _: None)
@@ -133,8 +129,8 @@ class CommandLine(Protocol):
         self._look()
 
     def dataReceived(self, data: bytes) -> None:
-        if self._upper is not None:
-            self._upper.dataReceived(data)
+        if self.upper is not None:
+            self.deliver(data)
             self._keep(data)
         else:
             self._keep(data)
@@ -148,17 +144,17 @@ class CommandLine(Protocol):
     def _look(self) -> None:
         if self._looking is not None and self._looking.active():
             self._looking.cancel()
-        if self._upper is not None or self._ended or self.up.called:
+        if self.upper is not None or self._ended or self.up.called:
             return
         clock = self._endpoint.clock
         unsettled = self._endpoint.settle_seconds - (clock.seconds() - self._began)
         begins = None if unsettled > 0 else self._endpoint.begins(bytes(self._printed))
         if begins is not None:
-            self._upper = self._factory.buildProtocol(None)  # type: ignore[arg-type]
-            self._upper.makeConnection(self)
+            self.upper = self._factory.buildProtocol(None)  # type: ignore[arg-type]
+            self.upper.makeConnection(self)
             if early := bytes(self._printed[begins:]):
-                self._upper.dataReceived(early)
-            self.up.callback(self._upper)
+                self.deliver(early)
+            self.up.callback(self.upper)
         elif unsettled > 0 or self._endpoint.look_seconds:
             seconds = unsettled if unsettled > 0 else self._endpoint.look_seconds
             self._looking = clock.callLater(seconds, self._look)
@@ -168,7 +164,7 @@ class CommandLine(Protocol):
         self._look()
         if not self._closing:
             self._over(Failure(self._why(reason)))
-        elif self._upper is None or self._endpoint.leave is None:
+        elif self.upper is None or self._endpoint.leave is None:
             self._over(Failure(ConnectionDone()))
         else:
             leaving = Deferred.fromCoroutine(self._endpoint.leave())
@@ -176,8 +172,8 @@ class CommandLine(Protocol):
             leaving.addCallback(lambda _: self._over(Failure(ConnectionDone())))
 
     def _over(self, failure: Failure) -> None:
-        if self._upper is not None:
-            self._upper.connectionLost(failure)
+        if self.upper is not None:
+            super().connectionLost(failure)  # after the output that a pause has held back
         elif not self.up.called:
             self.up.errback(failure)
 
@@ -197,7 +193,7 @@ class CommandLine(Protocol):
         lasted = self._endpoint.clock.seconds() - self._began
         return last_line(printed) if lasted < self._endpoint.early_end_seconds else ""
 
-    # ILineTransport of the upper protocol.
+    # ISharedLineTransport of the upper protocol.
 
     def write(self, data: bytes) -> None:
         if data:
@@ -219,18 +215,6 @@ class CommandLine(Protocol):
 
     def abortConnection(self) -> None:
         self.loseConnection()
-
-    def registerProducer(self, producer: object, streaming: bool) -> None:
-        self.transport.registerProducer(producer, streaming)
-
-    def unregisterProducer(self) -> None:
-        self.transport.unregisterProducer()
-
-    def pauseProducing(self) -> None:
-        self.transport.pauseProducing()
-
-    def resumeProducing(self) -> None:
-        self.transport.resumeProducing()
 
 
 @dataclass(frozen=True)
@@ -255,11 +239,9 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
             "a command class needs either user: NAME, or same_user: true to run as the runtime's own"
         )
     lines = {}
-    for name, line_reader in line_readers(reader).items():
+    for name, line_reader in reader.lines().items():
         pty = PtyOptions(line_reader.words("command"), user, same_user, environment)
         lines[name] = CommandLineOptions(pty, _break_keys(line_reader))
-        line_reader.done()
-    reader.quantity = len(lines)
     return lambda reactor, table: CommandDriver(lines, reactor, table)
 
 

@@ -4,15 +4,12 @@ The common part of the drivers of existing lines: which machine has which line, 
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.display import listed
-from twisted_exec.api.names import dns_label, dns_subdomain
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, Power, SharedLine
@@ -51,28 +48,6 @@ class LineDriver(Generic[_Options]):
 
     def _power(self, facts: MachineFacts, line: _Options) -> Power | None:
         return None
-
-
-def line_readers(reader: Reader, key: str = "lines") -> Mapping[str, Reader]:
-    """
-    Return a reader for each line of a class; call :meth:`~.Reader.done` of each after reading it.
-
-    :raises ConfigError: no Machine can have the name of a line.
-    """
-    readers = reader.mappings(key)
-    for name, each in readers.items():
-        namespace, slash, machine = name.rpartition("/")
-        if dns_subdomain(machine) or (slash and dns_label(namespace)):
-            raise each.error(
-                f"no Machine can have the name {name!r}; write NAME or NAMESPACE/NAME with lower-case "
-                f"letters, digits and hyphens, such as {_similar(name)}"
-            )
-    return readers
-
-
-def _similar(name: str) -> str:
-    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", ascii_name).strip("-")[:63].rstrip("-") or "web-1"
 
 
 SERIAL_KEYS = ("baud", "data_bits", "parity", "stop_bits", "flow", "dtr", "rts")

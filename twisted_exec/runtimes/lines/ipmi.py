@@ -39,7 +39,7 @@ from twisted_exec.control.polling import until
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, CannotStart, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.command import CommandEndpoint
-from twisted_exec.runtimes.lines.driver import LineDriver, line_readers
+from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.escapes import EscapedInput
 from twisted_exec.runtimes.lines.programs import last_line, run_program
 from twisted_exec.runtimes.processes import ProcessTable
@@ -80,10 +80,8 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     """See :meth:`.IDriverMaker.configure`."""
     common = _shared(reader, IPMILine(""))
     lines = {}
-    for name, line_reader in line_readers(reader).items():
+    for name, line_reader in reader.lines().items():
         lines[name] = _line(line_reader, common)
-        line_reader.done()
-    reader.quantity = len(lines)
     return lambda reactor, table: IPMIDriver(lines, reactor, table)
 
 

@@ -34,7 +34,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.control.polling import until
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, CannotStart, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.driver import LineDriver, line_readers
+from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.programs import run_program
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
 from twisted_exec.runtimes.processes import ProcessTable
@@ -69,16 +69,14 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     uri = reader.take("uri", str, "qemu:///system")
     seconds = reader.number("shutdown_seconds", 0, 3600, LibvirtDomain.shutdown_seconds)
     domains: dict[str, LibvirtDomain] = {}
-    for name, domain_reader in line_readers(reader, "domains").items():
+    for name, domain_reader in reader.lines("domains").items():
         domain = domain_reader.take("domain", str, name.rpartition("/")[2])
         if not _PLAIN.fullmatch(domain):
             raise domain_reader.error(f"domain {domain!r} is not a valid name of a domain")
         domain_reader.reserve(("libvirt", uri, domain), f"the domain {domain}")
         domains[name] = LibvirtDomain(domain, uri, seconds)
-        domain_reader.done()
     if not _PLAIN.fullmatch(uri):
         raise reader.error(f"uri {uri!r} is not of the form qemu:///system")
-    reader.quantity = len(domains)
     return lambda reactor, table: LibvirtDriver(domains, reactor, table)
 
 

@@ -24,7 +24,7 @@ from zope.interface import implementer
 
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.driver import LineDriver, line_readers, line_settings
+from twisted_exec.runtimes.lines.driver import LineDriver, line_settings
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
 from twisted_exec.wire.telnet import LineSettings
 
@@ -41,10 +41,8 @@ class SerialLine:
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     """See :meth:`.IDriverMaker.configure`."""
     lines = {}
-    for name, line_reader in line_readers(reader).items():
+    for name, line_reader in reader.lines().items():
         lines[name] = _line(line_reader)
-        line_reader.done()
-    reader.quantity = len(lines)
     return lambda reactor, table: SerialDriver(lines, reactor)
 
 

@@ -114,9 +114,12 @@ class SharedLine:
     The transports of the endpoint must provide
     :class:`~twisted_exec.runtimes.interfaces.ISharedLineTransport`.
 
-    :param claim: returns the line's name and endpoint, or raises an ``APIError``.
+    :param claim: reserves the line at power on, and returns its name and endpoint; raises
+        :class:`~twisted_exec.interfaces.CannotStart`.
     :param release: called after the line is closed for good.
     :param breakable: the endpoint's transports have ``send_break``.
+    :param power: the machine's power switch, used at power on and power off; without it the line is
+        only opened and closed.
     """
 
     paced = False

@@ -30,7 +30,7 @@ from zope.interface import implementer
 
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.driver import SERIAL_KEYS, LineDriver, line_readers, line_settings
+from twisted_exec.runtimes.lines.driver import SERIAL_KEYS, LineDriver, line_settings
 from twisted_exec.runtimes.lines.telnet import TelnetEndpoint
 from twisted_exec.tls.fast.transport import KEEP_ALIVE
 from twisted_exec.wire.telnet import LineSettings
@@ -66,10 +66,8 @@ class SocketLine:
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     """See :meth:`.IDriverMaker.configure`."""
     lines = {}
-    for name, line_reader in line_readers(reader).items():
+    for name, line_reader in reader.lines().items():
         lines[name] = _line(line_reader)
-        line_reader.done()
-    reader.quantity = len(lines)
     return lambda reactor, table: SocketDriver(lines, reactor)
 
 

@@ -32,7 +32,7 @@ from zope.interface import implementer
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.command import CommandEndpoint
-from twisted_exec.runtimes.lines.driver import LineDriver, line_readers
+from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.escapes import EscapedInput
 from twisted_exec.runtimes.lines.programs import last_line
 from twisted_exec.runtimes.processes import ProcessTable
@@ -72,10 +72,8 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     """See :meth:`.IDriverMaker.configure`."""
     common = {key: reader.take(key, str, "") for key in _SHARED}
     lines = {}
-    for name, line_reader in line_readers(reader).items():
+    for name, line_reader in reader.lines().items():
         lines[name] = _line(line_reader, common)
-        line_reader.done()
-    reader.quantity = len(lines)
     return lambda reactor, table: SSHDriver(lines, reactor, table)
 
 

@@ -7,20 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
     IDelayedCall,
-    IProtocolFactory,
     IPushProducer,
     IReactorTime,
     IStreamClientEndpoint,
 )
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.rate_limit import ReadRateLimit
+from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.wire import telnet
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -42,8 +40,7 @@ _COMMAND_COST_BYTES = 256
 _SECONDS_BETWEEN_CARRIERS = 10.0
 
 
-@implementer(IStreamClientEndpoint)
-class TelnetEndpoint:
+class TelnetEndpoint(LayeredEndpoint):
     """
     Connects to a telnet port. Protocols get a :class:`TelnetLine` as their transport.
 
@@ -57,19 +54,11 @@ class TelnetEndpoint:
         note: Note,
         settings: LineSettings | None = None,
     ) -> None:
-        self._endpoint, self._clock = endpoint, clock
-        self._note, self._settings = note, settings
+        def make_layer(upper: Any) -> TelnetLine:
+            port = None if settings is None else ComPort(settings)
+            return TelnetLine(upper, clock, note, port)
 
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
-        def build() -> TelnetLine:
-            upper = protocolFactory.buildProtocol(None)  # type: ignore[arg-type]
-            port = None if self._settings is None else ComPort(self._settings)
-            return TelnetLine(upper, self._clock, self._note, port)
-
-        factory = Factory.forProtocol(build)
-        factory.noisy = False
-        connecting: Deferred[Any] = self._endpoint.connect(factory)
-        return connecting.addCallback(lambda line: line.upper)
+        super().__init__(endpoint, make_layer)
 
 
 @implementer(IPushProducer)
@@ -110,14 +99,11 @@ class _Input:
             self._producer.resumeProducing()
 
 
-@implementer(ILineTransport)
-class TelnetLine(Protocol):
-    """One telnet connection: the protocol of a socket, and the transport of ``upper``."""
-
-    transport: Any
+class TelnetLine(LineLayer):
+    """One telnet connection."""
 
     def __init__(self, upper: Any, clock: IReactorTime, note: Note, port: ComPort | None) -> None:
-        self.upper = upper
+        super().__init__(upper)
         self._clock, self._note, self._port = clock, note, port
         offers: list[int] = [*TelnetClient.OFFERS]
         if port is not None:
@@ -125,9 +111,7 @@ class TelnetLine(Protocol):
         self._codec = TelnetClient(offers=offers)
         self._input = _Input()
         self._rate_limit = ReadRateLimit(clock, self._flow, self._flow)
-        self._paused = False
         self._break: IDelayedCall | None = None
-        self._fault: RemoteProtocolError | None = None
         self._noted: set[object] = set()
         self._carrier_noted_at = -_SECONDS_BETWEEN_CARRIERS
 
@@ -137,11 +121,12 @@ class TelnetLine(Protocol):
         self.transport.registerProducer(self._input, True)
         self._codec.begin()
         self._send()
-        self.upper.makeConnection(self)
+        super().connectionMade()
 
     def dataReceived(self, data: bytes) -> None:
-        if self._fault is not None:
+        if self.error is not None:
             return
+        fault: RemoteProtocolError | None = None
         text = bytearray()
         # A flood of commands costs more time per byte than text, and no real line sends one.
         self._rate_limit.charge(data.count(b"\xff") * _COMMAND_COST_BYTES)
@@ -151,20 +136,19 @@ class TelnetLine(Protocol):
                     text += event.data
                 else:
                     self._negotiated(event)
-        except RemoteProtocolError as fault:
-            self._fault = fault
+        except RemoteProtocolError as error:
+            fault = error
         self._send()
-        if text:
-            self.upper.dataReceived(bytes(text))
-        if self._fault is not None:
-            self.transport.abortConnection()
+        self.deliver(bytes(text))
+        if fault is not None:
+            self.fail(fault)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._rate_limit.stop()
         if self._break is not None:
             self._break.cancel()
             self._break = None
-        self.upper.connectionLost(reason if self._fault is None else Failure(self._fault))
+        super().connectionLost(reason)
 
     def _send(self) -> None:
         data = self._codec.to_send()
@@ -209,7 +193,7 @@ class TelnetLine(Protocol):
     def _say(self, parameters: bytes) -> None:
         self.transport.write(self._codec.encode_parameters(Option.COM_PORT, parameters))
 
-    # ILineTransport of the upper protocol.
+    # ISharedLineTransport of the upper protocol.
 
     def write(self, data: bytes) -> None:
         self.transport.write(self._codec.encode(data))
@@ -218,9 +202,6 @@ class TelnetLine(Protocol):
         self.transport.unregisterProducer()
         self.transport.loseConnection()
 
-    def abortConnection(self) -> None:
-        self.transport.abortConnection()
-
     def registerProducer(self, producer: object, streaming: bool) -> None:
         self._input.register(producer)
 
@@ -228,15 +209,15 @@ class TelnetLine(Protocol):
         self._input.unregister()
 
     def pauseProducing(self) -> None:
-        self._paused = True
+        super().pauseProducing()
         self._flow()
 
     def resumeProducing(self) -> None:
-        self._paused = False
+        super().resumeProducing()
         self._flow()
 
     def _flow(self) -> None:
-        if self._paused or self._rate_limit.is_paused:
+        if self.is_paused or self._rate_limit.is_paused:
             self.transport.pauseProducing()
         else:
             self.transport.resumeProducing()

@@ -1,0 +1,95 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.lines.layer`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import ConnectionDone
+from twisted.internet.protocol import Factory
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from twisted_exec.runtimes.interfaces import ISharedLineTransport
+from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
+from twisted_exec.testing.drivers import Line
+
+
+class Capitals(LineLayer):
+    """Prints capitals, echoes input, and sends it in lower case; a digit is an error."""
+
+    def dataReceived(self, data: bytes) -> None:
+        self.deliver(data.upper())
+        if data.isdigit():
+            self.fail(ValueError("a digit"))
+
+    def write(self, data: bytes) -> None:
+        self.deliver(data)
+        super().write(data.lower())
+
+
+class LayerTests(SynchronousTestCase):
+    """A layer between a socket and a console."""
+
+    def setUp(self) -> None:
+        self.socket = StringTransport()
+        self.line: Line = self.successResultOf(
+            LayeredEndpoint(self, Capitals).connect(Factory.forProtocol(Line))  # type: ignore[arg-type]
+        )
+        self.layer: Capitals = self.line.transport  # type: ignore[assignment]
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        """As the endpoint below."""
+        protocol = factory.buildProtocol(None)
+        protocol.makeConnection(self.socket)
+        return succeed(protocol)
+
+    def test_both_ways(self) -> None:
+        """Input and output pass the layer, which is a transport."""
+        verifyObject(ISharedLineTransport, self.layer)
+        self.layer.dataReceived(b"hello")
+        self.layer.write(b"YES")
+        self.assertEqual((self.line.got, self.socket.value()), (b"HELLOYES", b"yes"))
+
+    def test_producers(self) -> None:
+        """The producer of input is that of the socket."""
+        producer = object()
+        self.layer.registerProducer(producer, True)
+        self.assertIs(self.socket.producer, producer)
+        self.layer.unregisterProducer()
+        self.assertIsNone(self.socket.producer)
+
+    def test_paused(self) -> None:
+        """Output and echo wait while the console is paused; they precede the end."""
+        self.layer.pauseProducing()
+        self.assertEqual(self.socket.producerState, "paused")
+        self.layer.dataReceived(b"out")
+        self.layer.write(b"in")
+        self.assertEqual(self.line.got, b"")
+        self.layer.resumeProducing()
+        self.assertEqual(self.socket.producerState, "producing")
+        self.assertEqual(self.line.got, b"OUTin")
+        self.layer.pauseProducing()
+        self.layer.dataReceived(b"last")
+        self.layer.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.line.got, b"OUTinLAST")
+        self.assertIsInstance(self.line.lost[0], ConnectionDone)
+
+    def test_fail(self) -> None:
+        """An error aborts the connection, ends the output, and is the reason of the loss."""
+        self.layer.dataReceived(b"7")
+        self.assertTrue(self.socket.disconnected)
+        self.layer.dataReceived(b"8")
+        self.layer.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual((self.line.got, str(self.line.lost[0])), (b"7", "a digit"))
+
+    def test_close(self) -> None:
+        """The socket closes, at once or after pending input."""
+        self.layer.loseConnection()
+        self.assertTrue(self.socket.disconnecting)
+        self.layer.abortConnection()
+        self.assertTrue(self.socket.disconnected)

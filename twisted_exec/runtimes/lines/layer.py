@@ -1,0 +1,130 @@
+"""
+Protocol layers between an endpoint and a console, such as framing, telnet or encryption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.runtimes.interfaces import ISharedLineTransport
+
+
+@implementer(IStreamClientEndpoint)
+class LayeredEndpoint:
+    """
+    Connects to an endpoint, with a layer between its transport and the console.
+
+    :param make_layer: called for each connection with the console's protocol; usually a subclass of
+        :class:`LineLayer`.
+    """
+
+    def __init__(
+        self, endpoint: IStreamClientEndpoint, make_layer: Callable[[Any], LineLayer]
+    ) -> None:
+        self._endpoint, self._make_layer = endpoint, make_layer
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
+        def build() -> LineLayer:
+            return self._make_layer(protocolFactory.buildProtocol(None))  # type: ignore[arg-type]
+
+        factory = Factory.forProtocol(build)
+        factory.noisy = False
+        connecting: Deferred[Any] = self._endpoint.connect(factory)
+        return connecting.addCallback(lambda layer: layer.upper)
+
+
+@implementer(ISharedLineTransport)
+class LineLayer(Protocol):
+    """
+    One connection: the protocol of the endpoint's transport, and the transport of the console.
+
+    This class changes nothing. A subclass overrides ``dataReceived`` to decode the machine's
+    output, which it passes to :meth:`deliver`, and ``write`` to encode the users' input. It may have
+    ``connectionMade``, which calls that of this class, ``window_changed(size)`` and
+    ``send_break(milliseconds)``. The attributes ``transport`` and ``factory`` are Twisted's.
+
+    :param upper: the console's protocol.
+    :ivar error: the argument of :meth:`fail`, or ``None``.
+    :ivar is_paused: the console has paused its output.
+    """
+
+    transport: Any
+
+    def __init__(self, upper: Any) -> None:
+        self.upper = upper
+        self.error: Exception | None = None
+        self.is_paused = False
+        self._held = bytearray()
+
+    # Protocol of the endpoint's transport.
+
+    def connectionMade(self) -> None:
+        self.upper.makeConnection(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        self.deliver(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.is_paused = False
+        self._flush()
+        self.upper.connectionLost(reason if self.error is None else Failure(self.error))
+
+    # For subclasses.
+
+    def deliver(self, data: bytes) -> None:
+        """
+        Print output, including an echo: while the console is paused, later; after :meth:`fail`, never.
+
+        :param data: may be empty.
+        """
+        if self.error is None:
+            self._held += data
+        self._flush()
+
+    def fail(self, error: Exception) -> None:
+        """
+        Close the connection immediately, such as after a malformed message.
+
+        :param error: its text tells users why the line was lost.
+        """
+        if self.error is None:
+            self.error = error
+            self.transport.abortConnection()
+
+    def _flush(self) -> None:
+        if self._held and not self.is_paused:
+            data, self._held = bytes(self._held), bytearray()
+            self.upper.dataReceived(data)
+
+    # ISharedLineTransport of the console.
+
+    def write(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        self.transport.registerProducer(producer, streaming)
+
+    def unregisterProducer(self) -> None:
+        self.transport.unregisterProducer()
+
+    def pauseProducing(self) -> None:
+        self.is_paused = True
+        self.transport.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        self.is_paused = False
+        self.transport.resumeProducing()
+        self._flush()
+
+    def loseConnection(self) -> None:
+        self.transport.loseConnection()
+
+    def abortConnection(self) -> None:
+        self.transport.abortConnection()
