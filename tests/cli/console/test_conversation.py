@@ -17,7 +17,13 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.console.conversation import NO_MARKS, NO_MESSAGES
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.people import Person
-from twisted_exec.cli.console.session import NAMES_SECONDS, NOTHING_TO_ASK, ROLE_SECONDS
+from twisted_exec.cli.console.session import (
+    NAMES_SECONDS,
+    NOTHING_TO_ASK,
+    ROLE_SECONDS,
+    TOO_LONG_BEHIND_TAKEOVER,
+)
+from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.notices import HINT
 from twisted_exec.wire.control_messages import Message, Role, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
@@ -98,6 +104,34 @@ class TakeOverTests(MenuCase):
             stream = self.typed_ahead(b"a\r~fls\r", attach_first=False, resumable=False)
             learns()
             self.assertEqual((stream.sent, roles_of(stream)), (b"a\r|ls\r", [Role.WRITER]))
+
+    def test_ahead_too_long(self) -> None:
+        """
+        Of more than 64 KiB behind ``~f`` the machine gets nothing, and the user reads how many keys were lost.
+        """
+        paste = b"x" * (TYPE_AHEAD_BYTES - 4)
+        for attach_first in (False, True):
+            for more, lost in (
+                (b"", 0),
+                (b"12345", len(paste) + 10),
+                (b"12345\r~B!", len(paste) + 14),
+            ):
+                stream = self.typed_ahead(b"a\r~fls\r", attach_first=attach_first)
+                self.said.clear()
+                for each in (paste, b"\n", more):
+                    self.session.typed(each)
+                self.assertEqual(self.said, [TOO_LONG_BEHIND_TAKEOVER] * bool(lost))
+                self.said.clear()
+                self.session.typed(b"\x1b[A" * bool(lost))
+                self.session.notice(replace(self.OBSERVES, writer=""))
+                self.assertEqual(roles_of(stream), [Role.WRITER])
+                if lost:
+                    expected = f"{lost} keys typed behind the takeover were discarded"
+                    self.assertEqual((self.said, stream.sent), ([expected], b"a\r|"))
+                    self.session.typed(b"~?")
+                    self.assertIn("this help", self.said[-1])
+                else:
+                    self.assertEqual(stream.sent, b"a\r|ls\r" + paste + b"\n")
 
     def test_ahead_left(self) -> None:
         """Keys that leave work while ``~f`` waits, and so do the status and the help."""
