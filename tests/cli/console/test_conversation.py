@@ -207,6 +207,31 @@ class OverScreenTests(MenuCase):
         self.assertTrue(self.sink.written.endswith(b"\x1b[6;1H\x1b[K\x1b8"), self.sink.written)
         self.assertEqual((self.redrawn, stream.sent), ([True] * 2, b"j"))
 
+    def test_silent_server(self) -> None:
+        """Rows that a message has covered are drawn again when the server answers again."""
+        stream = self.open()
+        stream.overdue_seconds = 0.0
+        self.session.typed(b"~s")
+        self.session.typed(b"\r")
+        self.clock.advance(1)
+        self.assertEqual(self.redrawn, [True])
+        for lose, find in (
+            (partial(setattr, stream, "overdue_seconds", 9.0), lambda: None),
+            (partial(self.session.outage, "reset"), partial(self.session.resumed, 3, 0, 0)),
+        ):
+            lose()
+            self.session.typed(b"~s")
+            self.redrawn.clear()
+            self.session.typed(b"\r")
+            self.assertEqual(self.redrawn, [True])
+            self.clock.advance(1)
+            self.assertEqual(self.redrawn, [True])
+            stream.overdue_seconds = 0.0
+            find()
+            for _ in range(2):
+                self.clock.advance(1)
+                self.assertEqual(self.redrawn, [True] * 2)
+
     def test_observer(self) -> None:
         """It is the same for an observer, who reads nothing more behind the last key."""
         self.open()

@@ -279,6 +279,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._looking: Deferred[None] | None = None  # for the names in the status
         self._unequal: tuple[TerminalSize, TerminalSize] | None = None
         """The sizes of this and the writer's window that the user has read."""
+        self._lacks_picture = False  # nobody could draw it when it was needed
         self._refreshed_at = float("-inf")
         self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
 
@@ -409,7 +410,12 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._tell_recorded(news)
 
     def _listen(self, silence: Silence) -> None:
-        silence.look(self._facts.overdue_seconds)
+        overdue_seconds = self._facts.overdue_seconds
+        silence.look(overdue_seconds)
+        if self._lacks_picture and overdue_seconds == 0 and self._conversation is None:
+            self._lacks_picture = False
+            if self._display.is_drawn:
+                self._redraw()
         self._timers.after("listen", 1, partial(self._listen, silence))
 
     def data_received(self, data: bytes) -> None:
@@ -874,8 +880,10 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def _redraw(self) -> None:
         """
         Have the screen drawn again by the server, and by the machine's program, which does so when
-        the size changes.
+        the size changes; once more when the server answers again, if it does not do so now.
         """
+        is_silent = (self._facts.overdue_seconds or 0) >= 1
+        self._lacks_picture = is_silent or self.life is not Life.CARRIED
         self._terminal.redraw()
         size = self._terminal.size()
         if self._stream is not None and size is not None:
