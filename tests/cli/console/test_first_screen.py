@@ -144,6 +144,25 @@ class FirstScreenTests(SynchronousTestCase):
         shown = b"".join(each for each in opened.user.items if isinstance(each, bytes))
         self.assertEqual(shown, b"".join(pieces).replace(b"\x1b[3J", b"\x1b\\") + b"live")
 
+    def test_from_start(self) -> None:
+        """The greeting follows the output from before the session, which may clear the screen."""
+        for printed in (b"", b"one\x1b[H\x1b[2Jtwo"):
+            opened = Opened(printed)
+            user = opened.user
+            opened.screen = FirstScreen(
+                user,  # type: ignore[arg-type]
+                opened.clock,
+                lambda: None,
+                None,
+                shows_past=True,
+            )
+            opened.open()
+            self.assertEqual(
+                (user.items, user.greeted_behind), ([printed] * bool(printed), bool(printed))
+            )
+            opened.print(b"live")
+            self.assertEqual(user.items[-1], b"live")
+
     def test_from_now(self) -> None:
         """Without a reader, what was printed before the session is hidden, and nothing behind it."""
         for printed in (b"", b"0123456789"):

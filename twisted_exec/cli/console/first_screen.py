@@ -80,7 +80,9 @@ class FirstScreen(ConsoleUser):
     Passes the events of a session's stream on, with the console's screen in place of earlier
     output.
 
-    :param read: ``None`` shows nothing of earlier output.
+    :param read: ``None`` for no screen.
+    :param shows_past: show earlier output as it was printed, rather than nothing of it, if there is no
+        screen.
     """
 
     def __init__(
@@ -89,8 +91,11 @@ class FirstScreen(ConsoleUser):
         clock: IReactorTime,
         size: Callable[[], TerminalSize | None],
         read: Read | None,
+        *,
+        shows_past: bool = False,
     ) -> None:
         self._user, self._clock, self._size, self._read = user, clock, size, read
+        self._shows_past = shows_past
         self._stream: Any = None
         self._reading: Deferred[TerminalState] | None = None
         self._attached: Deferred[None] | None = None  # a refused request waits for it
@@ -249,7 +254,7 @@ class FirstScreen(ConsoleUser):
     def _first_placed(self, mark: At) -> None:
         self._past_until = mark.end or 0
         if self._read is None:
-            self._hidden_until = self._past_until
+            self._hidden_until = 0 if self._shows_past else self._past_until
         elif not self._offset and mark.end is not None and mark.end < SHORT_BYTES:
             self.cancel()
         elif self._reading is None:

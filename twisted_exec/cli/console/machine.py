@@ -16,7 +16,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.console.first_screen import FirstScreen, state_reader
 from twisted_exec.cli.console.interfaces import NextSession
 from twisted_exec.cli.console.options import (
@@ -311,15 +311,16 @@ class MachineConsole(ConsoleProgram):
         self, user: Any, reactor: Any, namespace: str, agent: str
     ) -> FirstScreen | None:
         options, terminal = self._options, self._terminal
-        if options.no_resume or self._script is not None:
+        if options.no_resume or options.raw or self._script is not None:
             return None
-        begins = START if options.raw else options.first_output
+        begins = options.first_output
         if begins == NOW or (not begins and not os.isatty(0)):
             return FirstScreen(user, reactor, terminal.size, None)
-        if begins == START:
+        if not (terminal.is_terminal and os.isatty(1)):
             return None
-        if not (terminal.is_terminal and os.isatty(1) and not is_dumb()):
-            return None
+        if begins == START or is_dumb():
+            # Also the output as it was printed may clear the screen, and the greeting with it.
+            return FirstScreen(user, reactor, terminal.size, None, shows_past=True)
         read = state_reader(options.name, namespace, reactor, options.reason, agent)
         self._screen = FirstScreen(user, reactor, terminal.size, read)
         return self._screen
@@ -347,6 +348,8 @@ class MachineConsole(ConsoleProgram):
         return Deferred.fromCoroutine(waiting)
 
     def _suggest(self, failure: Failure, config: ClientConfig, reactor: Any) -> Any:
+        if not isinstance(failure.value, APIError) or failure.value.code != NotFound.code:
+            return failure  # no hint needs another request, whose client takes a while to import
         from twisted_exec.cli.suggestion import hint_after
 
         def found(hint: str) -> None:
