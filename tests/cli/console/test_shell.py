@@ -22,7 +22,12 @@ from tests.clocks import pass_seconds
 from tests.console.test_floor import Person
 from tests.tiers import PROGRAMS
 from twisted_exec.cli.console import script as shell
-from twisted_exec.cli.console.options import make_script, parse_options, scripted_outcome
+from twisted_exec.cli.console.options import (
+    RECORDS_ON,
+    make_script,
+    parse_options,
+    scripted_outcome,
+)
 from twisted_exec.cli.console.script import (
     GOES_ON,
     MAY_GO_ON,
@@ -716,10 +721,23 @@ class PromptTests(SynchronousTestCase):
                 b"",
                 Outcome(
                     OCCUPIED_CODE,
-                    "the writer of this console is ada; you are an observer (--force takes over)",
+                    "nothing was typed: the writer of this console is ada; you are an observer "
+                    "(--force takes over)",
                 ),
             ),
         )
+
+    def test_recorded(self) -> None:
+        """
+        A refused command with ``--record`` has begun a recording all the same, and says that it goes on.
+        """
+        observer = Notice("ann types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ann")
+        for more, end in ((), ""), (("--record",), f"; {RECORDS_ON}"):
+            run = make_script(parse_options(["vm", "--run", "id", *more]), Clock())
+            assert run is not None
+            run.noticed(observer)
+            outcome = scripted_outcome(run, Outcome())
+            self.assertEqual(outcome, Outcome(OCCUPIED_CODE, f"nothing was typed: ann types{end}"))
 
     def test_no_takeover(self) -> None:
         """

@@ -141,18 +141,19 @@ def make_script(options: argparse.Namespace, clock: Any) -> Script | None:
     """Return the script of a command line; ``None`` if it has none."""
     if options.script_command is None and not options.steps:
         return None
-    if options.script_command is not None:
-        from twisted_exec.cli.console.script import ShellRun
+    from twisted_exec.cli.console.script import Expect, ShellRun
 
-        return ShellRun(
+    if options.script_command is not None:
+        script: Script = ShellRun(
             clock,
             options.script_command,
             force=options.force,
             machine=f'machine "{options.name}"',
         )
-    from twisted_exec.cli.console.script import Expect
-
-    return Expect(clock, options.steps, limited=options.timeout is None)
+    else:
+        script = Expect(clock, options.steps, limited=options.timeout is None)
+    script.records = bool(recorded_input_of(options))
+    return script
 
 
 _COMPLETED = "session ended: Completed: "
@@ -163,15 +164,25 @@ _MACHINE_ENDED = tuple(
 """Beginnings of messages about machines that run no command any more."""
 
 
+RECORDS_ON = "the recording that --record began goes on until the console has no session"
+
+
 def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     """Return the outcome of a session that a script drove: other endings are failures."""
-    from twisted_exec.cli.console.script import GOES_ON, MAY_GO_ON, ended_during
+    from twisted_exec.cli.console.script import (
+        GOES_ON,
+        MAY_GO_ON,
+        OCCUPIED_CODE,
+        ended_during,
+    )
     from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE
 
     more = f"; {MAY_GO_ON}; {script.remedy}" * (
         script.waiting == GOES_ON and not outcome.line.startswith(_MACHINE_ENDED)
     )
     if script.outcome is not None:
+        if script.records and script.outcome.exit_code == OCCUPIED_CODE:
+            more += f"; {RECORDS_ON}"
         if outcome.signal or outcome.line == TIMED_OUT:  # it ends the writing
             return outcome
         return replace(script.outcome, line=script.outcome.line and script.outcome.line + more)

@@ -75,10 +75,12 @@ class Script(SessionScript):
     :ivar remedy: how to end a command that goes on.
     :ivar nonce: of ``--run``, for the server; empty for other scripts.
     :ivar machine: for messages.
+    :ivar records: the session has begun a recording.
     """
 
     nonce = ""
     machine = "the machine"
+    records = False
 
     def __init__(self, clock: IReactorTime) -> None:
         self._session: Driven | None = None
@@ -137,7 +139,8 @@ class Script(SessionScript):
         elif self._notices.is_denied and self._types:
             self._fail(FAILED_CODE, f"{NOT_SENT}: {MAY_ONLY_OBSERVE}")
         elif self._notices.is_observer and self._types:
-            self._fail(OCCUPIED_CODE, notice.text.replace("~f or ", ""))
+            nothing = "" if self._is_settled else "nothing was typed: "
+            self._fail(OCCUPIED_CODE, nothing + notice.text.replace("~f or ", ""))
         elif self._notices.interruption:
             self._interrupted(self._notices.interruption)
 
