@@ -18,7 +18,7 @@ from tests.streaming.remotecommand.resuming import Client, ResumingUser
 from twisted_exec.api.screens import TerminalState
 from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.cli.console import first_screen
-from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen
+from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen, Past
 from twisted_exec.screens.process import AvtScreen
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.testing.resumable_console import ResumableConsole
@@ -77,6 +77,7 @@ class Opened:
             self.clock,
             lambda: self.size,
             self.read,
+            Past.SCREEN,
         )
 
     def read(self, config: Any, dialect: Any, size: TerminalSize) -> Deferred[TerminalState]:
@@ -154,7 +155,7 @@ class FirstScreenTests(SynchronousTestCase):
                 opened.clock,
                 lambda: None,
                 None,
-                shows_past=True,
+                Past.PRINTED,
             )
             opened.open()
             self.assertEqual(
@@ -164,20 +165,24 @@ class FirstScreenTests(SynchronousTestCase):
             self.assertEqual(user.items[-1], b"live")
 
     def test_from_now(self) -> None:
-        """Without a reader, what was printed before the session is hidden, and nothing behind it."""
+        """What was printed before the session is hidden, and nothing behind it."""
         for printed in (b"", b"0123456789"):
             opened = Opened(printed)
             opened.screen = FirstScreen(
                 opened.user,  # type: ignore[arg-type]
                 opened.clock,
-                lambda: None,
-                None,
+                lambda: TerminalSize(20, 4),
+                opened.read,
+                Past.HIDDEN,
             )
             opened.open()
             self.assertEqual((opened.user.items, opened.requests), ([], []))
             opened.print(b"abc")
             self.assertEqual(opened.user.items, [b"abc"])
             self.assertEqual(opened.user.kept, printed)
+            opened.screen.redraw()  # also then a message may have covered rows
+            opened.answer(len(printed) + 3)
+            self.assertIn(b"the screen", opened.user.items[-1])
 
     def test_state(self) -> None:
         """The state takes the place of the output before it; then follows each byte behind it."""

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.cli.console.first_screen import FirstScreen, state_reader
+from twisted_exec.cli.console.first_screen import FirstScreen, Past, state_reader
 from twisted_exec.cli.console.interfaces import NextSession
 from twisted_exec.cli.console.options import (
     NOW,
@@ -313,16 +313,19 @@ class MachineConsole(ConsoleProgram):
         options, terminal = self._options, self._terminal
         if options.no_resume or options.raw or self._script is not None:
             return None
-        begins = options.first_output
+        past, begins = Past.SCREEN, options.first_output
+        has_screen = terminal.is_terminal and os.isatty(1)
         if begins == NOW or (not begins and not os.isatty(0)):
-            return FirstScreen(user, reactor, terminal.size, None)
-        if not (terminal.is_terminal and os.isatty(1)):
+            past = Past.HIDDEN
+        elif not has_screen:
             return None
-        if begins == START or is_dumb():
+        elif begins == START or is_dumb():
             # Also the output as it was printed may clear the screen, and the greeting with it.
-            return FirstScreen(user, reactor, terminal.size, None, shows_past=True)
-        read = state_reader(options.name, namespace, reactor, options.reason, agent)
-        self._screen = FirstScreen(user, reactor, terminal.size, read)
+            past = Past.PRINTED
+        read = None
+        if has_screen and not is_dumb():
+            read = state_reader(options.name, namespace, reactor, options.reason, agent)
+        self._screen = FirstScreen(user, reactor, terminal.size, read, past)
         return self._screen
 
     def _request(
