@@ -679,7 +679,8 @@ class TakeOverTests(MenuCase):
     def test_pasted_meanwhile(self) -> None:
         """A longer paste is discarded as a whole, and counted."""
         stream = self.open()
-        self.client.review = answer = Deferred()
+        answer: Deferred[Any] = Deferred()
+        self.client.review = answer
         self.session.typed(b"~f")
         self.refuse(Person("eve", may_take_over=False))
         for each in (b"x" * 1000, b"y" * 1000, b"z"):
