@@ -311,9 +311,9 @@ class MachineConsole(ConsoleProgram):
         self, user: Any, reactor: Any, namespace: str, agent: str
     ) -> FirstScreen | None:
         options, terminal = self._options, self._terminal
-        if options.no_resume or options.raw or self._script is not None:
+        if options.no_resume or self._script is not None:
             return None
-        past, begins = Past.SCREEN, options.first_output
+        past, begins = Past.SCREEN, START if options.raw else options.first_output
         has_screen = terminal.is_terminal and os.isatty(1)
         if begins == NOW or (not begins and not os.isatty(0)):
             past = Past.HIDDEN
