@@ -13,6 +13,7 @@ from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.logger import LogLevel, capturedLogs, formatEvent
 from zope.interface.verify import verifyObject
 
 from tests import needs
@@ -140,7 +141,11 @@ class WholeTests(HostCase):
         self.assertEqual(user.ending.exit_code, 7)
 
     async def test_acts(self) -> None:
-        """A take-over and discarded input are Events of the machine, and audit records with both users."""
+        """
+        A take-over and discarded input are Events of the machine, and audit records with both users.
+
+        The log does not warn of them, because users cause them.
+        """
         records = io.StringIO()
         host = await self.ready(audit=JSONLinesAudit(records))
         client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
@@ -153,10 +158,13 @@ class WholeTests(HostCase):
             answer = await client.exec(pb.ExecRequest(machine_id=id), user=name, session=name)
             users.append(await open_console(answer.url, X_Twisted_Exec_User=name))
         bob = users[1]
-        bob.stream.write(b"x")
-        await self.until(lambda: b"not sent" in bob.got)
-        bob.stream.wish(Role.WRITER)
-        await self.until(lambda: b"taken over" in bob.got)
+        with capturedLogs() as logged:
+            bob.stream.write(b"x")
+            await self.until(lambda: b"not sent" in bob.got)
+            bob.stream.wish(Role.WRITER)
+            await self.until(lambda: b"taken over" in bob.got)
+        levels = {each["log_level"] for each in logged if "bob" in (formatEvent(each) or "")}
+        self.assertEqual(levels, {LogLevel.info})
         events = (await client.list_events(pb.ListEventsRequest())).events
         found = {each.spec.reason: each.spec.message for each in events}
         self.assertIn("bob has taken over", found["ConsoleTakenOver"])

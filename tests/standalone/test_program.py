@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import ensureDeferred
 from twisted.internet.endpoints import connectProtocol
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
@@ -446,6 +447,19 @@ class RestartTests(StandaloneCase):
         reason = await console.over
         assert isinstance(reason, ConsoleLost) and reason.ending is not None
         self.assertEqual(reason.ending.reason, "ShuttingDown")
+
+    async def test_sessions_may_end(self) -> None:
+        """It tells the users that it stops, and waits until they have left."""
+        program = await self.ready("--drain-seconds", "600")
+        endpoint = ConsoleEndpoint(self.config(), "default", "demo-shell", reactor)
+        console = await connectProtocol(endpoint, Collector())
+        console.transport.write(b"echo a$((6*7))z\r")
+        await console.until(b"a42z")
+        stopped = ensureDeferred(program.stop())
+        await console.until(b"the server of this console stops within 600 s")
+        console.transport.loseConnection()
+        await console.over
+        await stopped
 
 
 class RefusedTests(StandaloneCase):

@@ -18,13 +18,11 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.auth.credentials import files_of
 from twisted_exec.auth.interfaces import Decision, IAuthorizer, User
-from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.rules import CONSOLE, Attributes
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
-CONSOLE = "console"
-"""The virtual subresource."""
 VERBS = tuple(right.verb for right in Right)
 OPENS_PODS = ("exec", "attach")
 """Subresources of Pods that open the machine's console, where Pods are machines."""

@@ -24,10 +24,9 @@ from twisted_exec.api.users import (
     NODE_SERVERS,
     UNAUTHENTICATED,
 )
-from twisted_exec.auth.console_rights import CONSOLE
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rbac import aggregated_rules
-from twisted_exec.auth.rules import ALL_RULES, Attributes, Rule
+from twisted_exec.auth.rules import ALL_RULES, CONSOLE, Attributes, Rule
 from twisted_exec.tls.pki import FORWARDING_USER
 from twisted_exec.wire.session_terms import Right
 

@@ -6,17 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from twisted.web.http_headers import Headers
 from zope.interface import Attribute, Interface
 
-from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.api.users import User
 from twisted_exec.auth.rules import Attributes, Rule
-from twisted_exec.tls.server import PeerCertificate
 from twisted_exec.wire.upgrade import HeaderSet
+
+if TYPE_CHECKING:
+    # Not imported by clients, which look up roles while the user waits.
+    from twisted_exec.api.kinds import Object
+    from twisted_exec.tls.server import PeerCertificate
 
 __all__ = [
     "Attributes",

@@ -18,6 +18,8 @@ from twisted_exec.api.status import BadRequest
 from twisted_exec.api.users import User
 
 ALL = "*"
+CONSOLE = "console"
+"""The virtual subresource of machines; its verbs are the rights of users at consoles."""
 _KEYS = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
 _MOST_COMBINATIONS = 10_000
 _MOST_COMPARISONS = 100_000

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from twisted_exec.api import logs, screens
 from twisted_exec.api.kinds.consolerecordings import CONTENT, CONTENT_TYPE
 from twisted_exec.api.status import BadRequest
-from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, ScreenAccess
+from twisted_exec.auth.console_rights import ConsoleAccess, ScreenAccess
+from twisted_exec.auth.rules import CONSOLE
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.location import Location

@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds.reviews import SELFSUBJECTACCESSREVIEWS
+from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError
 
 if TYPE_CHECKING:
     from twisted_exec.kube.client import KubeClient
 
+# That of api.kinds has a schema, whose import would take longer than the request.
+_REVIEWS = Resource(
+    "authorization.k8s.io",
+    "v1",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    namespaced=False,
+)
 _NEEDED = ("observe", "get")
 """Verbs on ``machines/console``: for our API server, and for the host."""
 
@@ -30,7 +38,7 @@ async def suggest_read_only(
         }
         review = {"spec": {"resourceAttributes": attributes}}
         try:
-            answer = await client.create(SELFSUBJECTACCESSREVIEWS.resource, review)
+            answer = await client.create(_REVIEWS, review)
         except APIError:
             return  # the refusal says enough
         if not (answer.get("status") or {}).get("allowed"):

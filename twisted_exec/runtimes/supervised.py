@@ -23,6 +23,7 @@ from twisted_exec.api.display import listed
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
 from twisted_exec.console.limits import ConsoleLimits
+from twisted_exec.console.viewer import Viewer
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IFollowedJournal, IWritableJournal
 from twisted_exec.journal.retention import (
@@ -33,6 +34,7 @@ from twisted_exec.journal.retention import (
 )
 from twisted_exec.program.options.declaration import OPTION, ProgramOption
 from twisted_exec.program.options.values import whole_seconds
+from twisted_exec.program.tasks import each_alone
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.interfaces import MachineFacts
@@ -46,6 +48,7 @@ from twisted_exec.runtimes.recordings.settings import NO_RECORDINGS, RecordingSe
 from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
+from twisted_exec.wire.resume import Notice
 
 _EVENTS_OF_ACTS = {  # messages are between users, and in the audit log alone
     TAKEOVER: ("Normal", "ConsoleTakenOver"),
@@ -404,6 +407,16 @@ class SupervisedMachines:
             if self._can_keep(record) and self.supervisors[record.id].run is not None
         )
 
+    def tell(self, text: str) -> None:
+        """Show a message to the users of all consoles."""
+        for supervisor in self.supervisors.values():
+            console = supervisor.console
+            viewers = () if console is None else console.viewers
+            each_alone(viewers, lambda viewer: viewer.tell(Notice(text)), self._not_told)
+
+    def _not_told(self, viewer: Viewer) -> None:
+        self._log.failure("session {id} gets no message", id=viewer.session)
+
     async def stop(self, ending: Ending) -> None:
         stopping = self.stop_alerts()
         if self._unlogged and self._logging is not None:
@@ -466,9 +479,17 @@ class SupervisedMachines:
     def _acted(self, record: MachineRecord, act: Act) -> None:
         if act.kind in _EVENTS_OF_ACTS:
             type, reason = _EVENTS_OF_ACTS[act.kind]
-            self._event(record, type, reason, act.message)
+            # Not a warning in the log: it is no problem of this program, and users cause it.
+            self._event(record, type, reason, act.message, LogLevel.info)
         self._report_act(act)
 
-    def _event(self, record: MachineRecord, type: str, reason: str, message: str) -> None:
-        self._log.emit(_LEVELS[type], "{label}: {what}", label=record.label, what=message)
+    def _event(
+        self,
+        record: MachineRecord,
+        type: str,
+        reason: str,
+        message: str,
+        level: LogLevel | None = None,
+    ) -> None:
+        self._log.emit(level or _LEVELS[type], "{label}: {what}", label=record.label, what=message)
         self.records.add_event(record, type, reason, message, self._now_nanoseconds())

@@ -65,7 +65,7 @@ from twisted_exec.standalone.state import CERTIFICATES, CREATED, OBJECTS, StateD
 from twisted_exec.storage.replaceable import can_hand_over
 from twisted_exec.storage.sqlite.store import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.sessions.guard import STOPPING
+from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, STOPPING
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
 from twisted_exec.tls.pki import PKI, Pair, write_kubeconfig, write_private
@@ -349,6 +349,7 @@ class Standalone(AsyncService):
         is_retired = self._hand_over.is_retired
         if not is_retired:
             self._state.remove(KUBECONFIG)
+            self._tell_users(self.settings.drain_seconds)
         continuing = [] if is_retired else self._continuing()
         await self._stop_services()
         if continuing:
@@ -384,6 +385,14 @@ class Standalone(AsyncService):
         self._running.sort(key=lambda service: _ORDER.index(type(service).__name__))
         while self._running:
             await maybeDeferred(self._running.pop(0).stopService)
+
+    def _tell_users(self, seconds: float) -> None:
+        """Tell the users of consoles how soon their sessions end."""
+        if not seconds:
+            return  # they read at once that their sessions have ended
+        for service in self._running:
+            if isinstance(service, RuntimeHost):
+                service.runtime.machines.tell(f"{CONSOLE_SERVER} stops within {seconds:g} s")
 
 
 def _user() -> str:

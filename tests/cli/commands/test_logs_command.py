@@ -158,6 +158,17 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(self.options("--previous"), self.options("--boot", "-1"))
         self.assertEqual(self.options("--boot", "7").boot, 7)
 
+    def test_plain(self) -> None:
+        """A terminal gets no escape sequences of the machine, unless the user wants all bytes."""
+        for words, in_file, on_terminal in (
+            ((), False, True),
+            (("--plain",), True, True),
+            (("--no-plain",), False, False),
+        ):
+            options = make_parser().parse_args(["logs", "vm", *words])
+            self.assertEqual(log_options(options).plain, in_file)
+            self.assertEqual(log_options(options, is_terminal=True).plain, on_terminal)
+
     def test_times(self) -> None:
         """Times are RFC 3339, or durations before now, also of days."""
         self.assertEqual(self.options("--since", NOON).since_nanoseconds, nanoseconds(NOON))

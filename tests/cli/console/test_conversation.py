@@ -17,7 +17,13 @@ from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.console.conversation import NO_MARKS, NO_MESSAGES
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.people import Person
-from twisted_exec.cli.console.session import NAMES_SECONDS, NOTHING_TO_ASK, ROLE_SECONDS
+from twisted_exec.cli.console.session import (
+    NAMES_SECONDS,
+    NOTHING_TO_ASK,
+    ROLE_SECONDS,
+    TOO_LONG_BEHIND_TAKEOVER,
+)
+from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.notices import HINT
 from twisted_exec.wire.control_messages import Message, Role, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
@@ -99,6 +105,34 @@ class TakeOverTests(MenuCase):
             learns()
             self.assertEqual((stream.sent, roles_of(stream)), (b"a\r|ls\r", [Role.WRITER]))
 
+    def test_ahead_too_long(self) -> None:
+        """
+        Of more than 64 KiB behind ``~f`` the machine gets nothing, and the user reads how many keys were lost.
+        """
+        paste = b"x" * (TYPE_AHEAD_BYTES - 4)
+        for attach_first in (False, True):
+            for more, lost in (
+                (b"", 0),
+                (b"12345", len(paste) + 10),
+                (b"12345\r~B!", len(paste) + 14),
+            ):
+                stream = self.typed_ahead(b"a\r~fls\r", attach_first=attach_first)
+                self.said.clear()
+                for each in (paste, b"\n", more):
+                    self.session.typed(each)
+                self.assertEqual(self.said, [TOO_LONG_BEHIND_TAKEOVER] * bool(lost))
+                self.said.clear()
+                self.session.typed(b"\x1b[A" * bool(lost))
+                self.session.notice(replace(self.OBSERVES, writer=""))
+                self.assertEqual(roles_of(stream), [Role.WRITER])
+                if lost:
+                    expected = f"{lost} keys typed behind the takeover were discarded"
+                    self.assertEqual((self.said, stream.sent), ([expected], b"a\r|"))
+                    self.session.typed(b"~?")
+                    self.assertIn("this help", self.said[-1])
+                else:
+                    self.assertEqual(stream.sent, b"a\r|ls\r" + paste + b"\n")
+
     def test_ahead_left(self) -> None:
         """Keys that leave work while ``~f`` waits, and so do the status and the help."""
         for keys, signal_number in ((b"\x1d", 0), (b"\x03", signal.SIGINT)):
@@ -172,6 +206,31 @@ class OverScreenTests(MenuCase):
         self.session.typed(b"j")
         self.assertTrue(self.sink.written.endswith(b"\x1b[6;1H\x1b[K\x1b8"), self.sink.written)
         self.assertEqual((self.redrawn, stream.sent), ([True] * 2, b"j"))
+
+    def test_silent_server(self) -> None:
+        """Rows that a message has covered are drawn again when the server answers again."""
+        stream = self.open()
+        stream.overdue_seconds = 0.0
+        self.session.typed(b"~s")
+        self.session.typed(b"\r")
+        self.clock.advance(1)
+        self.assertEqual(self.redrawn, [True])
+        for lose, find in (
+            (partial(setattr, stream, "overdue_seconds", 9.0), lambda: None),
+            (partial(self.session.outage, "reset"), partial(self.session.resumed, 3, 0, 0)),
+        ):
+            lose()
+            self.session.typed(b"~s")
+            self.redrawn.clear()
+            self.session.typed(b"\r")
+            self.assertEqual(self.redrawn, [True])
+            self.clock.advance(1)
+            self.assertEqual(self.redrawn, [True])
+            stream.overdue_seconds = 0.0
+            find()
+            for _ in range(2):
+                self.clock.advance(1)
+                self.assertEqual(self.redrawn, [True] * 2)
 
     def test_observer(self) -> None:
         """It is the same for an observer, who reads nothing more behind the last key."""

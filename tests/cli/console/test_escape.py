@@ -177,6 +177,26 @@ class MenuTests(SynchronousTestCase):
         for data in (b"cd ~\r", b"a~.", b"x~~", b"\r ~."):
             self.assertEqual(self.typed(data), [data])
 
+    def test_answers_of_the_terminal(self) -> None:
+        """
+        What a terminal sends of its own accord begins no line of the user, such as when an editor starts.
+        """
+        answers = b"\x1b[>0;95;0c\x1b[?1;2c\x1b[3;1R\x1b]11;rgb:0/0/0\x1b\\\x1bP1$r0m\x1b\\\x1b[I\x1b[?2026;0$y"
+        for typed in (
+            (b"\r", answers, b"~B"),
+            (b"\r", answers + b"~B"),
+            (b"~B",),
+            (answers, answers, b"~B"),
+        ):
+            menu = Menu("~")
+            found = [each for data in typed for each in menu.feed(data)]
+            self.assertEqual(found[-1], EscapeCommand.BREAK, typed)
+            sent = b"".join(each for each in found if isinstance(each, bytes))
+            self.assertEqual(sent, b"".join(typed).removesuffix(b"~B"))
+        for key in (b"\x1b[A", b"\x1bOP", b"\x1b[15~", b"\x1b"):
+            menu = Menu("~")
+            self.assertEqual([*menu.feed(key), *menu.feed(b"~B")], [key, b"~B"])
+
     def test_text_that_is_not_sent(self) -> None:
         """Where nothing is sent, each key is at the start of a line; the next key that is sent is not."""
         menu = Menu("~")

@@ -18,7 +18,7 @@ from tests.streaming.remotecommand.resuming import Client, ResumingUser
 from twisted_exec.api.screens import TerminalState
 from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.cli.console import first_screen
-from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen
+from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen, Past
 from twisted_exec.screens.emulator import AvtScreen
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.testing.resumable_console import ResumableConsole
@@ -77,6 +77,7 @@ class Opened:
             self.clock,
             lambda: self.size,
             self.read,
+            Past.SCREEN,
         )
 
     def read(self, config: Any, dialect: Any, size: TerminalSize) -> Deferred[TerminalState]:
@@ -144,21 +145,44 @@ class FirstScreenTests(SynchronousTestCase):
         shown = b"".join(each for each in opened.user.items if isinstance(each, bytes))
         self.assertEqual(shown, b"".join(pieces).replace(b"\x1b[3J", b"\x1b\\") + b"live")
 
+    def test_from_start(self) -> None:
+        """The greeting follows the output from before the session, which may clear the screen."""
+        for printed in (b"", b"one\x1b[H\x1b[2Jtwo"):
+            opened = Opened(printed)
+            user = opened.user
+            opened.screen = FirstScreen(
+                user,  # type: ignore[arg-type]
+                opened.clock,
+                lambda: None,
+                None,
+                Past.PRINTED,
+            )
+            opened.open()
+            self.assertEqual(
+                (user.items, user.greeted_behind), ([printed] * bool(printed), bool(printed))
+            )
+            opened.print(b"live")
+            self.assertEqual(user.items[-1], b"live")
+
     def test_from_now(self) -> None:
-        """Without a reader, what was printed before the session is hidden, and nothing behind it."""
+        """What was printed before the session is hidden, and nothing behind it."""
         for printed in (b"", b"0123456789"):
             opened = Opened(printed)
             opened.screen = FirstScreen(
                 opened.user,  # type: ignore[arg-type]
                 opened.clock,
-                lambda: None,
-                None,
+                lambda: TerminalSize(20, 4),
+                opened.read,
+                Past.HIDDEN,
             )
             opened.open()
             self.assertEqual((opened.user.items, opened.requests), ([], []))
             opened.print(b"abc")
             self.assertEqual(opened.user.items, [b"abc"])
             self.assertEqual(opened.user.kept, printed)
+            opened.screen.redraw()  # also then a message may have covered rows
+            opened.answer(len(printed) + 3)
+            self.assertIn(b"the screen", opened.user.items[-1])
 
     def test_state(self) -> None:
         """The state takes the place of the output before it; then follows each byte behind it."""

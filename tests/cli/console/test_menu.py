@@ -507,6 +507,13 @@ class PowerTests(MenuCase):
             self.session.typed(b"ls\r")
         self.assertEqual(stream.sent, b"ls\rls\r")
 
+    def test_slow_server_and_paste(self) -> None:
+        """Keys that are too many to be kept are counted, too."""
+        self.open()
+        self.client.silent = True
+        self.type(b"~P", b"x" * 5000)
+        self.assertIn("5000 keys typed meanwhile were discarded", self.type(b"\x03"))
+
     def test_reset(self) -> None:
         """A reset ends the session, waits until the machine is off, switches it on, and waits again."""
         self.open()
@@ -668,6 +675,19 @@ class TakeOverTests(MenuCase):
                 self.assertIn(drawn + b"on my way", self.drawn)
             else:
                 self.assertEqual((stream.sent, self.drawn), (b"|abc", b""))
+
+    def test_pasted_meanwhile(self) -> None:
+        """A longer paste is discarded as a whole, and counted."""
+        stream = self.open()
+        answer: Deferred[Any] = Deferred()
+        self.client.review = answer
+        self.session.typed(b"~f")
+        self.refuse(Person("eve", may_take_over=False))
+        for each in (b"x" * 1000, b"y" * 1000, b"z"):
+            self.session.typed(each)
+        answer.callback({"status": {"allowed": True}})
+        self.assertIn(b"2001 keys typed meanwhile were discarded", self.drawn)
+        self.assertEqual(stream.sent, b"|")
 
     def test_allowed(self) -> None:
         """Nothing is said after a takeover, nor without an API server."""

@@ -78,7 +78,9 @@ class PagerTests(SynchronousTestCase):
         self.assertIn(KEYS, rows(pager)[-1])
 
     def test_narrow(self) -> None:
-        """At 60 columns the last row still says how to leave."""
+        """A narrow window still says how to leave."""
+        pager = Pager(["a"] * 100, TerminalSize(30, 24))
+        self.assertEqual(rows(pager)[-1], "78-100 of 100  q quit")
         pager = Pager(["a"] * 100, TerminalSize(60, 24))
         self.assertEqual(rows(pager)[-1], "78-100 of 100  / search  n N  w save  q quit")
 

@@ -149,6 +149,26 @@ MODULES = [
 ]
 """Our modules that a session needs.  Each costs about 2 ms at every start."""
 
+MODULES_OF_REFUSAL = {
+    "api.selectors",
+    "api.users",
+    "auth.default_roles",
+    "auth.interfaces",
+    "auth.rbac",
+    "auth.rules",
+    "kube.answer_heads",
+    "kube.answers",
+    "kube.bodies",
+    "kube.client",
+    "kube.interfaces",
+    "kube.late_credentials",
+    "kube.read_only_hint",
+    "kube.transport",
+    "tls.pki",
+    "tls.usages",
+}
+"""More modules that a refusal needs, to look whether the user may observe, and for the role that would help."""
+
 LIBRARIES = {"autobahn", "cbor2", "click", "h11", "hyperlink", "txaio"}
 """Libraries that a session needs: HTTP, WebSockets, what autobahn imports; and PyYAML, unless the kubeconfig is JSON."""
 
@@ -169,6 +189,13 @@ time.monotonic = lambda: now() + os.path.getsize(passed)
 {COMMAND}
 """
 """The same, with a monotonic clock that is ahead by as many seconds as a file has bytes."""
+
+
+def ours_of(modules: set[str]) -> list[str]:
+    """Return the sorted names of our modules, without packages."""
+    ours = {name for name in modules if name.startswith("twisted_exec.")}
+    packages = {name.rpartition(".")[0] for name in ours}
+    return sorted(each.removeprefix("twisted_exec.") for each in ours - packages)
 
 
 class ConsoleProcess(ProcessProtocol):
@@ -423,6 +450,25 @@ class PipeTests(ProcessCase):
         A session imports only what it needs, because a user waits for it, and collects no garbage among that.
         """
         self.serve(EchoAttachment())
+        modules = await self.modules_of(0)
+        self.assertEqual(ours_of(modules), sorted(MODULES))
+        self.assertEqual(modules & HEAVY, set())
+        installed = {name.partition(".")[0] for name in modules}
+        libraries = {name for name in installed if name in packages_distributions()}
+        self.assertEqual(libraries - LIBRARIES - {"twisted", "twisted_exec", "cryptography"}, set())
+
+    async def test_modules_of_refusal(self) -> None:
+        """A refusal imports little more, because a user waits for it, too."""
+        why = (
+            'User "bob" cannot create resource "machines/exec" in API group "compute.ironcore.dev"'
+        )
+        refusal = Forbidden(f'forbidden: {why} in the namespace "default"')
+        self.consoles.machines["default/vm"] = refusal
+        modules = await self.modules_of(1)
+        self.assertEqual(set(ours_of(modules)) - {*MODULES}, MODULES_OF_REFUSAL)
+
+    async def modules_of(self, exit_code: int) -> set[str]:
+        """Return the modules that a session imports; one key is typed."""
         path, config = self.mktemp(), self.kubeconfig()
         with open(config) as file:
             document = yaml.safe_load(file)
@@ -431,19 +477,10 @@ class PipeTests(ProcessCase):
         process = self.start(command=LIST_MODULES, env={"MODULES": path, "KUBECONFIG": config})
         process.type(b"x")
         process.transport.closeStdin()
-        await self.ends_with(process, 0)
+        self.assertEqual(await process.ended, exit_code, process.stderr)
         with open(path) as file:
             self.assertEqual(file.readline(), "True True\n")
-            modules = set(file.read().split())
-        ours = {name for name in modules if name.startswith("twisted_exec.")}
-        packages = {name.rpartition(".")[0] for name in ours} | {"twisted_exec"}
-        self.assertEqual(
-            sorted(ours - packages), sorted(f"twisted_exec.{each}" for each in MODULES)
-        )
-        self.assertEqual(modules & HEAVY, set())
-        installed = {name.partition(".")[0] for name in modules}
-        libraries = {name for name in installed if name in packages_distributions()}
-        self.assertEqual(libraries - LIBRARIES - {"twisted", "twisted_exec", "cryptography"}, set())
+            return set(file.read().split())
 
     def test_before_the_request(self) -> None:
         """autobahn is imported while the server opens the console, and not before."""

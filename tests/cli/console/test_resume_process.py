@@ -235,10 +235,10 @@ class ScreenTests(ResumeCase):
         self.assertIn(b"\x1b[?1049l", process.stdout)
 
     async def test_raw(self) -> None:
-        """It is the output with ``--raw``, and on a terminal that can only print."""
+        """It is the output with ``--raw``, and on a terminal that can only print; then comes the greeting."""
         for arguments, term in ((["--raw"], "xterm"), ([], "dumb")):
             process = self.shown_to(*arguments, term=term)
-            await process.until(rb"old output\r\nnew\Z")
+            await process.until(rb"old output\r\nnew\s+Connected to vm")
             self.assertNotIn(b"editor", process.stdout)
             process.type(b"\x1d")
             await self.ends_so(process, 0)

@@ -53,6 +53,7 @@ class FakeStream(ConsoleStream):
     can_half_close = True
     is_resumable = False
     attendance: Attendance | None = None
+    overdue_seconds: float | None = 0.0
 
     def __init__(self, can_half_close: bool = True) -> None:
         self.can_half_close = can_half_close

@@ -29,6 +29,7 @@ from twisted_exec.cli.console.script import (
     NO_SHELL_CODE,
     OCCUPIED_CODE,
     PROBE_SECONDS,
+    RECORDS_ON,
     Script,
     ShellRun,
     make_script,
@@ -718,10 +719,23 @@ class PromptTests(SynchronousTestCase):
                 b"",
                 Outcome(
                     OCCUPIED_CODE,
-                    "the writer of this console is ada; you are an observer (--force takes over)",
+                    "nothing was typed: the writer of this console is ada; you are an observer "
+                    "(--force takes over)",
                 ),
             ),
         )
+
+    def test_recorded(self) -> None:
+        """
+        A refused command with ``--record`` has begun a recording all the same, and says that it goes on.
+        """
+        observer = Notice("ann types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ann")
+        for more, end in ((), ""), (("--record",), f"; {RECORDS_ON}"):
+            run = make_script(parse_options(["vm", "--run", "id", *more]), Clock())
+            assert run is not None
+            run.noticed(observer)
+            outcome = scripted_outcome(run, Outcome())
+            self.assertEqual(outcome, Outcome(OCCUPIED_CODE, f"nothing was typed: ann types{end}"))
 
     def test_no_takeover(self) -> None:
         """

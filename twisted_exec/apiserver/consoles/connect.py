@@ -38,10 +38,10 @@ from twisted_exec.apiserver.serving.query import Query
 from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.apiserver.serving.requests import query_of
 from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
-from twisted_exec.auth.console_rights import CONSOLE, ConsoleAccess, TakeoverRefused
+from twisted_exec.auth.console_rights import ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.default_roles import smallest_role
 from twisted_exec.auth.gate import Gate
-from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.rules import CONSOLE, Attributes
 from twisted_exec.auth.subresources import EXEC, Subresource, SubresourceOptions
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage

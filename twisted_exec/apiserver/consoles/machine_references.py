@@ -16,10 +16,9 @@ from twisted_exec.api.status import (
     Forbidden,
     NotFound,
 )
-from twisted_exec.auth.console_rights import CONSOLE
 from twisted_exec.auth.errors import forbidden, hidden
 from twisted_exec.auth.interfaces import Decision, IAuthorizer, User
-from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.rules import CONSOLE, Attributes
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.wire.session_terms import Right
 

@@ -24,9 +24,8 @@ from twisted_exec.apiserver.consoles.machine_references import MachineReferences
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.consoles.policy_evaluation import check_request
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
-from twisted_exec.auth.console_rights import CONSOLE
 from twisted_exec.auth.interfaces import IAuthorizer, User
-from twisted_exec.auth.rules import Attributes
+from twisted_exec.auth.rules import CONSOLE, Attributes
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage

@@ -15,8 +15,8 @@ from twisted_exec.api.kinds import (
 )
 from twisted_exec.apiserver.serving.rest import root_of
 from twisted_exec.apiserver.serving.target import RequestTarget
-from twisted_exec.auth.console_rights import CONSOLE
 from twisted_exec.auth.dispatcher import GatedRoutes
+from twisted_exec.auth.rules import CONSOLE
 from twisted_exec.auth.subresources import EXEC
 from twisted_exec.streaming.http.routes import RouteMatch
 from twisted_exec.streaming.proxy import Proxy

@@ -10,9 +10,9 @@ from dataclasses import replace
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import PODS
 from twisted_exec.apiserver.interfaces import Strictness
-from twisted_exec.auth.console_rights import CONSOLE, OPENS_PODS, VERBS
+from twisted_exec.auth.console_rights import OPENS_PODS, VERBS
 from twisted_exec.auth.interfaces import IRulesAuthorizer, User
-from twisted_exec.auth.rules import Attributes, Rule
+from twisted_exec.auth.rules import CONSOLE, Attributes, Rule
 from twisted_exec.wire.session_terms import Right
 
 _VERBS = tuple(sorted(VERBS))

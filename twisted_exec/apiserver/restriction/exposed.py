@@ -21,9 +21,9 @@ from twisted_exec.api.status import NotFound
 from twisted_exec.api.users import EXPOSED
 from twisted_exec.apiserver.interfaces import Change
 from twisted_exec.apiserver.restriction.visibility import FixedVisibility
-from twisted_exec.auth.console_rights import CONSOLE, VERBS
+from twisted_exec.auth.console_rights import VERBS
 from twisted_exec.auth.interfaces import Decision, IRulesAuthorizer, User
-from twisted_exec.auth.rules import Attributes, Rule
+from twisted_exec.auth.rules import CONSOLE, Attributes, Rule
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 

@@ -26,8 +26,8 @@ from twisted_exec.tls.errors import TLSConfigError
 _DESCRIPTION = """\
 Print what a machine's console printed, also before anybody looked and across restarts. The
 command continues when the API server is lost for up to a minute. On a terminal timestamps are dim,
-and matches of --grep are highlighted, unless NO_COLOR is set. The output can contain anything that
-the machine printed, also sequences that change the terminal; --plain removes them.
+and matches of --grep are highlighted, unless NO_COLOR is set. A terminal gets the text, without
+escape sequences, as with --plain; a file or another program gets all bytes.
 """
 _EPILOG = (
     "Exit code: 0, or 1 after an error. With --grep: 1 if no line matched, and 2 after an error."
@@ -59,8 +59,20 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grep", metavar="RE", help="only lines that match this regular expression (RE2)"
     )
-    parser.add_argument(
-        "--plain", action="store_true", help="remove escape sequences and control characters"
+    plain = parser.add_mutually_exclusive_group()
+    plain.add_argument(
+        "--plain",
+        action="store_true",
+        default=None,
+        help="remove escape sequences, control characters, and what screens do not show of --run; the "
+        "default on a terminal",
+    )
+    plain.add_argument(
+        "--no-plain",
+        dest="plain",
+        action="store_false",
+        default=None,
+        help="print all bytes, also sequences that change the terminal",
     )
     parser.add_argument(
         "--tail", metavar="LINES", type=_count, help="only the last lines, this many"
@@ -109,10 +121,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def log_options(options: argparse.Namespace) -> LogOptions:
+def log_options(options: argparse.Namespace, *, is_terminal: bool = False) -> LogOptions:
     """
     Return the options of the request.
 
+    :param is_terminal: the log is printed on a terminal, which the machine's sequences could change,
+        or ask to type an answer.
     :raises InputError: the options contradict each other.
     """
     first, last = options.between or (options.since, None)
@@ -129,7 +143,7 @@ def log_options(options: argparse.Namespace) -> LogOptions:
         since_nanoseconds=first,
         until_nanoseconds=last,
         boot=-1 if options.previous else options.boot,
-        plain=options.plain,
+        plain=is_terminal if options.plain is None else options.plain,
         frames=True,
     )
 
@@ -147,7 +161,8 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
             progress.stop()
 
     try:
-        search, query = _search(options), log_options(options)
+        search = _search(options)
+        query = log_options(options, is_terminal=sys.stdout.isatty())
         config = config_of(options)
         output = _output(options, search)
         more: Any = {

@@ -11,6 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.cli.console.connecting import ERASE, ProgressLine
 from twisted_exec.cli.console.display import framed
+from twisted_exec.cli.console.type_ahead import DroppedKeys
 from twisted_exec.cli.console.views import Key, first_key
 from twisted_exec.cli.messages import one_line
 from twisted_exec.wire.control_messages import TerminalSize, wrapped
@@ -74,6 +75,7 @@ class Dialog:
         self._clock, self._draw_bytes, self._size = clock, draw, size
         self._moves_cursor = moves_cursor
         self._keys: list[Key | str] = []
+        self._dropped = DroppedKeys()  # which were too many to be kept
         self._waiting: Deferred[Key | str | None] | None = None
 
     @property
@@ -82,9 +84,10 @@ class Dialog:
 
     @property
     def unread_keys(self) -> int:
-        return sum(
+        unread = (
             len(key) if isinstance(key, str) else 1 for key in self._keys if key not in CANCEL
         )
+        return sum(unread) + self._dropped.count
 
     def typed(self, data: bytes) -> bool:
         """
@@ -93,7 +96,11 @@ class Dialog:
         :return: whether the dialog waits for the user.
         """
         if not self._asks:
-            self.held = (self.held + data.replace(b"\x03", b""))[:_MOST_KEYS]
+            self.held += data.replace(b"\x03", b"")
+            if len(self.held) > _MOST_KEYS or self._dropped.count:
+                # All of them, because the machine must not receive a part of a line.
+                self._dropped.add(self.held)
+                self.held = b""
             return False
         is_waiting = self._waiting is not None
         while data:
@@ -102,9 +109,11 @@ class Dialog:
             else:
                 length = next((at for at, byte in enumerate(data) if byte < 0x80), len(data))
                 key = data[:length].decode("utf-8", "replace")
-            data = data[length:]
             if key is not None and len(self._keys) < _MOST_KEYS:
                 self._keys.append(key)
+            elif key is not None and key not in CANCEL:
+                self._dropped.add(data[:length])
+            data = data[length:]
         if self._keys and self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             waiting.callback(self._keys.pop(0))

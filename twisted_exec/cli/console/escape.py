@@ -23,6 +23,14 @@ _PREFIX = re.compile(r"(?:\^|ctrl[-+]|c-)(.)", re.IGNORECASE | re.DOTALL)
 # Modifiers are sent as a bit field plus one.
 _CTRL, _LOCKS = 4, 64 | 128
 
+_REPORTS = re.compile(
+    rb"(?:\x1b\[(?:[?>=][0-9;]*(?:[cnu]|\$y)|[0-9]+;[0-9]+R|0n|[IO])|\x1b[\]P][^\x07\x1b]*(?:\x07|\x1b\\))+"
+)
+"""
+Answers of a terminal that a program asks for its kind, colours or cursor, and that its window has the focus: nobody
+types them.
+"""
+
 # The longest sequence below is 18 bytes; the tail has the part of it that came earlier.
 _TAIL_BYTES = 20
 
@@ -241,6 +249,10 @@ class Menu:
                 self._sysrq(data[:1], typed)
             elif self._state is _State.START and data.startswith(self.mark):
                 self._state = _State.KEY
+            elif self._state is _State.START and (reports := _REPORTS.match(data)):
+                typed.append(reports[0])
+                data = data[reports.end() :]
+                continue
             else:
                 data = self._plain(data, typed, is_sent)
                 continue

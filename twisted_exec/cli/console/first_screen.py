@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -75,12 +76,21 @@ def state_reader(name: str, namespace: str, reactor: Any, reason: str, agent: st
     return read
 
 
+class Past(Enum):
+    """What a user sees of the output from before the session."""
+
+    SCREEN = "the screen as it is"
+    PRINTED = "all of it, as it was printed"
+    HIDDEN = "nothing"
+
+
 class FirstScreen(ConsoleUser):
     """
     Passes the events of a session's stream on, with the console's screen in place of earlier
     output.
 
-    :param read: ``None`` shows nothing of earlier output.
+    :param read: ``None`` if the terminal cannot show a screen.
+    :param past: what is shown of earlier output.
     """
 
     def __init__(
@@ -89,8 +99,10 @@ class FirstScreen(ConsoleUser):
         clock: IReactorTime,
         size: Callable[[], TerminalSize | None],
         read: Read | None,
+        past: Past,
     ) -> None:
         self._user, self._clock, self._size, self._read = user, clock, size, read
+        self._past = past
         self._stream: Any = None
         self._reading: Deferred[TerminalState] | None = None
         self._attached: Deferred[None] | None = None  # a refused request waits for it
@@ -108,8 +120,13 @@ class FirstScreen(ConsoleUser):
         self._is_refreshed = False  # only a program's picture is needed
 
     def ask(self, config: ClientConfig, dialect: Dialect) -> None:
+        """Ask for the first screen of a session that is about to open."""
         self.cancel()
         self._at = config, dialect
+        if self._past is Past.SCREEN:
+            self._ask(config, dialect)
+
+    def _ask(self, config: ClientConfig, dialect: Dialect) -> None:
         if self._read is None or (size := self._size()) is None:
             return
         self._reading = reading = Deferred.fromCoroutine(
@@ -137,7 +154,8 @@ class FirstScreen(ConsoleUser):
         """Show the screen as it is now, instead of what the terminal shows."""
         if self._at is not None and self._waiting is None and self._timer is None:
             self._is_refreshed = False
-            self.ask(*self._at)
+            self.cancel()
+            self._ask(*self._at)
             if self._reading is not None:
                 self._wait()
 
@@ -248,8 +266,8 @@ class FirstScreen(ConsoleUser):
 
     def _first_placed(self, mark: At) -> None:
         self._past_until = mark.end or 0
-        if self._read is None:
-            self._hidden_until = self._past_until
+        if self._past is not Past.SCREEN:
+            self._hidden_until = self._past_until if self._past is Past.HIDDEN else 0
         elif not self._offset and mark.end is not None and mark.end < SHORT_BYTES:
             self.cancel()
         elif self._reading is None:

@@ -16,8 +16,8 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.status import APIError
-from twisted_exec.cli.console.first_screen import FirstScreen, state_reader
+from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.cli.console.first_screen import FirstScreen, Past, state_reader
 from twisted_exec.cli.console.interfaces import NextSession
 from twisted_exec.cli.console.options import (
     NOW,
@@ -317,15 +317,19 @@ class MachineConsole(ConsoleProgram):
         options, terminal = self._options, self._terminal
         if options.no_resume or self._script is not None:
             return None
-        begins = START if options.raw else options.first_output
+        past, begins = Past.SCREEN, START if options.raw else options.first_output
+        has_screen = terminal.is_terminal and os.isatty(1)
         if begins == NOW or (not begins and not os.isatty(0)):
-            return FirstScreen(user, reactor, terminal.size, None)
-        if begins == START:
+            past = Past.HIDDEN
+        elif not has_screen:
             return None
-        if not (terminal.is_terminal and os.isatty(1) and not is_dumb()):
-            return None
-        read = state_reader(options.name, namespace, reactor, options.reason, agent)
-        self._screen = FirstScreen(user, reactor, terminal.size, read)
+        elif begins == START or is_dumb():
+            # Also the output as it was printed may clear the screen, and the greeting with it.
+            past = Past.PRINTED
+        read = None
+        if has_screen and not is_dumb():
+            read = state_reader(options.name, namespace, reactor, options.reason, agent)
+        self._screen = FirstScreen(user, reactor, terminal.size, read, past)
         return self._screen
 
     def _request(
@@ -351,6 +355,8 @@ class MachineConsole(ConsoleProgram):
         return Deferred.fromCoroutine(waiting)
 
     def _suggest(self, failure: Failure, config: ClientConfig, reactor: Any) -> Any:
+        if not isinstance(failure.value, APIError) or failure.value.code != NotFound.code:
+            return failure  # no hint needs another request, whose client takes a while to import
         from twisted_exec.cli.suggestion import hint_after
 
         def found(hint: str) -> None:

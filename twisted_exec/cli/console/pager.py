@@ -12,6 +12,7 @@ from twisted_exec.wire.control_messages import TerminalSize
 
 KEYS = "arrows PgUp PgDn g G  / search  n N next  w save  q quit"
 _FEW_KEYS = "/ search  n N  w save  q quit"
+_QUIT = "q quit"
 
 _STEPS = {Key.UP: -1, "k": -1, Key.DOWN: 1, "j": 1, Key.ENTER: 1}
 _PAGES = {Key.PAGE_UP: -1, "b": -1, Key.PAGE_DOWN: 1, " ": 1, "f": 1}
@@ -95,13 +96,14 @@ class Pager:
 
     def _status(self) -> str:
         if self.message:
-            return f"{self.message[: max(0, self._size.columns - 9)]}  q quit"
+            return f"{self.message[: max(0, self._size.columns - 9)]}  {_QUIT}"
         where = "no lines"
         if self._rows:
             end = self._rows[min(self._top + self._height, len(self._rows)) - 1][0] + 1
             where = f"{self._rows[self._top][0] + 1}-{end} of {len(self._lines)}"
-        is_wide = len(where) + len(KEYS) + 3 <= self._size.columns
-        return f"{where}  {KEYS if is_wide else _FEW_KEYS}"
+        width = self._size.columns - len(where) - 3
+        keys = next((each for each in (KEYS, _FEW_KEYS) if len(each) <= width), _QUIT)
+        return f"{where}  {keys}"
 
     def _seek(self, step: int) -> None:
         number = self._found + step

@@ -26,6 +26,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.patterns import Search
 from twisted_exec.cli.console.display import SessionScript
+from twisted_exec.cli.console.options import recorded_input_of
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.messages import FAILED_CODE
@@ -48,6 +49,7 @@ _MACHINE_ENDED = tuple(
 """Beginnings of messages about machines that run no command any more."""
 OCCUPIED_CODE = 123
 """Exit code: another user is the writer of the console, or another ``--run`` has its shell."""
+RECORDS_ON = "the recording that --record began goes on until the console has no session"
 SETTLE_SECONDS = 0.3
 """Silence after which the old output has arrived."""
 MOST_SETTLE_SECONDS = 2.0
@@ -83,10 +85,12 @@ class Script(SessionScript):
     :ivar remedy: how to end a command that goes on.
     :ivar nonce: of ``--run``, for the server; empty for other scripts.
     :ivar machine: for messages.
+    :ivar records: the session has begun a recording.
     """
 
     nonce = ""
     machine = "the machine"
+    records = False
 
     def __init__(self, clock: IReactorTime) -> None:
         self._session: Driven | None = None
@@ -145,7 +149,8 @@ class Script(SessionScript):
         elif self._notices.is_denied and self._types:
             self._fail(FAILED_CODE, f"{NOT_SENT}: {MAY_ONLY_OBSERVE}")
         elif self._notices.is_observer and self._types:
-            self._fail(OCCUPIED_CODE, notice.text.replace("~f or ", ""))
+            nothing = "" if self._is_settled else "nothing was typed: "
+            self._fail(OCCUPIED_CODE, nothing + notice.text.replace("~f or ", ""))
         elif self._notices.interruption:
             self._interrupted(self._notices.interruption)
 
@@ -605,13 +610,16 @@ def _unix_lines(text: bytes) -> bytes:
 def make_script(options: argparse.Namespace, clock: IReactorTime) -> Script:
     """Return the script of a command line that :func:`~.options.has_script`."""
     if options.script_command is not None:
-        return ShellRun(
+        script: Script = ShellRun(
             clock,
             options.script_command,
             force=options.force,
             machine=f'machine "{options.name}"',
         )
-    return Expect(clock, options.steps, limited=options.timeout is None)
+    else:
+        script = Expect(clock, options.steps, limited=options.timeout is None)
+    script.records = bool(recorded_input_of(options))
+    return script
 
 
 def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
@@ -620,6 +628,8 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
         script.waiting == GOES_ON and not outcome.line.startswith(_MACHINE_ENDED)
     )
     if script.outcome is not None:
+        if script.records and script.outcome.exit_code == OCCUPIED_CODE:
+            more += f"; {RECORDS_ON}"
         if outcome.signal or outcome.line == TIMED_OUT:  # it ends the writing
             return outcome
         return replace(script.outcome, line=script.outcome.line and script.outcome.line + more)

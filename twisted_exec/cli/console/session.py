@@ -35,7 +35,13 @@ from twisted_exec.cli.console.outage import Outage, Silence
 from twisted_exec.cli.console.people import Company, names_of
 from twisted_exec.cli.console.status import status
 from twisted_exec.cli.console.timers import Timers
-from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS, EndOfInput, TypeAhead
+from twisted_exec.cli.console.type_ahead import (
+    SCRIPT_SECONDS,
+    TYPE_AHEAD_BYTES,
+    EndOfInput,
+    TypeAhead,
+    TypedBehind,
+)
 from twisted_exec.cli.messages import duration, one_line
 from twisted_exec.console.notices import LINE_AGAIN, NOBODY
 from twisted_exec.kube.recording_news import RecordingNews
@@ -50,6 +56,7 @@ from twisted_exec.wire.control_messages import (
     Role,
     TerminalSize,
     dropped_keys,
+    keys_discarded,
 )
 from twisted_exec.wire.resume import NoticeKind, NoticeRole
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -84,6 +91,10 @@ NO_BREAK = "this console has no BREAK; nothing was sent"
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
+TOO_LONG_BEHIND_TAKEOVER = (
+    f"more than {TYPE_AHEAD_BYTES >> 10} KiB is typed behind the takeover: all of it is discarded, and so is "
+    "what you type until the takeover is carried out"
+)
 NOT_LISTED = "names are for users who may list consolesessions"
 
 RECEIPT_SECONDS = 5.0
@@ -227,7 +238,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._escapes = escapes if interactive else None
         self._read_only, self._takes_over = read_only, False
         self._knows_role = False  # the server has told the role, or has had the time to do so
-        self._behind_takeover: list[Typed] = []  # with the takeover; it waits for the role
+        self._behind_takeover = TypedBehind()  # the takeover waits for the role
         self._interrupted_at: float | None = None  # when the user gave up the input so far
         self._machine_discards = False  # as its last notice says
         self._script = script or SessionScript()
@@ -268,6 +279,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._looking: Deferred[None] | None = None  # for the names in the status
         self._unequal: tuple[TerminalSize, TerminalSize] | None = None
         """The sizes of this and the writer's window that the user has read."""
+        self._lacks_picture = False  # nobody could draw it when it was needed
         self._refreshed_at = float("-inf")
         self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
 
@@ -398,7 +410,12 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._tell_recorded(news)
 
     def _listen(self, silence: Silence) -> None:
-        silence.look(self._facts.overdue_seconds)
+        overdue_seconds = self._facts.overdue_seconds
+        silence.look(overdue_seconds)
+        if self._lacks_picture and overdue_seconds == 0 and self._conversation is None:
+            self._lacks_picture = False
+            if self._display.is_drawn:
+                self._redraw()
         self._timers.after("listen", 1, partial(self._listen, silence))
 
     def data_received(self, data: bytes) -> None:
@@ -639,7 +656,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             if not self._is_live:
                 return
             if self._waits_for_role(piece):
-                self._behind_takeover.append(piece)
+                self._keep_behind_takeover(piece)
             elif self._conversation is not None and piece is not EscapeCommand.LEAVE:
                 assert self._escapes is not None
                 self._conversation.typed(self._escapes.keys_of(piece))
@@ -665,6 +682,13 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._await_role()
         return True
 
+    def _keep_behind_takeover(self, typed: Typed) -> None:
+        assert self._escapes is not None
+        was_full = self._behind_takeover.is_full
+        self._behind_takeover.add(typed, self._escapes.keys_of(typed))
+        if self._behind_takeover.is_full and not was_full:
+            self._display.tell(TOO_LONG_BEHIND_TAKEOVER)
+
     def _await_role(self) -> None:
         # Not every server tells a writer.
         self._timers.after("role", ROLE_SECONDS, self._learned_role)
@@ -673,8 +697,11 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """Go on with the takeover that has waited for the role."""
         self._knows_role = True
         self._timers.cancel("role")
-        pieces, self._behind_takeover = self._behind_takeover, []
-        self._handle(pieces)
+        behind, self._behind_takeover = self._behind_takeover, TypedBehind()
+        if behind.is_full and self._escapes is not None:
+            self._display.tell(keys_discarded(behind.dropped, "typed behind the takeover"))
+            self._escapes.begin_line()  # the machine has nothing of the line
+        self._handle(behind.typed)
 
     @property
     def _is_sent(self) -> bool:
@@ -853,8 +880,10 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def _redraw(self) -> None:
         """
         Have the screen drawn again by the server, and by the machine's program, which does so when
-        the size changes.
+        the size changes; once more when the server answers again, if it does not do so now.
         """
+        is_silent = (self._facts.overdue_seconds or 0) >= 1
+        self._lacks_picture = is_silent or self.life is not Life.CARRIED
         self._terminal.redraw()
         size = self._terminal.size()
         if self._stream is not None and size is not None:

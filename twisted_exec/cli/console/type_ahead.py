@@ -14,11 +14,66 @@ from twisted_exec.cli.console.timers import Timers
 from twisted_exec.wire.control_messages import Break, Role, keys_in
 
 if TYPE_CHECKING:
+    from twisted_exec.cli.console.escape import Typed
     from twisted_exec.cli.console.interfaces import Source
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
 TYPE_AHEAD_BYTES = 64 << 10
 _MOST_DROPPED_BYTES = 4 << 10  # are kept, because a key may arrive in parts
+
+
+class DroppedKeys:
+    """The number of keys in input that is dropped."""
+
+    def __init__(self) -> None:
+        self._bytes, self._count = b"", 0
+
+    def add(self, data: bytes) -> None:
+        self._bytes += data
+        if len(self._bytes) > _MOST_DROPPED_BYTES:
+            self._bytes, self._count = b"", self.count
+
+    @property
+    def count(self) -> int:
+        return self._count + keys_in(self._bytes)
+
+
+class TypedBehind:
+    """
+    A command that waits for the server, and what is typed behind it, up to :data:`TYPE_AHEAD_BYTES`.
+
+    Nothing of a longer input is kept: the machine must not receive a part of a line.
+
+    :ivar typed: the command, and what is kept behind it.
+    :ivar is_full: the input was too long; what follows is dropped as well.
+    """
+
+    def __init__(self) -> None:
+        self.typed: list[Typed] = []
+        self.is_full = False
+        self._bytes, self._keys = 0, DroppedKeys()
+
+    def __bool__(self) -> bool:
+        return bool(self.typed)
+
+    def add(self, typed: Typed, keys: bytes) -> None:
+        """
+        Keep the command, or what is typed behind it.
+
+        :param keys: those of ``typed``.
+        """
+        if self.typed:
+            self._bytes += len(keys)
+            self._keys.add(keys)
+        self.is_full = self._bytes > TYPE_AHEAD_BYTES
+        self.typed.append(typed)
+        if self.is_full:
+            del self.typed[1:]
+
+    @property
+    def dropped(self) -> int:
+        """Number of keys that were dropped."""
+        return self._keys.count if self.is_full else 0
 
 
 @implementer(IPushProducer)
@@ -36,7 +91,7 @@ class TypeAhead:
 
     def __init__(self, source: Source, *, reads_on: bool) -> None:
         self.is_stuck = False
-        self._dropped, self._dropped_keys = b"", 0
+        self._dropped = DroppedKeys()
         self.discards = False
         self._source: Source | None = source
         self._reads_on = reads_on
@@ -53,9 +108,7 @@ class TypeAhead:
     def send(self, what: bytes | Break | Role) -> None:
         if self.discards:
             if isinstance(what, bytes):
-                self._dropped += what
-                if len(self._dropped) > _MOST_DROPPED_BYTES:
-                    self._dropped, self._dropped_keys = b"", self.discarded
+                self._dropped.add(what)
         elif self._stream is not None and not self.is_stuck:
             if isinstance(what, bytes):
                 self._stream.write(what)
@@ -70,7 +123,7 @@ class TypeAhead:
     @property
     def discarded(self) -> int:
         """Number of keys that were dropped before the stream was open."""
-        return self._dropped_keys + keys_in(self._dropped)
+        return self._dropped.count
 
     def discard(self) -> None:
         self.discards = True
