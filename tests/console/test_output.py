@@ -339,7 +339,9 @@ class HistoryTests(OpenConsoleCase):
     def test_preceding_notices(self) -> None:
         """Notices precede the first byte and the prompt, although the stream accepts everything at once."""
         self.console.says(b"booted\r\nlogin: ")
-        output = ViewerOutput(self.shared.journal, 0, lambda: None, partial(self.clock.callLater, 0))
+        output = ViewerOutput(
+            self.shared.journal, 0, lambda: None, partial(self.clock.callLater, 0)
+        )
         stream = MarkStream(options=CONSOLE)
         output.use(stream)
         output.start(0)
