@@ -253,7 +253,7 @@ class ViewerOutput:
     @property
     def prompt_start(self) -> int:
         """The offset of the prompt at the end of the output so far; that end if there is no prompt."""
-        end = self._journal.end
+        end: int = self._journal.end
         line = self._harmless.before(end).rpartition(b"\n")[2]
         if len(line) > _LONGEST_PROMPT or _MOVES.search(line):
             line = b""
