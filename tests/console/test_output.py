@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
 from twisted_exec.console.limits import ConsoleLimits
-from twisted_exec.console.output import HarmlessOutput
+from twisted_exec.console.output import HarmlessOutput, ViewerOutput
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.interfaces import IReadableJournal
@@ -334,6 +335,22 @@ class HistoryTests(OpenConsoleCase):
         self.assertEqual(self.join().output, harmless)
         stream = MemoryStream(self.shared.viewer(), options=CONSOLE)
         self.assertEqual(stream.since(), harmless)
+
+    def test_preceding_notices(self) -> None:
+        """Notices precede the first byte and the prompt, although the stream accepts everything at once."""
+        self.console.says(b"booted\r\nlogin: ")
+        output = ViewerOutput(
+            self.shared.journal, 0, lambda: None, partial(self.clock.callLater, 0)
+        )
+        stream = MarkStream(options=CONSOLE)
+        output.use(stream)
+        output.start(0)
+        output.precede(Notice("first"), output.offset)
+        output.precede(Notice("second"), output.prompt_start)
+        self.assertEqual(len(stream.sent), 1)
+        output.pump()
+        expected = [Notice("first"), b"booted\r\n", Notice("second"), b"login: "]
+        self.assertEqual(stream.sent[1:], expected)
 
     def test_live(self) -> None:
         """The writer's terminal answers what is printed now."""

@@ -109,4 +109,6 @@ class OptionsPagesTests(SynchronousTestCase):
         """The pages give the right default, and none where an option has none."""
         for program, options in programs().items():
             for name, default in options.items():
-                self.assertEqual(self.documented[program].get(name), default, f"{program} {name}")
+                remedy = "document this default; for an object, give the ProgramOption default=None"
+                documented = self.documented[program].get(name)
+                self.assertEqual(documented, default, f"{program} {name}: {remedy}")

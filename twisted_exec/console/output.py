@@ -12,7 +12,7 @@ whatever reads input now.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -250,22 +250,26 @@ class ViewerOutput:
         self.skipped += offset - self.offset
         self.offset = offset
 
-    def precede(self, notices: Iterable[Notice]) -> None:
-        """
-        Queue notices that precede the prompt at the end of the output so far, so the prompt stays
-        the last line.
-
-        The notices are sent with later output.
-        """
-        end = self._journal.end
+    @property
+    def prompt_start(self) -> int:
+        """The offset of the prompt at the end of the output so far; that end if there is no prompt."""
+        end: int = self._journal.end
         line = self._harmless.before(end).rpartition(b"\n")[2]
         if len(line) > _LONGEST_PROMPT or _MOVES.search(line):
             line = b""
-        self._notices |= dict.fromkeys(notices, max(self.offset, end - len(line)))
+        return max(self.offset, end - len(line))
+
+    def precede(self, notice: Notice, at: int) -> None:
+        """
+        Queue a notice that precedes output which is not sent yet; it is sent with this output.
+
+        :param at: an offset, not before that of an earlier call.
+        """
+        self._notices[notice] = at
 
     def tell(self, notice: Notice, at: int | None = None) -> None:
         """
-        Queue a notice.
+        Queue a notice, and send what the stream accepts.
 
         :param at: the offset that it precedes; by default it follows the output so far.
         """

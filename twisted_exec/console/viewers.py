@@ -170,7 +170,7 @@ class Viewers:
             viewer.output.start(console.scrollback_start)
             if viewer.banner:
                 banner = Notice(f"banner: {' | '.join(viewer.banner)}", NoticeKind.BANNER)
-                viewer.output.precede([banner])
+                viewer.output.precede(banner, viewer.output.prompt_start)
         else:
             viewer.output.resume(position, console.scrollback_start)
             if console.interruption.ending is not None:
