@@ -45,7 +45,7 @@ async def selected(obj: Object, machines: Iterable[Object], clock: IReactorTime)
     Return the selected machines.
 
     :param machines: those of the object's namespace.
-    :raises ValueError: an earlier release has stored a selector without a meaning.
+    :raises ValueError: an earlier release has stored a selector that is refused now.
     """
     selector = selectors.of_object(obj["spec"].get("machineSelector"))
     turns, matching = ShortTurns(clock), []

@@ -58,7 +58,7 @@ class SelectorTests(KindTestCase):
             self.assertEqual(self.selected(selector), names, selector)
 
     def test_invalid(self) -> None:
-        """A selector without a meaning is refused at its path."""
+        """A selector with In and no values is refused at its path."""
         expressions = [{"key": "role", "operator": "In"}]
         (cause,) = self.refused(spec={"machineSelector": {"matchExpressions": expressions}})
         path = "spec.machineSelector.matchExpressions[0].values"

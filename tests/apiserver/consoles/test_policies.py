@@ -50,7 +50,7 @@ class TermsTests(PolicyTestCase):
         self.assertEqual(self.reviewed(), expected)
 
     def test_unusable_selector(self) -> None:
-        """A stored policy whose selector has no meaning refuses sessions, and can be read, mended and deleted."""
+        """A stored policy with a selector that is refused now allows no session, and can be read, mended and deleted."""
         for operator, values in (("In", []), ("NotIn", []), ("Exists", ["gold"]), ("Near", ["x"])):
             made = self.make_policy()
             expression = {"key": "tier", "operator": operator, "values": values}

@@ -526,7 +526,7 @@ class RulesTests(SynchronousTestCase):
         self.assertEqual(len(self.successResultOf(making).alerts), 20)
 
     def test_unusable_selector(self) -> None:
-        """An alert whose selector has no meaning is not searched, and says why; the others are."""
+        """An alert with a selector that is refused now is not searched, and says why; the others are."""
         bad = self.alert(9)
         bad["spec"]["selector"] = {"matchExpressions": [{"key": "a", "operator": "In"}]}
         made = self.successResultOf(self.make(1, 1, bad))
