@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import kinds
-from twisted_exec.api.selectors import parse_fields, parse_labels
+from twisted_exec.api.selectors import of_object, parse_fields, parse_labels
 from twisted_exec.api.status import BadRequest
 
 LABELS = {"app": "web", "tier": "a", "example.com/size": "12"}
@@ -47,6 +47,39 @@ class LabelTests(SynchronousTestCase):
         for text in ["=x", "a=b=c", "a in b", "a b", "-a=b", "a=b c", ",", "a" * 5000, "a in ("]:
             with self.assertRaises(BadRequest, msg=text):
                 parse_labels(text)
+
+
+class ObjectTests(SynchronousTestCase):
+    """Tests for :func:`of_object`."""
+
+    def selects(self, **expression: object) -> bool:
+        return of_object({"matchExpressions": [{"key": "app", **expression}]}).matches(LABELS)
+
+    def test_expressions(self) -> None:
+        """Each operator, with a match and without."""
+        for operator, values, matches in (
+            ("In", ["web"], True),
+            ("In", ["db"], False),
+            ("NotIn", ["web"], False),
+            ("NotIn", ["db"], True),
+            ("Exists", [], True),
+            ("DoesNotExist", None, False),
+        ):
+            self.assertIs(self.selects(operator=operator, values=values), matches, operator)
+        self.assertTrue(of_object(None).matches(LABELS))
+
+    def test_unusable(self) -> None:
+        """A selector that no server accepts, such as In without values, is refused."""
+        for operator, values, problem in (
+            ("In", [], "the operator In of a label selector needs values"),
+            ("NotIn", None, "the operator NotIn of a label selector needs values"),
+            ("Exists", ["x"], "the operator Exists of a label selector must not have values"),
+            ("DoesNotExist", ["x"], "the operator DoesNotExist of a label selector must not have"),
+            ("Near", ["x"], "'Near' is not a valid label selector operator"),
+        ):
+            with self.assertRaises(ValueError) as caught:
+                self.selects(operator=operator, values=values)
+            self.assertIn(problem, str(caught.exception))
 
 
 class TermsTests(SynchronousTestCase):

@@ -190,6 +190,19 @@ class UpdateTests(SynchronousTestCase):
             with self.assertRaises(error):
                 self.update(old, metadata={**old["metadata"], **metadata})
 
+    def test_later_rule(self) -> None:
+        """An object that a later rule refuses keeps its contents, and may change its metadata."""
+        old = stored()
+        old["spec"]["machineClassRef"] = {"name": "-"}
+        labelled = {**old["metadata"], "labels": {"a": "b"}, "finalizers": []}
+        self.assertEqual(self.update(old, metadata=labelled)["metadata"]["labels"], {"a": "b"})
+        for change in (
+            {"spec": {**old["spec"], "power": "Off"}},
+            {"metadata": {**old["metadata"], "labels": {"-": "b"}}},
+        ):
+            with self.assertRaises(Invalid):
+                self.update(old, **change)
+
     def test_immutable(self) -> None:
         """The class never changes, a pool is set once."""
         old = stored()

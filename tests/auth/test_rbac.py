@@ -305,7 +305,7 @@ class AggregationTests(RBACCase):
         self.assertTrue(self.may("root", "get machines"))
 
     def test_expressions(self) -> None:
-        """Label expressions have the semantics of Kubernetes."""
+        """Label expressions have the semantics of Kubernetes; an invalid one selects no role."""
         for expression, good in (
             ({"key": "tier", "operator": "In", "values": ["a", "b"]}, True),
             ({"key": "tier", "operator": "In", "values": ["b"]}, False),
@@ -315,6 +315,9 @@ class AggregationTests(RBACCase):
             ({"key": "other", "operator": "Exists"}, False),
             ({"key": "other", "operator": "DoesNotExist"}, True),
             ({"key": "tier", "operator": "DoesNotExist"}, False),
+            ({"key": "tier", "operator": "NotIn"}, False),
+            ({"key": "tier", "operator": "Exists", "values": ["a"]}, False),
+            ({"key": "other", "operator": "DoesNotExist", "values": ["a"]}, False),
         ):
             gathering = role(
                 "all",

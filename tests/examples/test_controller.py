@@ -32,9 +32,10 @@ from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.schemas import CONDITIONS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import struct
-from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.api.status import Conflict, ServiceUnavailable
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.program.metrics import new_registry
@@ -201,6 +202,20 @@ class NoteControllerTests(NoteTestCase):
         self.assertEqual(self.found(), "False")
         self.clock.advance(FIRST_PAUSE_SECONDS)
         self.assertEqual(self.found(), "True")
+
+    def test_conflict(self) -> None:
+        """A write with a conflict is not repeated: the change that caused it queues the note again."""
+        tries: list[Any] = []
+
+        def refuse(*arguments: Any) -> Deferred[Object]:
+            tries.append(arguments)
+            return fail(Conflict("the note has changed"))
+
+        self.found()
+        self.patch(Verbs, "update", refuse)
+        self.answer("POST", MACHINES, machine("vm"), code=201)
+        self.clock.pump([1] * 60)
+        self.assertEqual(len(tries), 1)
 
     def test_bug(self) -> None:
         """A note whose plan raises has an Event that says so, once, and holds up no other."""

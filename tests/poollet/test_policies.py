@@ -56,6 +56,15 @@ class PolicyTests(PoolletCase):
         self.assertIn('is under ConsolePolicy "lab/all": open its console ', message)
         await self.view()
 
+    async def test_unusable_selector(self) -> None:
+        """They are refused if a policy of another release has a selector that is refused now."""
+        expressions = [{"key": "tier", "operator": "In"}]
+        spec = {"selector": {"matchExpressions": expressions}, "people": 2}
+        await self.client.create(POLICIES, {"metadata": {"name": "old"}, "spec": spec}, "lab")
+        code, message = await self.refused()
+        self.assertEqual(code, 403)
+        self.assertIn('is under ConsolePolicy "lab/old": open its console ', message)
+
     async def test_appears(self) -> None:
         """A policy that appears, or that selects other machines from now on, ends their sessions."""
         await self.policy("others", tier="gold")

@@ -23,7 +23,10 @@ _LIMIT_CHARACTERS = 4096
 _LIMIT_TERMS = 256
 """The most different terms of a selector."""
 _REMEMBERED = 128
-_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+"""The operators of ``matchExpressions``, and those of :class:`Requirement`."""
+WITH_VALUES = ("In", "NotIn")
+"""The operators that need values; the others must not have any."""
 
 Field = Callable[[Mapping[str, Any]], str]
 """Returns one selectable field of an object; a missing one is empty."""
@@ -73,7 +76,10 @@ def of_object(definition: Mapping[str, Any] | None) -> LabelSelector:
     """
     Parse a ``LabelSelector`` object; an empty or missing one selects everything.
 
-    :raises ValueError: the operator is unknown.
+    Objects that an earlier release has stored may have selectors that no server accepts now.
+
+    :raises ValueError: an operator is unknown, has no values although it needs them, or has values
+        that it does not compare.
     """
     definition = definition or {}
     requirements = [
@@ -81,12 +87,13 @@ def of_object(definition: Mapping[str, Any] | None) -> LabelSelector:
         for key, value in sorted((definition.get("matchLabels") or {}).items())
     ]
     for each in definition.get("matchExpressions") or ():
-        operator = _OPERATORS.get(str(each.get("operator")))
-        if operator is None:
-            raise ValueError(f"{each.get('operator')!r} is not a valid label selector operator")
-        requirements.append(
-            Requirement(each.get("key"), operator, frozenset(each.get("values") or ()))
-        )
+        name, values = str(each.get("operator")), each.get("values") or ()
+        if name not in OPERATORS:
+            raise ValueError(f"{name!r} is not a valid label selector operator")
+        if bool(values) is not (name in WITH_VALUES):
+            wrong = "must not have values" if values else "needs values"
+            raise ValueError(f"the operator {name} of a label selector {wrong}")
+        requirements.append(Requirement(each.get("key"), OPERATORS[name], frozenset(values)))
     return LabelSelector(tuple(requirements))
 
 

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Interface, implementer
 
 from twisted_exec.api.display import listed
+from twisted_exec.api.selectors import WITH_VALUES
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.users import (
     MASTERS,
@@ -235,10 +236,10 @@ def _holds(expression: object, labels: Mapping[str, str]) -> bool:
     if not isinstance(expression, Mapping):
         return False
     key = str(expression.get("key", ""))
-    values = expression.get("values") or []
-    if not isinstance(values, list):
+    values, operator = expression.get("values") or [], expression.get("operator")
+    if not isinstance(values, list) or bool(values) is not (operator in WITH_VALUES):
         return False
-    match expression.get("operator"):
+    match operator:
         case "In":
             return key in labels and labels[key] in values
         case "NotIn":

@@ -144,7 +144,7 @@ def _applies(policy: Object, machine: Object) -> bool:
         selector = selectors.of_object((policy.get("spec") or {}).get("selector"))
         return bool(selector.matches(metadata.get("labels") or {}))
     except ValueError:
-        return True  # of a later release
+        return True  # of another release
 
 
 def _trim(policy: Object) -> Object:

@@ -25,6 +25,7 @@ from twisted_exec.wire.session_terms import Right, Terms
 
 OPEN = "kubectl console --reason TICKET -n default vm-1"
 ASK = "kubectl console --request --reason TICKET -n default vm-1"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 class TermsTests(PolicyTestCase):
@@ -43,6 +44,27 @@ class TermsTests(PolicyTestCase):
         expected = Terms(Right.DRIVE, idle_seconds=60, policy="default/p")
         self.assertEqual(self.opened(), expected)
         self.assertEqual(self.reviewed(), expected)
+
+    def test_unusable_selector(self) -> None:
+        """A stored policy with a selector that is refused now allows no session, and can be read, mended and deleted."""
+        for operator, values in (("In", []), ("NotIn", []), ("Exists", ["gold"]), ("Near", ["x"])):
+            made = self.make_policy()
+            expression = {"key": "tier", "operator": operator, "values": values}
+            selector = {"matchExpressions": [expression]}
+            stored = {**made, "spec": {**made["spec"], "selector": selector}}
+            self.successResultOf(self.storage.update(CONSOLEPOLICIES.resource, stored))
+            message = self.not_opened()
+            self.assertIn('"default/p" cannot be evaluated by this server: ', message)
+            self.assertIn(operator, message)
+            table = self.answer("GET", POLICIES, headers=[("Accept", TABLE)])
+            self.assertIn(f"tier {operator}", table["rows"][0]["cells"][1])
+            label = {"metadata": {"labels": {"seen": "yes"}}}
+            self.answer("PATCH", f"{POLICIES}/p", label, content_type=MERGE)
+            mended = {"matchLabels": {"tier": "gold"}, "matchExpressions": None}
+            change = {"spec": {"selector": mended}}
+            self.answer("PATCH", f"{POLICIES}/p", change, content_type=MERGE)
+            self.assertEqual(self.opened(), Terms(Right.DRIVE))
+            self.answer("DELETE", f"{POLICIES}/p")
 
     def test_strictest(self) -> None:
         """Of several policies the strictest terms count, and all are named."""

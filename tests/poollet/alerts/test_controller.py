@@ -525,6 +525,15 @@ class RulesTests(SynchronousTestCase):
         self.assertEqual(self.compared, 2000)
         self.assertEqual(len(self.successResultOf(making).alerts), 20)
 
+    def test_unusable_selector(self) -> None:
+        """An alert with a selector that is refused now is not searched, and says why; the others are."""
+        bad = self.alert(9)
+        bad["spec"]["selector"] = {"matchExpressions": [{"key": "a", "operator": "In"}]}
+        made = self.successResultOf(self.make(1, 1, bad))
+        problems = {uid: each.problem for uid, each in made.alerts.items()}
+        problem = "spec.selector: the operator In of a label selector needs values"
+        self.assertEqual(problems, {"lab-000": "", "lab-009": problem})
+
     def test_many_comparisons(self) -> None:
         """A namespace whose selectors take too long has its latest alerts unsearched; others have not."""
         self.patch(rules, "MOST_COMPARISONS", 100)

@@ -67,6 +67,7 @@ def prepare_prefix(spec: Object) -> None:
 
 def prefix_spec_causes(spec: Object, field: str) -> Iterator[Cause]:
     """Check the spec of a prefix."""
+    yield from validation.label_selector(spec.get("parentSelector", {}), f"{field}.parentSelector")
     family, length = spec.get("ipFamily", ""), spec.get("prefixLength", 0)
     if not family:
         yield fields.required(f"{field}.ipFamily", "must specify an ip family")

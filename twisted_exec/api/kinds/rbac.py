@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from twisted_exec.api import fields, names
 from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds import validation
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.schemas import strings
+from twisted_exec.api.kinds.schemas import LABEL_SELECTOR, strings
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.schema import Schema, array, mapping, string, struct
+from twisted_exec.api.schema import Schema, array, string, struct
 
 GROUP = "rbac.authorization.k8s.io"
 
@@ -66,29 +67,7 @@ _ROLE_REF = struct(
 _AGGREGATION = struct(
     {
         "clusterRoleSelectors": array(
-            struct(
-                {
-                    "matchLabels": mapping(
-                        string(), "matchLabels are labels that a role must have."
-                    ),
-                    "matchExpressions": array(
-                        struct(
-                            {
-                                "key": string("key is the label key."),
-                                "operator": string(
-                                    "operator is In, NotIn, Exists or DoesNotExist."
-                                ),
-                                "values": strings(
-                                    "values are the values for the operators In and NotIn."
-                                ),
-                            },
-                            required=["key", "operator"],
-                        ),
-                        "matchExpressions are requirements for a role's labels.",
-                    ),
-                },
-                atomic=True,
-            ),
+            LABEL_SELECTOR,
             "clusterRoleSelectors select the roles to aggregate; a role needs to match one of them.",
         )
     },
@@ -102,6 +81,11 @@ def _validate_role(role: Object) -> list[Cause]:
     if "aggregationRule" in role and not role["aggregationRule"].get("clusterRoleSelectors"):
         problem = "at least one clusterRoleSelector required if aggregationRule is non-nil"
         causes.append(fields.required("aggregationRule.clusterRoleSelectors", problem))
+    for index, selector in enumerate(
+        role.get("aggregationRule", {}).get("clusterRoleSelectors", [])
+    ):
+        here = f"aggregationRule.clusterRoleSelectors[{index}]"
+        causes += validation.label_selector(selector, here)
     for index, rule in enumerate(role.get("rules", [])):
         here = f"rules[{index}]"
         if not rule["verbs"]:

@@ -146,7 +146,11 @@ _NAT_DESTINATION = {
 
 
 def _validate(obj: Object) -> list[Cause]:
-    return list(validation.reference(obj["spec"], "networkRef", "spec.networkRef", needed=True))
+    selector, field = "networkInterfaceSelector", "spec.networkInterfaceSelector"
+    return [
+        *validation.reference(obj["spec"], "networkRef", "spec.networkRef", needed=True),
+        *validation.label_selector(obj["spec"].get(selector, {}), field),
+    ]
 
 
 def _changed(new: Object, old: Object) -> list[Cause]:

@@ -59,24 +59,37 @@ def labels(values: Mapping[str, str], field: str) -> Iterator[Cause]:
 
 
 def label_selector(selector: Mapping[str, Any], field: str) -> Iterator[Cause]:
-    """Check a label selector that fits its schema."""
+    """
+    Check a label selector that fits its schema.
+
+    Source: ``ValidateLabelSelector`` of ``k8s.io/apimachinery/pkg/apis/meta/v1/validation``.
+    """
     terms = len(selector.get("matchLabels", {})) + sum(
         1 + len(each.get("values", ())) for each in selector.get("matchExpressions", ())
     )
     if terms > _MOST_SELECTOR_TERMS:
         yield fields.too_many(field, terms, _MOST_SELECTOR_TERMS)
         return
-    try:
-        parsed = selectors.of_object(selector)
-    except ValueError as error:
-        yield fields.invalid(field, selector, str(error))
-        return
-    for requirement in parsed.requirements:
-        for problem in names.qualified_name(requirement.key):
-            yield fields.invalid(field, requirement.key, problem)
-        for value in sorted(requirement.values):
-            for problem in names.label_value(value):
-                yield fields.invalid(field, value, problem)
+    yield from labels(selector.get("matchLabels", {}), f"{field}.matchLabels")
+    for index, each in enumerate(selector.get("matchExpressions", ())):
+        yield from _expression(each, f"{field}.matchExpressions[{index}]")
+
+
+def _expression(expression: Mapping[str, Any], field: str) -> Iterator[Cause]:
+    operator, values = expression["operator"], expression.get("values", ())
+    if operator not in selectors.OPERATORS:
+        yield fields.not_supported(f"{field}.operator", operator, selectors.OPERATORS)
+    elif operator in selectors.WITH_VALUES and not values:
+        detail = "must be specified when `operator` is 'In' or 'NotIn'"
+        yield fields.required(f"{field}.values", detail)
+    elif operator not in selectors.WITH_VALUES and values:
+        detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        yield fields.forbidden(f"{field}.values", detail)
+    for problem in names.qualified_name(expression["key"]):
+        yield fields.invalid(f"{field}.key", expression["key"], problem)
+    for index, value in enumerate(values):
+        for problem in names.label_value(value):
+            yield fields.invalid(f"{field}.values[{index}]", value, problem)
 
 
 def positive(resources: Mapping[str, Any], key: str, field: str) -> Iterator[Cause]:

@@ -79,6 +79,10 @@ async def make_rules(
         await turns.breathe()
         try:
             selector = selectors.of_object(alert.get("spec", {}).get("selector"))
+        except ValueError as error:  # of another release
+            selected[alert["metadata"]["uid"]] = Selected(alert, problem=f"spec.selector: {error}")
+            continue
+        try:
             several = patterns_of(alert.get("spec", {}))
         except ValueError:  # of another version of the API server
             continue
