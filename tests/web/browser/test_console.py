@@ -1254,7 +1254,7 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_screen_fits(self) -> None:
-        """The screen of a machine ends where the window does, with all its lines and what is known of it."""
+        """The screen of a machine ends where the window does, with all its lines and what is known of it, which can be read."""
         ada = await self.user()
         await self.open_terminal(ada)
         await ada.open(f"{VM}/screen")
@@ -1263,6 +1263,8 @@ class ConsoleTests(WebTestCase):
             await ada.page.resize(width, height)
             await ada.page.until(_SCREEN_FITS)
             self.assertEqual(await faults_of(ada.page), [], width)
+        size = "parseFloat(getComputedStyle(document.querySelector('.screen')).fontSize)"
+        self.assertGreaterEqual(await ada.page.evaluate(size), 11)
         self.check_faults()
 
     async def test_follows_after_resizes(self) -> None:
