@@ -32,6 +32,9 @@ _WHOLE = f"""[...document.querySelectorAll('.facing td.name a')].find(
 )?.textContent"""
 _HEAD_IS_A_ROW = """(([title, field]) => title.top < field.bottom && field.top < title.bottom && title.right <= field.left)(
     ['h1', '.list-toolbar input'].map((each) => document.querySelector('#view ' + each).getBoundingClientRect()))"""
+# The pixels between the bar and the filter.
+_ABOVE_FIELD = """document.querySelector('.list-toolbar input').getBoundingClientRect().top -
+    document.querySelector('#bar').getBoundingClientRect().bottom"""
 _TABLE = "document.querySelector('table.list')"
 _COUNTED = "document.querySelectorAll('nav .count:not([hidden])')"
 _FOCUSED = "document.activeElement.closest('tr')?.querySelector('.name').textContent"
@@ -438,6 +441,7 @@ class ListTests(FleetTestCase):
                 )
                 self.assertEqual(await lasting(user.page, _SCROLLS), [], f"{view}, {width}")
                 self.assertEqual(await faults_of(user.page, taps=True), [], f"{view}, {width}")
+                self.assertGreaterEqual(await user.page.evaluate(_ABOVE_FIELD), 4, view)
                 if view != "alerts":  # whose machine has its namespace below it
                     heights = f"[...document.querySelectorAll('.view-{view} .facing tbody tr')].map((each) => each.offsetHeight)"
                     await user.page.until(f"Math.max(...{heights}) < 60")
