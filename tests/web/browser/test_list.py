@@ -645,6 +645,9 @@ class ObserverTests(FleetTestCase):
         user = await self.user()
         texts = "[...document.querySelectorAll('.more a, .more .power')].map((each) => each.innerText).join()"
         await user.page.until(f"{texts} === 'Observe,Log,Screen'")
+        await user.page.resize(1000, 600)  # without a column for the namespace
+        await user.page.until("innerWidth === 1000 && document.querySelector('.more a').checkVisibility()")
+        self.assertEqual(await faults_of(user.page), [])
         await user.page.resize(*SIZES["phone"])
         status = {"conditions": [condition("Ready", "False", "no room", "OutOfCapacity")]}
         await self.admin.patch(
