@@ -723,7 +723,9 @@ class ConsoleTests(WebTestCase):
         """
         ada = await self.user()
         await self.open_terminal(ada)
-        await ada.type_line(r"printf '\033[7m%s-text\033[0m \033[2;7m%s-text\033[0m\n' reversed faint")
+        await ada.type_line(
+            r"printf '\033[7m%s-text\033[0m \033[2;7m%s-text\033[0m\n' reversed faint"
+        )
         await ada.until_terminal("reversed-text faint-text\n")
         for dark, colours in (
             (False, "rgb(255, 255, 255) on rgb(27, 31, 36)"),

@@ -105,7 +105,7 @@ test("a quiet watch of a silent server is a problem, and the list is read again"
   await ended;
 });
 
-for (const event of ["retry", "authorized"])
+for (const event of ["retry", "authorized"]) {
   test(`${event}: the user makes a watch try at once, also one whose list has no answer`, async () => {
     const answers = [[503, { message: "busy" }], new Promise(() => {})];
     FakeSocket.made = [];
@@ -131,6 +131,7 @@ for (const event of ["retry", "authorized"])
     FakeSocket.made.forEach((each) => each.close());
     await ended;
   });
+}
 
 test("a watch that works reports the next silence after the user wanted another attempt, and leaves no listener", async () => {
   const { next, client, ended, stop, silences } = await quiet();
