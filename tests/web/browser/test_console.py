@@ -1269,6 +1269,18 @@ class ConsoleTests(WebTestCase):
         self.assertGreaterEqual(await ada.page.evaluate(size), 11)
         self.check_faults()
 
+    async def test_keys_in_log(self) -> None:
+        """The keys that leave the terminal lead from the other views of its machine to it."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        for key in ("Control+]", "Control+F6"):
+            await ada.open(f"{VM}/logs")
+            await ada.page.until("document.querySelector('.log .line')")
+            await ada.page.press(key)
+            await ada.page.until(f"location.hash === '#/{VM}'")
+            await ada.until_terminal_focus()
+        self.check_faults()
+
     async def test_follows_after_resizes(self) -> None:
         """
         A terminal at its newest output stays there through the split view and other sizes of the window: what follows
