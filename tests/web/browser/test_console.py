@@ -182,6 +182,18 @@ _REVERSED = """(() => {
     const {color, backgroundColor} = getComputedStyle(text);
     return `${color} on ${backgroundColor}`;
 })()"""
+# The contrast of reversed faint text, of colours as a canvas draws them.
+_FAINT_CONTRAST = """(() => {
+    const text = [...document.querySelectorAll('.xterm-rows span')].find((each) => each.innerText === 'faint-text');
+    const context = document.createElement('canvas').getContext('2d');
+    const [dark, light] = ['webkitTextFillColor', 'backgroundColor'].map((name) => {
+        context.fillStyle = getComputedStyle(text)[name];
+        context.fillRect(0, 0, 1, 1);
+        const parts = [...context.getImageData(0, 0, 1, 1).data].map((each) => (each / 255 + 0.055) / 1.055);
+        return 0.2126 * parts[0] ** 2.4 + 0.7152 * parts[1] ** 2.4 + 0.0722 * parts[2] ** 2.4;
+    }).sort((one, other) => one - other);
+    return (light + 0.05) / (dark + 0.05);
+})()"""
 # The number beside Alerts, the mark of the tab and the reason above the terminal; empty where there is none.
 _ALERTED = """['nav a[href="#/alerts"] .count', '.tabs .badge', '.console-head .health'].map((each) => document.querySelector(each))
     .map((each) => (each?.hidden === false ? each.textContent.trim().split(' ')[0] : '')).join(' ')"""
@@ -705,17 +717,22 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_reversed(self) -> None:
-        """Reversed text has the colour of the background, in light and in dark colours, and the usual one while it is selected."""
+        """
+        Reversed text has the colour of the background, in light and in dark colours, and the usual one while it is selected.
+        It can be read if it is faint, too.
+        """
         ada = await self.user()
         await self.open_terminal(ada)
-        await ada.type_line(r"printf '\033[7m%s-text\033[0m\n' reversed")
-        await ada.until_terminal("reversed-text\n")
+        await ada.type_line(
+            r"printf '\033[7m%s-text\033[0m \033[2;7m%s-text\033[0m\n' reversed faint"
+        )
+        await ada.until_terminal("reversed-text faint-text\n")
         for dark, colours in (
             (False, "rgb(255, 255, 255) on rgb(27, 31, 36)"),
             (True, "rgb(14, 16, 19) on rgb(223, 227, 232)"),
         ):
             await ada.page.set_dark(dark)
-            await ada.page.until(f"{_REVERSED} === '{colours}'")
+            await ada.page.until(f"{_REVERSED} === '{colours}' && {_FAINT_CONTRAST} >= 4.5")
         await ada.page.evaluate("terminals[0].selectAll()")
         await ada.page.until(f"{_REVERSED} === 'rgb(223, 227, 232) on rgb(47, 77, 107)'")
         self.check_faults()
@@ -1239,7 +1256,7 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_screen_fits(self) -> None:
-        """The screen of a machine ends where the window does, with all its lines and what is known of it."""
+        """The screen of a machine ends where the window does, with all its lines and what is known of it, which can be read."""
         ada = await self.user()
         await self.open_terminal(ada)
         await ada.open(f"{VM}/screen")
@@ -1248,6 +1265,20 @@ class ConsoleTests(WebTestCase):
             await ada.page.resize(width, height)
             await ada.page.until(_SCREEN_FITS)
             self.assertEqual(await faults_of(ada.page), [], width)
+        size = "parseFloat(getComputedStyle(document.querySelector('.screen')).fontSize)"
+        self.assertGreaterEqual(await ada.page.evaluate(size), 11)
+        self.check_faults()
+
+    async def test_keys_in_log(self) -> None:
+        """The keys that leave the terminal lead from the other views of its machine to it."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        for key in ("Control+]", "Control+F6"):
+            await ada.open(f"{VM}/logs")
+            await ada.page.until("document.querySelector('.log .line')")
+            await ada.page.press(key)
+            await ada.page.until(f"location.hash === '#/{VM}'")
+            await ada.until_terminal_focus()
         self.check_faults()
 
     async def test_follows_after_resizes(self) -> None:

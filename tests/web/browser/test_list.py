@@ -32,6 +32,23 @@ _WHOLE = f"""[...document.querySelectorAll('.facing td.name a')].find(
 )?.textContent"""
 _HEAD_IS_A_ROW = """(([title, field]) => title.top < field.bottom && field.top < title.bottom && title.right <= field.left)(
     ['h1', '.list-toolbar input'].map((each) => document.querySelector('#view ' + each).getBoundingClientRect()))"""
+# The pixels between the bar and the filter.
+_ABOVE_FIELD = """document.querySelector('.list-toolbar input').getBoundingClientRect().top -
+    document.querySelector('#bar').getBoundingClientRect().bottom"""
+# Links and buttons whose focus ring is cut at the sides by what is around them; it may reach below the titles of a table.
+_CUT_RINGS = """[...document.querySelectorAll('#view :is(a, button, summary)')].filter((each) => {
+    if (!each.checkVisibility()) return false;
+    each.focus({focusVisible: true});
+    const {outlineWidth, outlineOffset, outlineStyle} = getComputedStyle(each);
+    const reach = outlineStyle === 'none' ? 0 : parseFloat(outlineWidth) + parseFloat(outlineOffset);
+    const {left, right} = each.getBoundingClientRect();
+    for (let around = each.parentElement; around.id !== 'view'; around = around.parentElement) {
+        const edge = around.getBoundingClientRect().left + around.clientLeft;
+        const isCut = left - reach < edge - 1 || right + reach > edge + around.clientWidth + 1;
+        if (isCut && getComputedStyle(around).overflowX !== 'visible') return true;
+    }
+    return false;
+}).map((each) => each.outerHTML)"""
 _TABLE = "document.querySelector('table.list')"
 _COUNTED = "document.querySelectorAll('nav .count:not([hidden])')"
 _FOCUSED = "document.activeElement.closest('tr')?.querySelector('.name').textContent"
@@ -167,6 +184,14 @@ class ListTests(FleetTestCase):
             await user.open(view)
             await user.page.until(f"document.querySelector('.view-{view} .list-toolbar')")
             self.assertEqual(await user.page.settled(top), place, view)
+
+    async def test_focus_rings(self) -> None:
+        """The keyboard's user sees the whole ring around each link and button of a list."""
+        user = await self.user()
+        for view in ("machines", "sessions", "recordings", "alerts"):
+            await user.open(view)
+            await user.page.until(f"document.querySelector('.view-{view} tbody td a')")
+            self.assertEqual(await lasting(user.page, _CUT_RINGS), [], view)
 
     async def test_views_in_bar(self) -> None:
         """The bar has all views with their numbers, also the number of open consoles, in windows of any width."""
@@ -438,6 +463,7 @@ class ListTests(FleetTestCase):
                 )
                 self.assertEqual(await lasting(user.page, _SCROLLS), [], f"{view}, {width}")
                 self.assertEqual(await faults_of(user.page, taps=True), [], f"{view}, {width}")
+                self.assertGreaterEqual(await user.page.evaluate(_ABOVE_FIELD), 4, view)
                 if view != "alerts":  # whose machine has its namespace below it
                     heights = f"[...document.querySelectorAll('.view-{view} .facing tbody tr')].map((each) => each.offsetHeight)"
                     await user.page.until(f"Math.max(...{heights}) < 60")
@@ -641,6 +667,11 @@ class ObserverTests(FleetTestCase):
         user = await self.user()
         texts = "[...document.querySelectorAll('.more a, .more .power')].map((each) => each.innerText).join()"
         await user.page.until(f"{texts} === 'Observe,Log,Screen'")
+        await user.page.resize(1000, 600)  # without a column for the namespace
+        await user.page.until(
+            "innerWidth === 1000 && document.querySelector('.more a').checkVisibility()"
+        )
+        self.assertEqual(await faults_of(user.page), [])
         await user.page.resize(*SIZES["phone"])
         status = {"conditions": [condition("Ready", "False", "no room", "OutOfCapacity")]}
         await self.admin.patch(

@@ -105,31 +105,33 @@ test("a quiet watch of a silent server is a problem, and the list is read again"
   await ended;
 });
 
-test("the user makes a watch try at once, also one whose list has no answer", async () => {
-  const answers = [[503, { message: "busy" }], new Promise(() => {})];
-  FakeSocket.made = [];
-  const { api: client } = fakeApi(() => ({ items: [], metadata: { resourceVersion: "5" } }));
-  const list = client.list.bind(client);
-  client.list = (path, { signal, ...options }) => {
-    const stopped = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
-    const answer = answers.shift() ?? list(path, options);
-    return Promise.race([stopped, Array.isArray(answer) ? Promise.reject(new Error(answer[1].message)) : answer]);
-  };
-  const controller = new AbortController();
-  const seen = [];
-  const onProblem = (error) => error && seen.push(error.message);
-  const ended = client.watch(MACHINES, ({ type }) => seen.push(type), { signal: controller.signal, onProblem });
-  await settle();
-  client.dispatchEvent(new Event("retry"));
-  await settle();
-  assert.equal(answers.length, 0);
-  client.dispatchEvent(new Event("retry"));
-  await settle();
-  assert.deepEqual(seen, ["busy", "RESET"]);
-  controller.abort();
-  FakeSocket.made.forEach((each) => each.close());
-  await ended;
-});
+for (const event of ["retry", "authorized"]) {
+  test(`${event}: the user makes a watch try at once, also one whose list has no answer`, async () => {
+    const answers = [[503, { message: "busy" }], new Promise(() => {})];
+    FakeSocket.made = [];
+    const { api: client } = fakeApi(() => ({ items: [], metadata: { resourceVersion: "5" } }));
+    const list = client.list.bind(client);
+    client.list = (path, { signal, ...options }) => {
+      const stopped = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+      const answer = answers.shift() ?? list(path, options);
+      return Promise.race([stopped, Array.isArray(answer) ? Promise.reject(new Error(answer[1].message)) : answer]);
+    };
+    const controller = new AbortController();
+    const seen = [];
+    const onProblem = (error) => error && seen.push(error.message);
+    const ended = client.watch(MACHINES, ({ type }) => seen.push(type), { signal: controller.signal, onProblem });
+    await settle();
+    client.dispatchEvent(new Event(event));
+    await settle();
+    assert.equal(answers.length, 0);
+    client.dispatchEvent(new Event(event));
+    await settle();
+    assert.deepEqual(seen, ["busy", "RESET"]);
+    controller.abort();
+    FakeSocket.made.forEach((each) => each.close());
+    await ended;
+  });
+}
 
 test("a watch that works reports the next silence after the user wanted another attempt, and leaves no listener", async () => {
   const { next, client, ended, stop, silences } = await quiet();
@@ -142,5 +144,5 @@ test("a watch that works reports the next silence after the user wanted another 
   await settle();
   FakeSocket.made.at(-1).close();
   await ended;
-  assert.equal(getEventListeners(client, "retry").length, 0);
+  for (const event of ["retry", "authorized"]) assert.equal(getEventListeners(client, event).length, 0);
 });

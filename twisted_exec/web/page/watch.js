@@ -11,6 +11,7 @@ const SUBPROTOCOL = "watch.console.twisted-exec";
 const FIRST_SECONDS = 1;
 const LONGEST_SECONDS = 30;
 const SHORT_MILLISECONDS = 5000; // a watch that ends sooner did not work
+const AT_ONCE = ["retry", "authorized"]; // events that end the pause before the next attempt
 
 /**
  * Follow a list until the signal aborts; resolves then.
@@ -54,16 +55,19 @@ export async function watch(api, path, onEvent, options = {}) {
   }
 }
 
-/** Return a signal that aborts with another one and, until `end()` is called, when the user wants an attempt at once. */
+/**
+ * Return a signal that aborts with another one and, until `end()` is called, when the user wants an attempt at once, or has
+ * logged in again.
+ */
 export function attemptUntil(signal, api) {
   const again = new AbortController();
   const retry = () => again.abort();
-  api.addEventListener("retry", retry);
-  const end = () => api.removeEventListener("retry", retry);
+  for (const event of AT_ONCE) api.addEventListener(event, retry);
+  const end = () => AT_ONCE.forEach((event) => api.removeEventListener(event, retry));
   return { signal: signal ? AbortSignal.any([signal, again.signal]) : again.signal, end };
 }
 
-/** Resolve after some seconds, or when the user wants an attempt at once, or the signal aborts. */
+/** Resolve after some seconds, or when the user wants an attempt at once or has logged in again, or the signal aborts. */
 export async function rest(seconds, signal, api, pause = sleep) {
   const attempt = attemptUntil(signal, api);
   await pause(seconds, attempt.signal).finally(attempt.end);

@@ -71,9 +71,9 @@ class Workspace {
       this.#leave,
     );
     this.element = h("div", { class: "workspace" }, h("h1", { class: "visually-hidden" }, "Consoles"), this.#panes, this.#empty);
-    // Also beside the terminals, which handle these keys themselves.
-    this.element.addEventListener("keydown", (event) => {
-      if (opensMenu(event)) this.#key(event);
+    // Also beside the terminals, which handle these keys themselves, and in the other views of a machine.
+    document.addEventListener("keydown", (event) => {
+      if (opensMenu(event) && this.#strip.isConnected && !document.querySelector("dialog[open]")) this.#key(event);
     });
     ROOM.addEventListener("change", () => {
       this.#draw();
@@ -208,7 +208,8 @@ class Workspace {
     const { key, ctrlKey, shiftKey, altKey, metaKey } = event;
     let action = null;
     if (opensMenu(event)) {
-      action = () => this.#menu();
+      const { namespace, name } = this.#other ?? {};
+      action = () => (name ? this.#context.navigate(this.#context.link(namespace, name)) : this.#menu());
     } else if (ctrlKey && !altKey && !metaKey) {
       if (shiftKey && key === "C") action = () => this.active?.clipboard.copy();
       else if (!shiftKey && key === "Insert") action = () => this.active?.clipboard.copy();
