@@ -64,8 +64,8 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--plain",
         action="store_true",
         default=None,
-        help="remove escape sequences, control characters, and what screens do not show of --run; the "
-        "default on a terminal",
+        help="remove escape sequences, control characters, and what `kubectl console --run` types "
+        "beside its command; the default on a terminal",
     )
     plain.add_argument(
         "--no-plain",
