@@ -833,6 +833,34 @@ class ConsoleTests(WebTestCase):
             await user.page.until("document.querySelector('.terminal-box').scrollTop === 0")
         self.check_faults()
 
+    async def test_takeover_from_smaller_window(self) -> None:
+        """
+        Whoever takes over from a smaller window sees at once what the program draws for the larger one; the former writer
+        goes on reading who types now.
+        """
+        ada, bob = await self.user(), await self.user("bob")
+        await ada.page.resize(800, 500)
+        await bob.page.resize(1600, 1000)
+        await self.open_terminal(ada)
+        await ada.until_terminal("[#$]$")
+        await bob.open(VM)
+        await bob.until_terminal("[#$]$")
+        own = await bob.page.settled(_CELLS)
+        small = await ada.page.settled(_CELLS)
+        await ada.type_line(_DRAWS_ROWS)
+        await bob.page.until(f"{_CELLS} === '{small}'")
+        await bob.click_text(".console-head button", "Take over")
+        await bob.click_text("dialog button", "Take over")
+        await bob.page.until(f"{_CELLS} === '{own}'")
+        columns, rows = map(int, own.split(","))
+        whole = [f"row-{row}".ljust(columns - 1) + "|" for row in range(1, rows + 1)]
+        await bob.page.until(f"JSON.stringify({_TERMINAL_ROWS}) === JSON.stringify({whole})")
+        await ada.page.until(
+            "[...document.querySelectorAll('.status-line .larger')].some((each) => each.checkVisibility())"
+        )
+        await ada.until_page("bob types here now. You only observe")
+        self.check_faults()
+
     async def test_larger_window(self) -> None:
         """
         An observer's page shows a full-screen program in the writer's size, while its window has room

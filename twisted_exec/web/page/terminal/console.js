@@ -489,6 +489,7 @@ export class Console {
     }
     this.#status.heard(mark.Notice);
     const shown = this.#roles.read(mark);
+    if (!this.#roles.isObserver) this.#screen?.drawnForOwn();
     const isLoss = this.#hasDriven && this.#roles.isObserver;
     const [text, kind] = isLoss ? [lostText(this.#roles), ROLE_WARNING] : [sentence(shown), ""];
     const isReminder = this.#hasDriven && !this.#roles.isObserver; // after a reconnection
@@ -534,7 +535,9 @@ export class Console {
     this.#larger = larger;
     this.#status.larger(larger);
     // A user who makes room has read it, and the line below still has the size.
-    if (larger.size !== before.size && text) this.#tell(text, "");
+    // A warning stays until then, too: the line below has the size.
+    const isWarned = !this.#message.hidden && this.#message.matches(".warning, .error");
+    if (larger.size !== before.size && text && !isWarned) this.#tell(text, "");
     else if (this.#isTold(before.text)) this.#endMessage();
   }
 

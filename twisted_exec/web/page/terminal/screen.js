@@ -304,6 +304,14 @@ export class Screen {
     this.#fitSoon();
   }
 
+  /** Have the size of this window at once: the program draws for it now, and what it draws is on the way. */
+  drawnForOwn() {
+    if (!this.#drawn) return;
+    clearTimeout(this.#timer);
+    this.#drawn = null;
+    this.fit();
+  }
+
   /** Whether it shows what a program draws for the window of another user. */
   get isForeign() {
     return this.#drawn !== null;
