@@ -52,7 +52,7 @@ from twisted_exec.runtimes.serving.server import (
     TokenServer,
     header_text,
 )
-from twisted_exec.screens.history import Screens
+from twisted_exec.screens.from_journal import Screens
 from twisted_exec.streaming.http.responses import CLIENT_LEFT, outcome, respond
 from twisted_exec.streaming.http.routes import split_path
 from twisted_exec.streaming.http.session_requests import FurtherRequest, answer_all
