@@ -27,9 +27,9 @@ from tests.retained import weight
 from twisted_exec.api import logs, patch, protobuf, quantity, selectors, times
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.aggregated.admission import review
-from twisted_exec.apiserver.consoles.poollets import forwarded_headers
 from twisted_exec.apiserver.serving import query as options
 from twisted_exec.auth import jwt
+from twisted_exec.auth.forwarded_user import forwarded_headers
 from twisted_exec.auth.jwt_keys import jwks_keys, signing_key
 from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
 from twisted_exec.auth.oidc.configuration import read_configuration

@@ -8,7 +8,7 @@ import base64
 from collections.abc import Callable, Sequence
 
 from twisted_exec.api.status import Forbidden
-from twisted_exec.streaming.http.browser_websocket import (
+from twisted_exec.streaming.http.output_websocket import (
     OutputSocketUser,
     connect_socket,
     output_socket,

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from twisted_exec.apiserver.serving.encoding import gathered
-from twisted_exec.streaming.http.browser_websocket import (
+from twisted_exec.streaming.http.output_websocket import (
     OutputSocketUser,
     connect_socket,
     output_socket,
