@@ -40,8 +40,8 @@ from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.session_review import Evidence, ReviewRound
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.evidence import SessionEvidence
+from twisted_exec.streaming.http.cross_site import refuse_other_sites
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer
 from twisted_exec.streaming.sessions.hop_messages import forwarded_machine_uid, forwarded_session_id
 from twisted_exec.streaming.sessions.hop_terms import forwarded_terms, terms_headers

@@ -17,13 +17,13 @@ from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade
 from twisted_exec.wire.channel import V5, Channel, encode
+from twisted_exec.wire.cross_site import is_cross_site
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import RESUME_HEADER, Resumable, encode_session
 from twisted_exec.wire.upgrade import (
     WEBSOCKET,
     accept_key,
     check_websocket,
-    is_cross_site,
     offers_resume,
     subprotocol_resume,
     switching_protocols,
@@ -69,7 +69,7 @@ def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) ->
     """
     Let a page read the reason if its request is refused later.
 
-    :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`; other pages cannot read
+    :param allowed_origins: see :func:`~.cross_site.refuse_other_sites`; other pages cannot read
         it.
     """
     headers = header_pairs(request.requestHeaders)
