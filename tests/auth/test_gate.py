@@ -8,18 +8,15 @@ import math
 import time
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
-from twisted.trial.unittest import SynchronousTestCase
 
-from tests.auth.support import CredentialsCase
-from tests.auth.test_credentials import KEY, KeyAuthenticator
+from tests.auth.gate_case import GateCase
+from tests.auth.test_credentials import KEY
 from tests.contracts.authorizer import GET, FixedAuthorizer, OnlyLabelled
-from tests.contracts.session_guard import Permissions, SessionGuardContract, Tokens
 from tests.streaming.sessions.test_guard import write
-from tests.tls.support import authority, client_identity
+from tests.tls.support import client_identity
 from twisted_exec.api.status import (
-    APIError,
     Forbidden,
     NotFound,
     ServiceUnavailable,
@@ -29,67 +26,20 @@ from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.credentials import UnionAuthenticator
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.gate import Evidence, Gate, GatePolicy, ImpersonationPolicy
-from twisted_exec.auth.interfaces import Decision, IAuthenticator
+from twisted_exec.auth.interfaces import Decision
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
-from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.token_file import TokenFileAuthenticator
 from twisted_exec.auth.tokens import BearerAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator
-from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.interfaces import REVOKED, Ending
-from twisted_exec.streaming.sessions.guard import REVIEW_SECONDS
-from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.cluster import MemoryCluster
 
 AS_JANE = {"Impersonate-User": ["jane"]}
 PAGE = {"Origin": ["https://evil.example"], "Host": ["api.example"]}
 
 
-class GateTests(CredentialsCase):
+class GateTests(GateCase):
     """Tests for :class:`Gate`."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.tokens, self.permissions = Tokens(), Permissions()
-        self.tokens.users = {"t": "ann"}
-
-    def authenticator(self) -> IAuthenticator:
-        return UnionAuthenticator(
-            [
-                RequestHeaderAuthenticator(self.forwarding_ca, ["proxy"], self.clock),
-                X509Authenticator(self.users_ca, self.clock),
-                KeyAuthenticator(),
-                self.tokens,
-            ]
-        )
-
-    def gate(self, **policy: Any) -> Gate:
-        return Gate(self.authenticator(), self.permissions, GatePolicy(**policy))
-
-    def context(self, headers: dict[str, list[str]], shown: Any = None) -> RequestContext:
-        request = self.request(headers, shown)
-        request.isSecure = lambda: True
-        request.method = b"POST"
-        return RequestContext(request)
-
-    def identified(
-        self, gate: Gate, headers: dict[str, list[str]], shown: Any = None
-    ) -> RequestContext:
-        context = self.context(headers, shown)
-        self.successResultOf(Deferred.fromCoroutine(gate.identify(context)))
-        return context
-
-    def refused(
-        self, gate: Gate, error: type[APIError], headers: dict[str, list[str]], shown: Any = None
-    ) -> str:
-        context = self.context(headers, shown)
-        identifying = Deferred.fromCoroutine(gate.identify(context))
-        failure = self.failureResultOf(identifying, error)
-        self.subject = context.subject
-        return failure.getErrorMessage()
-
-    token = {"Authorization": ["Bearer t"]}
 
     def test_user(self) -> None:
         """The context carries the authenticated user, also for the audit log, and no caller."""
@@ -215,20 +165,6 @@ class GateTests(CredentialsCase):
             self.assertEqual(context.rejoin, b"")
             self.assertFalse(context.request.requestHeaders.hasHeader("X-Twisted-Exec-Rejoin"))
 
-    def test_retired_proxy(self) -> None:
-        """A session of a proxy's user goes on until the CA of the proxy is removed from the file."""
-        gate = self.gate()
-        proxy = client_identity("proxy", ca="forwarding")
-        context = self.identified(gate, {"X-Remote-User": ["jane"]}, proxy)
-        gate.allow(context)
-        self.clock.advance(REVIEW_SECONDS)
-        self.successResultOf(gate.review(context.subject, context.evidence))
-        self.write("forwarding.crt", authority("newer").certificate_pem)
-        self.clock.advance(REVIEW_SECONDS)
-        reviewing = gate.review(context.subject, context.evidence)
-        message = self.failureResultOf(reviewing, Unauthorized).getErrorMessage()
-        self.assertIn('the proxy "proxy" is not trusted any more', message)
-
     def test_session_of_a_user(self) -> None:
         """Without impersonation, the Audit-Id header does not set the session id."""
         gate = self.gate(accepts_session=lambda session: True)
@@ -264,92 +200,7 @@ class GateTests(CredentialsCase):
         gate = self.gate(outage=lambda problem: NotFound("answers", "any"))
         self.refused(gate, NotFound, self.token)
 
-    def withdrawn(self, gate: Gate, context: RequestContext) -> None:
-        """The review of the context's session fails for good."""
-        self.failureResultOf(gate.review(Subject("s-0"), context.evidence), Forbidden)
-
-    def test_hidden_impersonation(self) -> None:
-        """A session ends when its impersonator may no longer see the user."""
-        gate = self.gate()
-        context = self.identified(gate, {**self.token, **AS_JANE})
-        hidden = Decision(False, "", hidden=True)
-        self.permissions.authorize = lambda attributes: succeed(hidden)  # type: ignore[method-assign]
-        self.withdrawn(gate, context)
-
-    def test_new_account(self) -> None:
-        """A session does not pass to a new account of the same name."""
-        self.tokens.uids = {"ann": "1"}
-        gate = self.gate()
-        context = self.identified(gate, self.token)
-        self.successResultOf(gate.review(Subject("s-0"), context.evidence))
-        self.tokens.uids = {"ann": "2"}
-        self.withdrawn(gate, context)
-
-    def test_impersonator(self) -> None:
-        """A session ends when its token now names another user, also under impersonation."""
-        gate = self.gate()
-        context = self.identified(gate, {**self.token, **AS_JANE})
-        self.tokens.users["t"] = "eve"
-        self.withdrawn(gate, context)
-
     def test_undeclared(self) -> None:
         """The gate refuses an authenticator that declares no headers."""
         nothing: Any = object()
         self.assertRaises(TypeError, Gate, nothing, self.permissions)
-
-
-class SessionGuardTests(SessionGuardContract, SynchronousTestCase):
-    """The gate reviews the sessions of the API server."""
-
-    resource = "machines.compute.ironcore.dev"
-
-    def make_reviewer(self) -> Gate:
-        """As :meth:`SessionGuardContract.make_reviewer`."""
-        self.gate = Gate(self.tokens, self.permissions)
-        return self.gate
-
-    async def admit(self, request: Any, subject: Subject) -> object:
-        """As :meth:`SessionGuardContract.admit`, as a dispatcher and a locator do it."""
-        request.subject = subject
-        context = RequestContext(request)
-        await self.gate.identify(context)
-        await self.gate.authorize_session(
-            context,
-            Attributes(
-                context.user,
-                "create",
-                "compute.ironcore.dev",
-                "v1alpha1",
-                "machines",
-                "exec",
-                "default",
-            ),
-        )
-        return context.evidence
-
-    def test_messages(self) -> None:
-        """Users read why their credential does not count any more."""
-        self.open("ann")
-        self.open("bob")
-        del self.tokens.users["t-ann"]
-        self.tokens.users["t-bob"] = "eve"
-        self.clock.advance(REVIEW_SECONDS)
-        self.assertEqual(
-            self.endings,
-            {
-                "ann": Ending(REVOKED, "the token is not known"),
-                "bob": Ending(
-                    REVOKED,
-                    "the credential is now another user's: log in, and open the session again",
-                ),
-            },
-        )
-
-    def test_hidden(self) -> None:
-        """A machine that its user may not see any more is out of reach, too."""
-        self.open("ann")
-        hidden = Decision(False, "the pool is another's", hidden=True)
-        self.permissions.authorize = lambda attributes: succeed(hidden)  # type: ignore[method-assign]
-        self.clock.advance(REVIEW_SECONDS)
-        self.assertEqual(self.reasons(), {"ann": REVOKED})
-        self.assertIn("not found: the pool is another's", self.endings["ann"].message)

@@ -11,10 +11,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.floor import ANNOUNCE_SECONDS
-from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.line import LineEnded
 from twisted_exec.console.notices import LINE_AGAIN, TYPED_BEFORE, notice
 from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,

@@ -16,9 +16,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
-from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.output import HarmlessOutput, ViewerOutput
 from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.journal.journal import Journal

@@ -4,8 +4,8 @@ Tests for :mod:`twisted_exec.console.viewer`: retained output in memory and on d
 
 from __future__ import annotations
 
-from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import Position
 from twisted_exec.testing.console import MarkStream

@@ -10,9 +10,9 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.notices import LINE_AGAIN
 from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer

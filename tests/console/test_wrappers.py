@@ -11,7 +11,7 @@ from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.screens import ScreenOptions
 from twisted_exec.console.wrappers import ECHO_SECONDS
 from twisted_exec.journal.interfaces import EventKind
-from twisted_exec.screens.history import Screens
+from twisted_exec.screens.from_journal import Screens
 from twisted_exec.screens.process import render
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
 from twisted_exec.wire.escape_sequences import strip

@@ -27,9 +27,9 @@ from tests.retained import weight
 from twisted_exec.api import logs, patch, protobuf, quantity, selectors, times
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.aggregated.admission import review
-from twisted_exec.apiserver.consoles.poollets import forwarded_headers
 from twisted_exec.apiserver.serving import query as options
 from twisted_exec.auth import jwt
+from twisted_exec.auth.forwarded_user import forwarded_headers
 from twisted_exec.auth.jwt_keys import jwks_keys, signing_key
 from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
 from twisted_exec.auth.oidc.configuration import read_configuration
@@ -52,6 +52,7 @@ from twisted_exec.wire import spdy as spdy_headers
 from twisted_exec.wire import spdy_connection as spdy
 from twisted_exec.wire import spdy_connection as streams
 from twisted_exec.wire import telnet as com_port
+from twisted_exec.wire.cross_site import is_cross_site
 from twisted_exec.wire.errors import RemoteProtocolError
 
 Outcome = tuple[list[Any], str]
@@ -322,7 +323,7 @@ def heads(split: int, data: bytes) -> None:
     """Headers of an upgrade: asked, checked, passed on; never with a credential."""
     lines = [line.partition(b":")[::2] for line in data.split(b"\n")]
     headers = [(name, value.strip()) for name, value in lines]
-    upgrade.is_cross_site(headers)
+    is_cross_site(headers)
     wanted = upgrade.requested_upgrade(headers)
     try:
         upgrade.check_websocket((b"GET", b"POST")[split % 2], headers)

@@ -17,9 +17,9 @@ from tests.clocks import pass_seconds
 from tests.runtimes.serving.test_resuming_machine import SECRET, _Line
 from tests.runtimes.serving.test_server import UPGRADE, Raw
 from tests.streaming.remotecommand.resuming import Client
-from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.line import LineEnded
 from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.journal.journal import Journal
 from twisted_exec.program.audit_file import JSONLinesAudit

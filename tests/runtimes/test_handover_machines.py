@@ -18,8 +18,8 @@ from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.support import RACK
 from tests.runtimes.test_keep_machines import KeptCase
 from tests.tiers import PROGRAMS
-from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.notices import LINE_AGAIN
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.journal.interfaces import EventKind

@@ -14,8 +14,8 @@ from zope.interface import implementer
 
 from tests.console.doubles import MemoryConsole, MemoryStream
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.line import LineEnded
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.journal.journal import Journal

@@ -1,5 +1,5 @@
 """
-The API server as a service.
+The API server as a service, with its settings and their options.
 
 Nothing is opened before :meth:`APIServer.startService`.
 """

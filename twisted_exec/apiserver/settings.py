@@ -1,5 +1,8 @@
 """
 Settings of each API server, whatever its control plane.
+
+:mod:`twisted_exec.apiserver.service` adds those of the listening server: its address, certificates and
+poollets.
 """
 
 from __future__ import annotations

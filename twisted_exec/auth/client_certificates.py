@@ -93,7 +93,12 @@ class CertificateJudge:
         return self.verdict(peer).refusal
 
     def distrust(self, peer: PeerCertificate) -> str:
-        """As :meth:`refusal`, but empty if only the time is wrong."""
+        """
+        As :meth:`refusal`, but empty if only the time is wrong.
+
+        Reviews of open sessions ask this about proxies; about users see
+        :mod:`twisted_exec.auth.session_review`.
+        """
         verdict = self.verdict(peer)
         return "" if verdict.is_of_time else verdict.refusal
 

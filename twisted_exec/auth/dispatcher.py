@@ -15,7 +15,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.auth.gate import Gate
 from twisted_exec.streaming.context import RequestContext, on_record
-from twisted_exec.streaming.http.pages import adopt_page
+from twisted_exec.streaming.http.browser_websocket import adopt_page
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.routes import RouteMatch, RouteTable, WrongMethod, with_head
 from twisted_exec.streaming.http.site import Request

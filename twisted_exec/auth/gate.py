@@ -3,6 +3,8 @@ The gate of a program: authentication, impersonation and authorization.
 
 A request with ``Impersonate-User`` (``kubectl --as``) may be handled as that user, if the sender
 may ``impersonate`` each part of the identity.
+
+:mod:`twisted_exec.auth.session_review` asks the gate again while a session is open.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
-from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized, one_line
+from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.auth.console_rights import ConsoleAccess, SessionAccess, highest_right
 from twisted_exec.auth.credentials import CredentialHeaders, files_of
 from twisted_exec.auth.errors import forbidden, hidden, role_to_read
@@ -35,11 +37,11 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.auth.x509 import is_certified_by
+from twisted_exec.auth.session_review import Evidence, ReviewRound
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.evidence import SessionEvidence
+from twisted_exec.streaming.http.cross_site import refuse_other_sites
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer
 from twisted_exec.streaming.sessions.hop_messages import forwarded_machine_uid, forwarded_session_id
 from twisted_exec.streaming.sessions.hop_terms import forwarded_terms, terms_headers
@@ -48,11 +50,9 @@ from twisted_exec.streaming.sessions.resume_headers import rejoin_headers, resum
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.tls.server import PeerCertificate
-from twisted_exec.wire.session_terms import FULL, Right, Terms
+from twisted_exec.wire.session_terms import Right, Terms
 
 _PROXIES = 256
-
-_ANOTHERS = "the credential is now another user's: log in, and open the session again"
 
 
 class ImpersonationPolicy(Enum):
@@ -89,24 +89,6 @@ class GatePolicy:
     accepts_session: Callable[[str], bool] | None = None
     outage: Callable[[APIError], APIError] | None = None
     callers_name_no_user: bool = False
-
-
-@dataclass(frozen=True)
-class Evidence(SessionEvidence):
-    """
-    The reason to allow a session.
-
-    :param credentials: of the sender; at most the proxy's certificate if a proxy names the sender
-        and nobody is impersonated.
-    :param user: as whom the request was answered; the sender, or the user whom the sender
-        impersonates.
-    """
-
-    credentials: PresentedCredentials
-    sender: User
-    user: User
-    allowed: tuple[Attributes, ...] = ()
-    console: SessionAccess | None = None
 
 
 def users_of(sessions: Sessions) -> Iterator[User]:
@@ -160,7 +142,7 @@ class Gate:
         sender = await self.sender(context.request)
         if credentials.impersonates:
             context.learn(user=sender.name)  # for the record of a refusal
-        user = await self._acting(credentials, sender)
+        user = await self.acting(credentials, sender)
         context.user = user
         facts = {"user": user.name}
         if user is not sender:
@@ -233,7 +215,12 @@ class Gate:
         unasked = credentials.sent_unasked
         refuse_other_sites(request, policy.allowed_origins, sent_unasked=unasked)
 
-    async def _acting(self, credentials: PresentedCredentials, sender: User) -> User:
+    async def acting(self, credentials: PresentedCredentials, sender: User) -> User:
+        """
+        Return as whom a sender acts.
+
+        :raises APIError: the sender may not act as that user.
+        """
         if not credentials.impersonates:
             return sender
         if self.policy.impersonation is ImpersonationPolicy.REFUSED:
@@ -338,7 +325,7 @@ class Gate:
         return self.for_round().review(subject, evidence)
 
     def for_round(self) -> ISessionReviewer:
-        return _Round(self)
+        return ReviewRound(self)
 
     def _proxy_credentials(self, certificate: PeerCertificate | None) -> PresentedCredentials:
         """
@@ -354,114 +341,7 @@ class Gate:
             return ""
         return IProxyAuthenticator(self._authenticator).proxy_problem(certificate)
 
-    async def present_terms(self, evidence: Evidence, answers: _Round) -> Terms:
-        """Return the present terms of a session; errors as of :meth:`ISessionReviewer.review`."""
-        sender = evidence.sender
-        if sender.forwarded_by is not None:  # the proxy reviews the user's credentials
-            answers.check_proxy(evidence.credentials.certificate)
-        else:
-            try:
-                sender = await answers.authenticated(evidence.credentials)
-            except Unauthorized as error:
-                raise _distrusted(evidence) or error from None
-        if not _is_same(sender, evidence.sender):
-            raise Forbidden(_ANOTHERS)
-        try:
-            user = await self._acting(evidence.credentials, sender)
-            if not _is_same(user, evidence.user):
-                raise Forbidden(_ANOTHERS)
-            for attributes in evidence.allowed:
-                if attributes.user is evidence.user:
-                    attributes = replace(attributes, user=user)
-                decision = await answers.decide(attributes)
-                if not decision.allows_everything:
-                    raise self.refused(attributes, decision)
-            if evidence.console is None:
-                return FULL
-            return await evidence.console.review(answers, user)
-        except NotFound as error:  # hidden: withdrawn as well
-            raise Forbidden(error.message) from None
-
-
-def _distrusted(evidence: Evidence) -> Unauthorized | None:
-    certificate = evidence.credentials.certificate
-    if certificate is None or not is_certified_by(evidence.sender, certificate):
-        return None
-    if evidence.expires <= time.time():
-        return None
-    # A CA and the next one may have the same name, so the user also reads which certificate it is.
-    since = certificate.leaf.not_valid_before_utc.date().isoformat()
-    return Unauthorized(
-        f'the CA "{one_line(certificate.authority)}" of this user\'s certificate (valid since {since}) is '
-        "not trusted any more; open the console with a certificate of a present CA"
-    )
-
-
-@implementer(ISessionReviewer)
-class _Round:
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-        self._users: dict[object, User | str] = {}  # or why the credentials are refused
-        self._decisions: dict[Attributes, Decision] = {}
-        self._rights: dict[object, Right | APIError] = {}
-        self._proxies: dict[PeerCertificate, str] = {}
-
-    def review(self, subject: Subject, evidence: SessionEvidence) -> Deferred[Terms]:
-        assert isinstance(evidence, Evidence)
-        return Deferred.fromCoroutine(self._gate.present_terms(evidence, self))
-
-    async def authenticated(self, credentials: PresentedCredentials) -> User:
-        key = credentials.key()
-        if key is None:
-            return await self._gate.authenticated(credentials)
-        user = self._users.get(key)
-        if user is None:
-            try:
-                user = await self._gate.authenticated(credentials)
-            except Unauthorized as error:
-                user = error.message
-            self._users[key] = user
-        if isinstance(user, str):
-            raise Unauthorized(user)
-        return user
-
-    async def decide(self, attributes: Attributes) -> Decision:
-        decision = self._decisions.get(attributes)
-        if decision is None:
-            decision = self._decisions[attributes] = await self._gate.decide(attributes)
-        return decision
-
-    async def highest_right(self, console: Attributes, refusal: Attributes, wanted: Right) -> Right:
-        key = (console, refusal, wanted)
-        right = self._rights.get(key)
-        if right is None:
-            try:
-                right = await highest_right(self, console, refusal, wanted)
-            except (Forbidden, NotFound) as error:
-                right = error
-            self._rights[key] = right
-        if isinstance(right, APIError):
-            raise right.with_traceback(None)  # otherwise it grows with each session
-        return right
-
-    def check_proxy(self, certificate: PeerCertificate | None) -> None:
-        if certificate is None:
-            return
-        problem = self._proxies.get(certificate)
-        if problem is None:
-            problem = self._proxies[certificate] = self._gate.proxy_problem(certificate)
-        if problem:
-            raise Unauthorized(problem)
-
-    def refused(self, attributes: Attributes, decision: Decision) -> APIError:
-        return self._gate.refused(attributes, decision)
-
 
 @lru_cache(maxsize=_PROXIES)
 def _of_proxy(certificate: PeerCertificate) -> PresentedCredentials:
     return PresentedCredentials(certificate)
-
-
-def _is_same(now: User, before: User) -> bool:
-    """Compare names, and UIDs where both are known: a name may belong to a new account."""
-    return now.name == before.name and (not now.uid or not before.uid or now.uid == before.uid)

@@ -4,6 +4,8 @@ Authentication of users whom a proxy with a client certificate names in headers.
 The headers count only with a certificate of the *forwarding* CA and one of the operator's names. An
 empty list of names would mean every certificate of that CA (GHSA-38jw-g2qx-4286), so it is refused
 unless the caller allows it. Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
+
+:mod:`twisted_exec.auth.forwarded_user` writes these headers for the next hop.
 """
 
 from __future__ import annotations

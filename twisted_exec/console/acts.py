@@ -1,5 +1,8 @@
 """
-Reports of take-overs, denied input and messages at a console, for its operators.
+Reports of take-overs, denied input and messages at a console, and their limits for each user.
+
+A user may send 10 messages and take over 20 times in a minute. The runtime turns reports into
+Events for operators.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from twisted_exec.console.echo import EchoUser
 from twisted_exec.console.floor import Floor, Participant
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.interruption import Interruption
-from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.notices import LINE_AGAIN, TYPED_BEFORE
 from twisted_exec.console.output import ViewerOutput
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.console.wrappers import Wrappers
 from twisted_exec.streaming.interfaces import (
     COMPLETED,

@@ -8,8 +8,8 @@ from typing import Protocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.console.floor import Floor, Participant
-from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.notices import WAITS
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.wire.resume import Notice, NoticeKind
 

@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.output import ViewerOutput
-from twisted_exec.console.rate_limit import ReadRateLimit
+from twisted_exec.console.read_rate import ReadRateLimit
 from twisted_exec.journal.interfaces import IReadableJournal
 
 UNWATCHED_BYTES_PER_SECOND = 1 << 20

@@ -22,6 +22,8 @@ class Presence:
     """
     Tells the sessions of one console about changes of their number, of the writer, of the
     recordings, and of the size.
+
+    :param missing_people: returns the text of :func:`.required_people.missing_people`.
     """
 
     def __init__(

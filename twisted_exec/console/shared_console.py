@@ -25,9 +25,9 @@ from twisted_exec.console.echo import Echo, EchoUser
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.interfaces import IConsoleRecorder, IRecoveringTransport
 from twisted_exec.console.interruption import Interruption
-from twisted_exec.console.limits import DEFAULT_LIMITS, ConsoleLimits
 from twisted_exec.console.line import Line, LineEnded
 from twisted_exec.console.pacing import Pacing
+from twisted_exec.console.shared_console_limits import DEFAULT_LIMITS, ConsoleLimits
 from twisted_exec.console.unrecorded import UnrecordedConsole
 from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.console.viewers import Viewers

@@ -1,4 +1,4 @@
-"""The viewers of one console."""
+"""The viewers of one console: how they join and leave, and how many sessions a policy allows."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from twisted_exec.console import acts
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.console.presence import Presence
+from twisted_exec.console.required_people import missing_people
 from twisted_exec.console.viewer import ViewedConsole, Viewer, ViewerState
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role, TerminalSize
 from twisted_exec.wire.resume import Notice, NoticeKind
-from twisted_exec.wire.session_terms import FULL, Terms
-
-_UNKNOWN = frozenset({"", "system:anonymous"})
-"""Names of unknown users: of a hop that sends no names, and of users without credentials."""
+from twisted_exec.wire.session_terms import Terms
 
 
 class CompanyConsole(ViewedConsole, Protocol):
@@ -302,29 +300,6 @@ def _receipt(text: str, readers: int, others: int) -> str:
     to = "1 viewer" if readers == 1 else f"{readers} viewers"
     unseen = f" ({others} more cannot show it)" if others else ""
     return f'your message to {to}{unseen}: "{text}"'
-
-
-def missing_people(viewers: Collection[Viewer]) -> str:
-    """
-    Return why the machine gets no input while these viewers are here; empty if it does.
-
-    A policy may require several people before a machine gets input (the rule of four eyes). People
-    are counted by their names, whatever their rights: two sessions of one user are one person. A
-    session whose connection is lost does not count, because nobody sees what the machine prints.
-    Only the terms of writers count, the strictest of them.
-    """
-    strictest = FULL
-    for each in viewers:
-        if each.role is Role.WRITER and each.terms.people > strictest.people:
-            strictest = each.terms
-    if strictest is FULL:
-        return ""
-    here = {each.user for each in viewers if not each.is_ending and not each.is_away}
-    present = len(here - _UNKNOWN)
-    if present >= strictest.people:
-        return ""
-    connected = "1 is connected" if present == 1 else f"{present} are connected"
-    return f"{strictest.rule('need')} {strictest.people} people at this console, {connected}"
 
 
 def missing_place(viewers: Collection[Viewer], terms: Terms) -> str:

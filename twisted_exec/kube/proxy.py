@@ -1,4 +1,8 @@
-"""Connections through a proxy: HTTP ``CONNECT`` and SOCKS 5."""
+"""
+Connections through a proxy: HTTP ``CONNECT`` and SOCKS 5.
+
+:mod:`twisted_exec.kube.kubeconfig.environment` reads ``HTTPS_PROXY`` and ``NO_PROXY``.
+"""
 
 from __future__ import annotations
 

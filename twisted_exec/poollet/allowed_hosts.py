@@ -1,4 +1,8 @@
-"""The hosts that exec URLs of a runtime may point to."""
+"""
+The hosts that exec URLs of a runtime may point to.
+
+:mod:`twisted_exec.poollet.dialling` refuses other URLs, and connects.
+"""
 
 from __future__ import annotations
 

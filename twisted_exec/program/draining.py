@@ -1,4 +1,8 @@
-"""The time that sessions get to end when a program stops."""
+"""
+The time that sessions get to end when a program stops.
+
+The options for it are in :mod:`twisted_exec.program.options.shared`.
+"""
 
 from __future__ import annotations
 

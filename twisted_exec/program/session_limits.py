@@ -1,4 +1,8 @@
-"""Limits of sessions and connections, which fit into the file descriptors of a program."""
+"""
+Limits of sessions and connections, which fit into the file descriptors of a program.
+
+:mod:`twisted_exec.streaming.sessions.registry` refuses sessions above them.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import MESSAGE, Act
-from twisted_exec.console.limits import ConsoleLimits
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
     IConsoleRecordings,
@@ -52,7 +52,7 @@ from twisted_exec.runtimes.serving.server import (
 )
 from twisted_exec.runtimes.serving.stream_server import StreamServer
 from twisted_exec.runtimes.supervised import MachineSettings
-from twisted_exec.screens.history import Screens
+from twisted_exec.screens.from_journal import Screens
 from twisted_exec.screens.pool import ScreenProcesses
 from twisted_exec.shipping.config import ShippingConfig
 from twisted_exec.shipping.config import load as load_shipping

@@ -1,5 +1,5 @@
 """
-The records of a runtime's machines, sans I/O.
+The records of a runtime's machines, and its newest events, sans I/O.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.console.acts import Act, ignore
-from twisted_exec.console.limits import DEFAULT_LIMITS, ConsoleLimits
 from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console_limits import DEFAULT_LIMITS, ConsoleLimits
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
     IConsoleRecordings,

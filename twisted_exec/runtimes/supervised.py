@@ -22,7 +22,7 @@ from twisted_exec.api.conditions import (
 from twisted_exec.api.display import listed
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.acts import INPUT_DENIED, TAKEOVER, TAKEOVER_DENIED, Act
-from twisted_exec.console.limits import ConsoleLimits
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IFollowedJournal, IWritableJournal

@@ -19,8 +19,8 @@ from twisted.python.failure import Failure
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.acts import Act, ignore
 from twisted_exec.console.interfaces import IConsoleRecorder, IRecoveringTransport
-from twisted_exec.console.limits import DEFAULT_LIMITS, ConsoleLimits
 from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console_limits import DEFAULT_LIMITS, ConsoleLimits
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IJournal

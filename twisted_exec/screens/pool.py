@@ -25,7 +25,7 @@ from twisted_exec.screens.interfaces import (
 )
 
 SECONDS = 5.0
-"""For one job."""
+"""For one job in a process; :mod:`twisted_exec.screens.from_journal` limits the whole request."""
 
 _MODULE = "avt"
 

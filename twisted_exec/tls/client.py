@@ -44,12 +44,10 @@ from zope.interface import implementer
 
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import (
-    OF_TIME,
     OtherName,
-    OutsideValidity,
     TLSConfigError,
-    Untrusted,
     VerificationError,
+    refused_chain,
 )
 from twisted_exec.tls.fast import openssl
 from twisted_exec.tls.files import Reloading
@@ -241,8 +239,7 @@ class _Verdict:
     def look(self, certificate: X509, code: int, depth: int, ok: int) -> None:
         try:
             if not self._rules.believes(ok):
-                kind = _KINDS.get(code, VerificationError)
-                raise kind(_chain_problem(certificate.to_cryptography(), code))
+                raise refused_chain(certificate.to_cryptography(), code)
             if depth == 0:
                 self._rules.judge(certificate.to_cryptography())
                 self.passed = True
@@ -451,32 +448,3 @@ def _shown(name: x509.GeneralName) -> str:
     if isinstance(name, x509.DNSName) and _pattern(name) is None:
         return f"{quoted} (no usable DNS name)"
     return quoted
-
-
-_Codes = SSL.X509VerificationCodes
-_PROBLEMS = {
-    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT: "its issuer is not known",
-    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "it is not signed by a trusted CA",
-    _Codes.ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: "it is not signed by a trusted CA",
-    _Codes.ERR_DEPTH_ZERO_SELF_SIGNED_CERT: "it is self-signed and not trusted",
-    _Codes.ERR_SELF_SIGNED_CERT_IN_CHAIN: "its CA is not trusted",
-    _Codes.ERR_CERT_SIGNATURE_FAILURE: "its signature is wrong (another CA of the same name?)",
-    _Codes.ERR_CERT_NOT_YET_VALID: "it is not valid yet (is the clock right?)",
-    _Codes.ERR_CERT_HAS_EXPIRED: "it has expired",
-    _Codes.ERR_INVALID_PURPOSE: "it is not meant for servers",
-}
-_KINDS: dict[int, type[VerificationError]] = {
-    **dict.fromkeys(OF_TIME, OutsideValidity),
-    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT: Untrusted,
-    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY: Untrusted,
-    _Codes.ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: Untrusted,
-    _Codes.ERR_DEPTH_ZERO_SELF_SIGNED_CERT: Untrusted,
-    _Codes.ERR_SELF_SIGNED_CERT_IN_CHAIN: Untrusted,
-    _Codes.ERR_CERT_SIGNATURE_FAILURE: Untrusted,
-}
-
-
-def _chain_problem(certificate: x509.Certificate, code: int) -> str:
-    why = _PROBLEMS.get(code, f"OpenSSL verification error {code}")
-    subject = json.dumps(certificate.subject.rfc4514_string())  # it may have control characters
-    return f"the server's certificate {subject} is refused: {why}"

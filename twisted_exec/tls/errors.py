@@ -6,8 +6,11 @@ Messages do not hold key material.
 
 from __future__ import annotations
 
+import json
 from typing import ClassVar
 
+from cryptography import x509
+from OpenSSL import SSL
 from twisted.internet import error
 
 from twisted_exec.api.obstacles import Obstacle
@@ -80,3 +83,39 @@ class ConnectTimeout(TLSError, error.TimeoutError):
     """The peer did not answer in time."""
 
     obstacle = Obstacle.CONNECT_TIMEOUT
+
+
+_Codes = SSL.X509VerificationCodes
+_PROBLEMS = {
+    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT: "its issuer is not known",
+    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "it is not signed by a trusted CA",
+    _Codes.ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: "it is not signed by a trusted CA",
+    _Codes.ERR_DEPTH_ZERO_SELF_SIGNED_CERT: "it is self-signed and not trusted",
+    _Codes.ERR_SELF_SIGNED_CERT_IN_CHAIN: "its CA is not trusted",
+    _Codes.ERR_CERT_SIGNATURE_FAILURE: "its signature is wrong (another CA of the same name?)",
+    _Codes.ERR_CERT_NOT_YET_VALID: "it is not valid yet (is the clock right?)",
+    _Codes.ERR_CERT_HAS_EXPIRED: "it has expired",
+    _Codes.ERR_INVALID_PURPOSE: "it is not meant for servers",
+}
+_KINDS: dict[int, type[VerificationError]] = {
+    **dict.fromkeys(OF_TIME, OutsideValidity),
+    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT: Untrusted,
+    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY: Untrusted,
+    _Codes.ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: Untrusted,
+    _Codes.ERR_DEPTH_ZERO_SELF_SIGNED_CERT: Untrusted,
+    _Codes.ERR_SELF_SIGNED_CERT_IN_CHAIN: Untrusted,
+    _Codes.ERR_CERT_SIGNATURE_FAILURE: Untrusted,
+}
+
+
+def refused_chain(certificate: x509.Certificate, code: int) -> VerificationError:
+    """
+    Return the error for a server's chain that OpenSSL refuses.
+
+    :param certificate: of the chain, which the code is about.
+    :param code: OpenSSL's verification error.
+    """
+    why = _PROBLEMS.get(code, f"OpenSSL verification error {code}")
+    subject = json.dumps(certificate.subject.rfc4514_string())  # it may have control characters
+    kind = _KINDS.get(code, VerificationError)
+    return kind(f"the server's certificate {subject} is refused: {why}")

@@ -42,9 +42,9 @@ from twisted_exec.auth.oidc.keys import (
     discovered_url,
 )
 from twisted_exec.streaming.context import RequestContext
+from twisted_exec.streaming.http.cross_site import refuse_other_sites
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import refuse_other_sites
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.web.static import Page, protect

@@ -4,14 +4,10 @@ Tests for :mod:`twisted_exec.apiserver.consoles.poollets`.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.chain import ChainTestCase
-from twisted_exec.api.status import Forbidden
-from twisted_exec.apiserver.consoles.poollets import forwarded_headers, no_address, usable_addresses
-from twisted_exec.auth.interfaces import User
+from twisted_exec.apiserver.consoles.poollets import no_address, usable_addresses
 
 
 class AddressTests(ChainTestCase):
@@ -120,21 +116,3 @@ class PieceTests(SynchronousTestCase):
         told = no_address(pool, ["Hostname"], "machine pool").message
         self.assertIn("InternalIP=10.0.15.1 and 4984 more", told)
         self.assertLess(len(told), 600)
-
-    def test_headers(self) -> None:
-        """Identity as UTF-8; what would break a header is refused."""
-        user = User("jäne", ("a b",), "u", {"Ex/tra": ("1", "2")})
-        self.assertEqual(
-            list(forwarded_headers(user)),
-            [
-                (b"X-Remote-User", "jäne".encode()),
-                (b"X-Remote-Group", b"a b"),
-                (b"X-Remote-Uid", b"u"),
-                (b"X-Remote-Extra-ex%2Ftra", b"1"),
-                (b"X-Remote-Extra-ex%2Ftra", b"2"),
-            ],
-        )
-        self.assertIs(forwarded_headers(user), forwarded_headers(replace(user)))
-        for name in ("a\r\nX-Remote-User: root", "a\x00", " a", "\ud800"):
-            with self.assertRaises(Forbidden):
-                forwarded_headers(User(name))

@@ -71,7 +71,7 @@ MODULES = [
     "api.spaces",
     "api.status",
     "cli.console.connecting",
-    "cli.console.conversation",
+    "cli.console.menu_command",
     "cli.console.dialog",
     "cli.console.display",
     "cli.console.escape",

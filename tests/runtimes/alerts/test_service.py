@@ -5,17 +5,13 @@ Tests for :mod:`twisted_exec.runtimes.alerts.service`.
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Callable
 from typing import Any
 from unittest import skipUnless
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
-from twisted.trial.unittest import SynchronousTestCase
 
-from tests.journal.support import LateJournal
 from tests.linear import assert_linear
+from tests.runtimes.alerts.alerts_case import PANIC, AlertsCase
 from tests.runtimes.alerts.searching import JobsAtOnce
 from twisted_exec.api import patterns
 from twisted_exec.api.status import BadRequest, TooManyRequests
@@ -24,11 +20,6 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.program import turns
 from twisted_exec.runtimes.alerts import rules, search, service
 from twisted_exec.runtimes.alerts.lines import READ_BYTES, LineReader
-from twisted_exec.runtimes.alerts.service import ConsoleAlerts
-
-PANIC = b"[   1.5] Kernel panic - not syncing: test\r\n"
-HOUR = 3600 * 10**9
-BEGIN = 500_000 * HOUR
 
 
 class Held(JobsAtOnce):
@@ -49,66 +40,8 @@ class Held(JobsAtOnce):
         return done
 
 
-class ConsoleAlertsTests(SynchronousTestCase):
+class ConsoleAlertsTests(AlertsCase):
     """The alerts of a runtime with machines that are journals."""
-
-    def setUp(self) -> None:
-        self.path = os.path.join(self.mktemp())
-        os.mkdir(self.path)
-        self.path += "/alerts.json"
-        self.clock = Clock()
-        self.journal = LateJournal(self.now)
-        self.alerts = self.make()
-
-    def now(self) -> int:
-        return BEGIN + int(self.clock.seconds() * 10**9)
-
-    def make(self, make_jobs: Callable[[Any], JobsAtOnce] = JobsAtOnce) -> ConsoleAlerts:
-        """A runtime, also after a kill of the last one: nothing of that is stopped."""
-        alerts = ConsoleAlerts(self.path, self.clock, self.now, make_jobs)
-        alerts.add("uid-1", self.journal)
-        return alerts
-
-    def set(
-        self, *several: pb.AlertPattern, since: int = 0, uid: str = "uid-1", owner: str = "a"
-    ) -> pb.SetAlertsResponse:
-        given = several or (
-            pb.AlertPattern(
-                id="alert/panic",
-                literal="Kernel panic",
-                condition="KernelPanic",
-                throttle_seconds=60,
-            ),
-        )
-        machine = pb.AlertMachine(uid=uid, patterns=list(range(len(given))), since=since)
-        request = pb.SetAlertsRequest(
-            owner=owner, generation="1", patterns=given, machines=[machine]
-        )
-        return self.successResultOf(self.alerts.set_alerts(request))
-
-    def list(self, acknowledged: int = 0, wait: int = 0, owner: str = "a") -> Deferred[Any]:
-        request = pb.ListMatchesRequest(
-            owner=owner,
-            instance=self.instance(owner),
-            acknowledged=acknowledged,
-            wait_seconds=wait,
-        )
-        return self.alerts.list_matches(request)
-
-    def instance(self, owner: str) -> str:
-        """Return what the runtime calls this process."""
-        request = pb.ListMatchesRequest(owner=owner)
-        return str(self.successResultOf(self.alerts.list_matches(request)).instance)
-
-    def found(self, acknowledged: int = 0) -> list[pb.AlertMatch]:
-        return list(self.successResultOf(self.list(acknowledged)).matches)
-
-    def print(self, data: bytes, seconds: float = 1.0) -> None:
-        self.journal.append(data)
-        self.run_for(seconds)
-
-    def run_for(self, seconds: float) -> None:
-        self.clock.pump([0.01] * round(seconds * 100))
 
     def test_match(self) -> None:
         """
@@ -283,59 +216,6 @@ class ConsoleAlertsTests(SynchronousTestCase):
         self.assertEqual(opened, [])
         self.run_for(1)
         self.assertEqual((len(opened), len(self.found())), (100, 100))
-
-    def test_condition(self) -> None:
-        """
-        The machine is unhealthy until its next start, also for the next runtime.
-        """
-        self.assertIsNone(self.alerts.condition("uid-1"))
-        self.set()
-        self.journal.booted("Started")
-        self.assertEqual(self.alerts.condition("uid-1")[0], "True")  # type: ignore[index]
-        self.print(PANIC)
-        message = 'at offset 0 the machine printed "[   1.5] Kernel panic - not syncing: test"'
-        expected = ("False", "KernelPanic", message)
-        self.assertEqual(self.alerts.condition("uid-1"), expected)
-        self.found(self.found()[0].number)
-        self.alerts = self.make()
-        self.set()
-        self.assertEqual(self.alerts.condition("uid-1"), expected)
-        self.journal.booted("Started")
-        self.assertEqual(self.alerts.condition("uid-1")[0], "True")  # type: ignore[index]
-
-    def test_condition_without_the_disk(self) -> None:
-        """A machine whose boots cannot be read when the line is found is unhealthy until its next start."""
-        self.set()
-        self.journal.booted("Started")
-        self.journal.lacks_boots = True
-        self.print(PANIC)
-        for self.journal.lacks_boots in (True, False, False):
-            self.assertEqual(self.alerts.condition("uid-1")[0], "False")  # type: ignore[index]
-        self.journal.booted("Started")
-        self.assertEqual(self.alerts.condition("uid-1")[0], "True")  # type: ignore[index]
-
-    def test_condition_of_a_lost_journal(self) -> None:
-        """
-        A machine whose journal was deleted with the line is not unhealthy for ever.
-        """
-        self.set()
-        self.print(PANIC)
-        self.alerts.stop()
-        self.journal = Journal(self.now)
-        self.alerts = self.make()
-        self.set()
-        self.assertEqual(self.alerts.condition("uid-1")[0], "True")  # type: ignore[index]
-
-    def test_condition_of_a_deleted_alert(self) -> None:
-        """
-        When the alert is gone, its condition is, too.
-        """
-        self.set()
-        self.print(PANIC)
-        self.set(pb.AlertPattern(id="other", literal="x", condition="Other"))
-        self.assertEqual(self.alerts.condition("uid-1")[0], "True")  # type: ignore[index]
-        self.set(pb.AlertPattern(id="other", literal="x"))
-        self.assertIsNone(self.alerts.condition("uid-1"))
 
     def test_damaged_file(self) -> None:
         """

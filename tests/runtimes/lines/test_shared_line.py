@@ -16,8 +16,8 @@ from tests.console.doubles import MemoryStream
 from tests.runtimes.peers import reactor
 from tests.runtimes.support import RuntimeCase
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.limits import ConsoleLimits
 from twisted_exec.console.shared_console import SharedConsole
+from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, SharedLine

@@ -22,7 +22,7 @@ from twisted_exec.console.log import LogStream
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
 from twisted_exec.journal.journal import Journal
 from twisted_exec.program.session_limits import SessionLimits
-from twisted_exec.screens.history import Screens
+from twisted_exec.screens.from_journal import Screens
 from twisted_exec.streaming.http.routes import UNKNOWN_PATH
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, SHUTTING_DOWN, IAttachment

@@ -18,7 +18,7 @@ from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.hop import END_SECONDS
-from twisted_exec.streaming.http.pages import adopt_page
+from twisted_exec.streaming.http.browser_websocket import adopt_page
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import RESUMED, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxied import STOP_SECONDS

@@ -28,7 +28,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.apiserver.consoles.policies import Admitted, ConsolePolicies
 from twisted_exec.apiserver.consoles.policy_evaluation import needs_request
-from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, forwarded_headers, read
+from twisted_exec.apiserver.consoles.poollets import Backend, Poollets, read
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings, session_demand
 from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
 from twisted_exec.apiserver.consoles.reservations import Reservation
@@ -40,6 +40,7 @@ from twisted_exec.apiserver.serving.requests import query_of
 from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
 from twisted_exec.auth.console_rights import ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.default_roles import smallest_role
+from twisted_exec.auth.forwarded_user import forwarded_headers
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.rules import CONSOLE, Attributes
 from twisted_exec.auth.subresources import EXEC, Subresource, SubresourceOptions

@@ -1,19 +1,18 @@
 """
-The poollets of an API server: addresses, TLS, and the user's identity in request headers.
+The poollets of an API server: their addresses, and TLS to them.
 
-The poollet trusts these headers because of our forwarding certificate. We trust a poollet if its
-certificate names the dialled address and, by default, the machine's pool. Then no poollet can take
-the place of another, whatever addresses a pool reports.
+We trust a poollet if its certificate names the dialled address and, by default, the machine's pool.
+Then no poollet can take the place of another, whatever addresses a pool reports. The poollet trusts
+the user that we name (:mod:`twisted_exec.auth.forwarded_user`) because of our forwarding
+certificate.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from urllib.parse import quote
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -26,12 +25,10 @@ from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     APIError,
-    Forbidden,
     NotFound,
     NotImplementedByBackend,
     ServiceUnavailable,
 )
-from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.subresources import Subresource, SubresourceOptions
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.location import Location
@@ -42,9 +39,8 @@ from twisted_exec.tls.spares import SpareConnections
 from twisted_exec.wire.channel import TERMINAL
 
 _LARGEST_PORT = 65535
-_USERS = 256
-"""How many users' headers, and poollets' endpoints, are cached for all sessions."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ENDPOINTS = 256
+"""How many poollets' endpoints are cached for all sessions."""
 _MOST_ADDRESSES = 16
 """The most addresses of a pool that are tried."""
 
@@ -73,7 +69,7 @@ class Poollets:
     ) -> None:
         self._dialect, self._storage = dialect, storage
         self._backend, self._reactor = backend, reactor
-        self._shared_endpoint = lru_cache(maxsize=_USERS)(self._new_endpoint)
+        self._shared_endpoint = lru_cache(maxsize=_ENDPOINTS)(self._new_endpoint)
 
     async def pool(self, namespace: str, machine: str, pool: str, *, stale: bool = False) -> Object:
         """
@@ -205,42 +201,6 @@ def no_address(pool: Object, types: Sequence[str], noun: str) -> APIError:
         f"{', '.join(types)}; known addresses: {addresses or 'none'}"
     )
     return because(Obstacle.NO_ADDRESS, error)
-
-
-def forwarded_headers(user: User) -> Sequence[tuple[bytes, bytes]]:
-    """
-    Encode a user's identity in headers for the next hop.
-
-    :raises Forbidden: no header can carry it.
-    """
-    extra = tuple((key, tuple(values)) for key, values in user.extra.items())
-    return _forwarded(user.name, user.groups, user.uid, extra)
-
-
-@lru_cache(maxsize=_USERS)
-def _forwarded(
-    name: str, groups: tuple[str, ...], uid: str, extra: tuple[tuple[str, tuple[str, ...]], ...]
-) -> tuple[tuple[bytes, bytes], ...]:
-    headers = [(b"X-Remote-User", _header_value(name))]
-    headers += [(b"X-Remote-Group", _header_value(group)) for group in groups]
-    if uid:
-        headers.append((b"X-Remote-Uid", _header_value(uid)))
-    for key, values in extra:
-        header = b"X-Remote-Extra-" + quote(key.lower(), safe="").encode("ascii")
-        headers += [(header, _header_value(value)) for value in values]
-    return tuple(headers)
-
-
-def _header_value(text: str) -> bytes:
-    if text != text.strip() or _CONTROL.search(text):
-        raise Forbidden(
-            f"{text[:60]!a}, of your user, groups or extra, cannot be forwarded to the poollet, because it has "
-            "control characters, or white space at an end: use a user without"
-        )
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise Forbidden("your user, a group or an extra is not text") from None
 
 
 def _names(identity: str) -> Callable[[x509.Certificate], None]:

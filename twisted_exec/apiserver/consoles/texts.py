@@ -17,9 +17,9 @@ from twisted_exec.api.kinds.consolerecordings import FAILED, PENDING, content_pa
 from twisted_exec.api.kinds.deletedconsoles import log_path
 from twisted_exec.api.status import Conflict, NotImplementedByBackend
 from twisted_exec.apiserver.consoles.connect import MachineLocator
-from twisted_exec.apiserver.consoles.poollets import forwarded_headers
 from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
+from twisted_exec.auth.forwarded_user import forwarded_headers
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.subresources import DELETED_LOG, RECORDING, Subresource
 from twisted_exec.program.tasks import as_deferred

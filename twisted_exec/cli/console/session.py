@@ -23,14 +23,14 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.status import APIError
-from twisted_exec.cli.console.conversation import (
+from twisted_exec.cli.console.display import NO_TERMINAL, Display, SessionScript, UserTerminal
+from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
+from twisted_exec.cli.console.menu_command import (
     Conversation,
     confirm_takeover,
     confirm_takeover_again,
     write_message,
 )
-from twisted_exec.cli.console.display import NO_TERMINAL, Display, SessionScript, UserTerminal
-from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.outage import Outage, Silence
 from twisted_exec.cli.console.people import Company, names_of
 from twisted_exec.cli.console.status import status
@@ -64,9 +64,9 @@ from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
-    from twisted_exec.cli.console.conversation import Conversation, Talk
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.interfaces import NextSession, Sink, Source
+    from twisted_exec.cli.console.menu_command import Conversation, Talk
     from twisted_exec.cli.console.outage import Outage, Silence
     from twisted_exec.cli.console.people import Company, Person
     from twisted_exec.cli.console.scrollback import Scrollback

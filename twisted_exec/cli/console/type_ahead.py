@@ -1,5 +1,8 @@
 """
 The user's input on its way to the stream, and its end.
+
+:mod:`~twisted_exec.cli.console.menu_command` reports keys that are discarded during a command of
+the menu.
 """
 
 from __future__ import annotations

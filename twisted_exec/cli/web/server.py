@@ -24,7 +24,7 @@ from twisted_exec.cli.web.login import Login, check_token
 from twisted_exec.cli.web.origin import check_host, check_origin
 from twisted_exec.cli.web.sockets import SocketForwarder
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.streaming.http.pages import recognise_page
+from twisted_exec.streaming.http.browser_websocket import recognise_page
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.routes import WrongMethod, not_found, split_path
 from twisted_exec.streaming.http.site import Request, Site

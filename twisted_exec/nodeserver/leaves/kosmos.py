@@ -7,6 +7,8 @@ The first of a Cluster's ``leafModels`` decides whether it stands for a whole le
 (``kosmos-LEAFNODENAME-NUMBER``). A Cluster without a kubeconfig uses that of another Cluster with
 the same actual name.
 
+:mod:`twisted_exec.nodeserver.ownership` recognizes the Pods that Kosmos has created.
+
 Source: ``kosmos-io/kosmos``, ``pkg/apis/kosmos/v1alpha1/cluster_types.go`` and
 ``pkg/clustertree/cluster-manager/utils`` (``leaf_model_handler.go``, ``rootcluster.go``,
 ``leaf_client_resource_manager.go``), as of March 2025.

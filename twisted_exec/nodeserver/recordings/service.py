@@ -1,5 +1,5 @@
 """
-The recordings of one node server: their directory, signatures and uploads.
+The recordings of one node server: their directory and its limit, signatures and uploads.
 
 A recording is written to a file ``NAME.open``, signed regularly, renamed to ``NAME.cast`` at its
 end, uploaded to the store, and then deleted here. A file that a killed process has left is uploaded

@@ -1,4 +1,4 @@
-"""Conversion between ConsoleRecordings and messages of the machine runtime."""
+"""Conversion between ConsoleRecordings and messages of the machine runtime, and the Events about them."""
 
 from __future__ import annotations
 

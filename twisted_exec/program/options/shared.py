@@ -10,7 +10,7 @@ from twisted_exec.program.options.values import (
     port_range,
     seconds,
 )
-from twisted_exec.wire.upgrade import read_origin
+from twisted_exec.wire.cross_site import read_origin
 
 ALLOWED_ORIGIN = ProgramOption(
     "allowed-origin",

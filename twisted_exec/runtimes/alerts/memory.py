@@ -1,5 +1,7 @@
 """
 The state of alerts that survives a restart: times of reports, and machines that need a person.
+
+:mod:`twisted_exec.runtimes.alerts.health` decides which machines these are.
 """
 
 from __future__ import annotations

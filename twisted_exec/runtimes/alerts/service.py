@@ -23,11 +23,12 @@ from twisted.python.failure import Failure
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.iri.protos import console_pb2
-from twisted_exec.journal.interfaces import Boot, IFollowedJournal
+from twisted_exec.journal.interfaces import IFollowedJournal
 from twisted_exec.program.disk_thread import AtOnce, Files
 from twisted_exec.program.turns import ShortTurns
+from twisted_exec.runtimes.alerts.health import health_condition, unhealthy
 from twisted_exec.runtimes.alerts.lines import LineReader, Piece
-from twisted_exec.runtimes.alerts.memory import UNKNOWN_BOOT, Memory, Unhealthy
+from twisted_exec.runtimes.alerts.memory import Memory
 from twisted_exec.runtimes.alerts.rules import AlertRule, Rules, check_rules, read_rules
 from twisted_exec.runtimes.alerts.search import IJobs, OutputSearch, search_processes
 
@@ -118,16 +119,6 @@ class _Batch:
     excluded: dict[_Searched, None] = field(default_factory=dict)
 
 
-def _newest_boot(journal: IFollowedJournal, offset: int | None = None) -> int:
-    try:
-        boots: Sequence[Boot] = journal.boots()
-    except OSError:
-        return UNKNOWN_BOOT
-    return max(
-        (each.number for each in boots if offset is None or each.offset <= offset), default=0
-    )
-
-
 class ConsoleAlerts:
     """The alerts of one runtime."""
 
@@ -185,27 +176,7 @@ class ConsoleAlerts:
         searched = self._machines.get(uid)
         if searched is None or searched.rule is None or not searched.rule.has_conditions:
             return None
-        why = self._memory.unhealthy(uid)
-        if why is not None and self._has_recovered(searched, why):
-            self._memory.set_unhealthy(uid, None)
-            why = None
-        if why is None:
-            return "True", "NoMatch", "no pattern has matched since the machine started"
-        return "False", why.reason, why.message
-
-    def _has_recovered(self, searched: _Searched, why: Unhealthy) -> bool:
-        if searched.rule is None or all(
-            pattern.id != why.pattern_id for pattern in searched.rule.patterns.values()
-        ):
-            return True
-        if why.epoch != searched.journal.epoch:
-            return True
-        newest = _newest_boot(searched.journal)
-        if why.boot == UNKNOWN_BOOT:
-            # Take the present boot: the condition must not end before the next one.
-            self._memory.set_unhealthy(searched.uid, replace(why, boot=newest))
-            return False
-        return newest > why.boot
+        return health_condition(self._memory, searched.journal, uid, searched.rule)
 
     def stop(self) -> Deferred[None]:
         self._stopped = True
@@ -527,10 +498,7 @@ class ConsoleAlerts:
     def _set_unhealthy(
         self, searched: _Searched, pattern: console_pb2.AlertPattern, offset: int, text: bytes
     ) -> None:
-        boot = _newest_boot(searched.journal, offset)
-        line = text[:_SHOWN_BYTES].decode("utf-8", "replace").strip()
-        message = f'at offset {offset} the machine printed "{line}"'
-        why = Unhealthy(pattern.id, pattern.condition, message, searched.journal.epoch, boot)
+        why = unhealthy(pattern, searched.journal, offset, text[:_SHOWN_BYTES])
         self._memory.set_unhealthy(searched.uid, why)
 
     # Positions.

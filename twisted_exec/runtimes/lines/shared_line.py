@@ -29,7 +29,7 @@ from zope.interface import alsoProvides, implementer
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.notices import notice
-from twisted_exec.console.rate_limit import ReadRateLimit
+from twisted_exec.console.read_rate import ReadRateLimit
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.tasks import as_deferred

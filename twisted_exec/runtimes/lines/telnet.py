@@ -17,7 +17,7 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.console.rate_limit import ReadRateLimit
+from twisted_exec.console.read_rate import ReadRateLimit
 from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.wire import telnet

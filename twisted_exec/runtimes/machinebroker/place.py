@@ -1,4 +1,4 @@
-"""The broker's place in the target: its namespace, cluster and identity."""
+"""The broker's place in the target: its namespace and cluster, and as whom it acts there for a user."""
 
 from __future__ import annotations
 

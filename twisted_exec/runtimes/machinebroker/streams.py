@@ -34,10 +34,11 @@ from twisted_exec.runtimes.machinebroker.tokens import TokenClaim, Tokens
 from twisted_exec.runtimes.serving.server import ServerRoutes, header_text
 from twisted_exec.streaming.context import RequestContext, on_record
 from twisted_exec.streaming.hop import HopSettings
+from twisted_exec.streaming.http.cross_site import refuse_other_sites
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, ask_first
-from twisted_exec.streaming.http.upgrade_server import is_upgrade, refuse_other_sites
+from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER, Ending
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy

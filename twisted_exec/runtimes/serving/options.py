@@ -1,5 +1,8 @@
 """
 Options of programs that serve a machine runtime: ``exec-runtime`` and ``exec-broker``.
+
+:mod:`twisted_exec.runtimes.serving.server` has those of the server for consoles: its address and
+certificate.
 """
 
 from __future__ import annotations

@@ -52,12 +52,13 @@ from twisted_exec.runtimes.serving.server import (
     TokenServer,
     header_text,
 )
-from twisted_exec.screens.history import Screens
+from twisted_exec.screens.from_journal import Screens
+from twisted_exec.streaming.http.cross_site import refuse_other_sites
 from twisted_exec.streaming.http.responses import CLIENT_LEFT, outcome, respond
 from twisted_exec.streaming.http.routes import split_path
 from twisted_exec.streaming.http.session_requests import FurtherRequest, answer_all
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import is_upgrade, refuse_other_sites
+from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     UID_HEADER,

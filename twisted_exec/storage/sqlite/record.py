@@ -2,7 +2,8 @@
 The record of the SQLite store's latest acknowledged version, and its lock.
 
 The record (:class:`VersionRecord`) shows whether the database is complete: it has the latest
-acknowledged version, and is never ahead of the database.
+acknowledged version, and is never ahead of the database. :func:`.database.check_complete` compares
+both at the start.
 """
 
 from __future__ import annotations

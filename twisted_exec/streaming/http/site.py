@@ -481,7 +481,7 @@ class Request(server.Request):
     :ivar is_forwarded: a trusted proxy is known to have sent the request for its user.
     :ivar offer: to carry the session, and another one after it (:mod:`twisted_exec.wire.blocks`).
     :ivar page: how to answer a page in a browser, if one asks; see
-        :mod:`twisted_exec.streaming.http.pages`.
+        :mod:`twisted_exec.streaming.http.browser_websocket`.
     """
 
     channel: HTTPChannel

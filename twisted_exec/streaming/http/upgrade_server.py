@@ -4,23 +4,19 @@ Take a connection over from twisted.web after an upgrade.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IProtocol
 
-from twisted_exec.api.status import Forbidden
 from twisted_exec.streaming.flow import swap_protocol, unread
-from twisted_exec.wire.upgrade import SESSIONS_HEADER, is_cross_site, requested_upgrade
+from twisted_exec.wire.upgrade import SESSIONS_HEADER, requested_upgrade
 
 if TYPE_CHECKING:  # a client of consoles imports this module, and starts faster without twisted.web
     from twisted.web.http_headers import Headers
     from twisted.web.iweb import IRequest
 
     from twisted_exec.streaming.http.site import Request
-
-_SAFE_METHODS = (b"GET", b"HEAD", b"OPTIONS")
 
 
 def header_pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
@@ -35,34 +31,6 @@ def is_upgrade(request: IRequest) -> bytes:
     if request.requestHeaders.hasHeader(b"transfer-encoding"):
         return b""  # twisted.web does not say where the body ends, and early bytes begin
     return requested_upgrade(header_pairs(request.requestHeaders))
-
-
-def refuse_other_sites(
-    request: IRequest, allowed: Collection[bytes] = (), *, sent_unasked: bool = True
-) -> None:
-    """
-    Refuse a request that a browser may have sent for a page of another origin.
-
-    :param allowed: origins besides this server's own, see
-        :func:`~twisted_exec.wire.upgrade.read_origin`.
-    :param sent_unasked: a browser may have added the credentials by itself, such as a client
-        certificate.
-    :raises Forbidden: a page of another origin may have sent the request.
-    """
-    headers = request.requestHeaders
-    if not headers.hasHeader(b"origin") and not headers.hasHeader(b"sec-fetch-site"):
-        return
-    if is_cross_site(
-        header_pairs(headers),
-        shows_certificate=sent_unasked,
-        secure=request.isSecure(),
-        allowed=allowed,
-        reads_only=request.method in _SAFE_METHODS and not is_upgrade(request),
-    ):
-        raise Forbidden(
-            "a page of another site may not use your browser's credentials here"
-            " (--allowed-origin names sites that may)"
-        )
 
 
 def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> None:

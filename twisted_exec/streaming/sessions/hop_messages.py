@@ -1,5 +1,5 @@
 """
-The id of a session and its ending, between hops.
+The id of a session, the UID of its machine, and its ending, between hops.
 
 A hop that ends a session sends the reason *beside* the stream: as the query of a ``DELETE`` of the
 path that opened the stream.

@@ -1,7 +1,8 @@
 """
 Headers between hops for resuming sessions and rejoining streams.
 
-They contain secret keys, so they are neither logged nor recorded.
+They contain secret keys, so they are neither logged nor recorded. Pages in browsers cannot set
+headers: :mod:`twisted_exec.streaming.http.browser_websocket` reads theirs from a subprotocol.
 """
 
 from __future__ import annotations

@@ -8,7 +8,11 @@ import base64
 from collections.abc import Callable, Sequence
 
 from twisted_exec.api.status import Forbidden
-from twisted_exec.streaming.http.pages import OutputSocketUser, connect_socket, output_socket
+from twisted_exec.streaming.http.output_websocket import (
+    OutputSocketUser,
+    connect_socket,
+    output_socket,
+)
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.websocket import NORMAL
 from twisted_exec.streaming.text.stream import Flow, TextStream

@@ -10,8 +10,12 @@ from collections import deque
 from collections.abc import Iterator
 
 from twisted_exec.apiserver.serving.encoding import gathered
+from twisted_exec.streaming.http.output_websocket import (
+    OutputSocketUser,
+    connect_socket,
+    output_socket,
+)
 from twisted_exec.streaming.http.paced import Paced, PacedAnswer
-from twisted_exec.streaming.http.pages import OutputSocketUser, connect_socket, output_socket
 from twisted_exec.streaming.http.site import Budget, Request, SlowReader
 from twisted_exec.streaming.http.upgrade_server import is_upgrade
 from twisted_exec.wire.upgrade import (

@@ -217,7 +217,7 @@ export function lostText({ isDenied, writer, isOwn }) {
 
 /**
  * Return what an observer reads whose window is smaller than the one that a full-screen program draws for; empty if it is not.
- * The terminal client, which cannot scroll, begins with the same words.
+ * The terminal client, which cannot scroll, begins with the same words (`cli/console/session.py`).
  *
  * @param {string} writer
  * @param {number[]} drawn columns and rows

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.screens.history`: journals in memory, and the emulator in this process.
+Tests for :mod:`twisted_exec.screens.from_journal`: journals in memory, and the emulator in this process.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tests.screens.doubles import MemoryRenderer
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import BadRequest, ServiceUnavailable
 from twisted_exec.journal.journal import Journal
-from twisted_exec.screens import history
-from twisted_exec.screens.history import SECONDS, Screens
+from twisted_exec.screens import from_journal
+from twisted_exec.screens.from_journal import SECONDS, Screens
 from twisted_exec.screens.interfaces import CannotRender, Resize
 from twisted_exec.screens.process import render
 
@@ -109,7 +109,7 @@ class SizeTests(HistoryCase):
 
     def test_before(self) -> None:
         """A size that was set before the oldest output of the screen counts, too."""
-        self.patch(history, "LOOK_BACK", 1000)
+        self.patch(from_journal, "LOOK_BACK", 1000)
         self.journal.resized(5, 30)
         for _ in range(100):
             self.journal.append(b"x" * 49 + b"\n")
@@ -133,7 +133,7 @@ class KeyFrameTests(HistoryCase):
 
     def test_look_back(self) -> None:
         """Without a key frame the emulator begins at a line that is not too long ago."""
-        self.patch(history, "LOOK_BACK", 1000)
+        self.patch(from_journal, "LOOK_BACK", 1000)
         for number in range(400):
             self.journal.append(b"line %d\r\n" % number)
         self.assertTrue(self.shown().endswith("line 398\nline 399\n"))

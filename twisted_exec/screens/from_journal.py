@@ -1,7 +1,7 @@
 """
-Screens from journals: the selection of the output for the emulator.
+Screens from journals: the selection of the output for the emulator, and the limit of the whole request.
 
-An emulator begins at the nearest key frame, or at most :data:`LOOK_BACK` bytes before the screen.
+A request fails after :data:`SECONDS`. An emulator begins at the nearest key frame, or at most :data:`LOOK_BACK` bytes before the screen.
 """
 
 from __future__ import annotations

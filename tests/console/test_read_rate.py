@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.rate_limit`.
+Tests for :mod:`twisted_exec.console.read_rate`.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.console.rate_limit import BYTES_PER_SECOND, ReadRateLimit
+from twisted_exec.console.read_rate import BYTES_PER_SECOND, ReadRateLimit
 
 
 class ReadRateLimitTests(SynchronousTestCase):

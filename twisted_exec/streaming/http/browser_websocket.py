@@ -1,5 +1,5 @@
 """
-WebSockets for pages in browsers, and WebSockets over which only the server sends.
+The WebSocket handshake of the page in a browser: how it resumes sessions, and reads refusals.
 
 A page sends the value of ``X-Twisted-Exec-Resume`` as a subprotocol, as Kubernetes takes bearer
 tokens.  It reads the answer in the first message on channel 4, and a refusal in a Status on channel
@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 
 from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
+from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade
 from twisted_exec.wire.channel import V5, Channel, encode
+from twisted_exec.wire.cross_site import is_cross_site
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import RESUME_HEADER, Resumable, encode_session
 from twisted_exec.wire.upgrade import (
     WEBSOCKET,
-    Headers,
     accept_key,
     check_websocket,
-    is_cross_site,
     offers_resume,
     subprotocol_resume,
     switching_protocols,
@@ -71,7 +69,7 @@ def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) ->
     """
     Let a page read the reason if its request is refused later.
 
-    :param allowed_origins: see :func:`~.upgrade_server.refuse_other_sites`; other pages cannot read
+    :param allowed_origins: see :func:`~.cross_site.refuse_other_sites`; other pages cannot read
         it.
     """
     headers = header_pairs(request.requestHeaders)
@@ -117,58 +115,3 @@ def _frame(opcode: int, payload: bytes) -> bytes:
     if size <= 0xFFFF:
         return struct.pack("!BBH", opcode, 126, size) + payload
     return struct.pack("!BBQ", opcode, 127, size) + payload
-
-
-_RECEIVED_BYTES = 64 << 10
-_LINGER_SECONDS = 10.0
-
-
-def output_socket(
-    request: Request, choose: Callable[[Headers], str], headers: dict[str, str]
-) -> ServerSocket:
-    """
-    Return the socket for a request; :func:`connect_socket` connects it.
-
-    :param headers: of the answer; the caller may add to them until then.
-    :raises BadRequest: the request is no complete handshake.
-    """
-    received = header_pairs(request.requestHeaders)
-    try:
-        check_websocket(request.method, received)
-    except RemoteProtocolError as problem:
-        raise BadRequest(str(problem)) from None
-    (key,) = values(received, b"sec-websocket-key")
-    return ServerSocket(key.decode("ascii"), choose(received), headers)
-
-
-def connect_socket(request: Request, socket: ServerSocket, user: OutputSocketUser) -> None:
-    """Take the request's connection over."""
-    clock = request.channel.site.reactor
-    factory = server_factory(clock, _RECEIVED_BYTES)
-    take_over(request, start(socket, factory, user, clock, _LINGER_SECONDS))
-
-
-class OutputSocketUser:
-    """Callbacks of a socket over which only the server sends."""
-
-    def client_left(self, reason: str) -> None:
-        """Handle the client's Close, or the loss of the connection; both may happen."""
-        raise NotImplementedError
-
-    def opened(self) -> None:
-        """Nothing to do: output follows."""
-
-    def message_received(self, message: bytes) -> None:
-        """Ignored."""
-
-    def pong_received(self) -> None:
-        """Ignored: this end sends no pings."""
-
-    def failing(self, reason: str) -> None:
-        """Nothing to do: ``lost`` follows."""
-
-    def close_received(self, code: int | None) -> None:
-        self.client_left("client closed")
-
-    def lost(self, reason: str) -> None:
-        self.client_left("client lost")

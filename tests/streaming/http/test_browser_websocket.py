@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.http.pages`."""
+"""Tests for :mod:`twisted_exec.streaming.http.browser_websocket`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wsproto.connection import Connection, ConnectionType
 
 from tests.streaming.frames import BytesMessage, CloseConnection, Peer, handshake, masked
 from twisted_exec.api.status import APIError, Forbidden, TooManyRequests, Unauthorized
-from twisted_exec.streaming.http.pages import PageHandshake, adopt_page
+from twisted_exec.streaming.http.browser_websocket import PageHandshake, adopt_page
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.sessions.resume_headers import resume_headers

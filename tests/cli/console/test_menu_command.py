@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.console.conversation`, in a session."""
+"""Tests for :mod:`twisted_exec.cli.console.menu_command`, in a session."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.cli.console.test_menu import MenuCase
 from tests.cli.console.test_people import ADA, PeopleCase, SaidStream
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.api.status import Forbidden
-from twisted_exec.cli.console.conversation import NO_MARKS, NO_MESSAGES
 from twisted_exec.cli.console.escape import parse_escape
+from twisted_exec.cli.console.menu_command import NO_MARKS, NO_MESSAGES
 from twisted_exec.cli.console.people import Person
 from twisted_exec.cli.console.session import (
     NAMES_SECONDS,

@@ -1,4 +1,4 @@
-"""Limits of a shared console."""
+"""Limits of a shared console: bytes of scrollback and of lag, and seconds of waits."""
 
 from __future__ import annotations
 

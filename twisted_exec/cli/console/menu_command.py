@@ -1,7 +1,8 @@
 """
-A conversation with the user: one command of the escape menu that asks, or tells, in the terminal.
+One command of the escape menu that asks, or tells, the user in the terminal.
 
-The machine's output waits meanwhile, and keys are for the conversation, not for the machine.
+The machine's output waits meanwhile, and keys are for the command, not for the machine. At its end
+the user reads how many keys were discarded.
 """
 
 from __future__ import annotations
