@@ -256,7 +256,9 @@ class QueueTests(SynchronousTestCase):
         self.clock.advance(LONGEST_RETRY_SECONDS)
         self.assertEqual(self.begun, ["a", "a"])
         self.waiting["a"].errback(RuntimeError("broken"))
-        self.assertEqual((len(self.flushLoggedErrors()), len(self.reported)), (0, 2), "the same again")
+        self.assertEqual(
+            (len(self.flushLoggedErrors()), len(self.reported)), (0, 2), "the same again"
+        )
         self.clock.advance(LONGEST_RETRY_SECONDS)
         self.waiting["a"].errback(RuntimeError("broken in another way"))
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
