@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from heapq import heappop, heappush, nsmallest
 from math import inf
@@ -28,6 +28,12 @@ from twisted_exec.api.kinds.events import NORMAL, WARNING
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.controllers.holds import (
+    FIRST_RETRY_SECONDS,
+    LAST_RETRY_SECONDS,
+    Holds,
+    Operation,
+)
 from twisted_exec.apiserver.controllers.placement import (
     FAILED,
     Placement,
@@ -60,18 +66,6 @@ EVENT_SECONDS = 60.0
 """In this time, a waiting machine whose reason changes gets at most two Events."""
 
 _MOST_NAMED = 20
-_FIRST_RETRY_SECONDS = 1.0
-_LAST_RETRY_SECONDS = 60.0
-
-_BIND, _CONDITION, _EVENT = (
-    "machines cannot be assigned to pools",
-    "conditions of machines cannot be written",
-    "Events of machines cannot be recorded",
-)
-"""What the store may refuse in a namespace."""
-
-_Hold = tuple[str, str]
-"""One of these, and the namespace."""
 
 _BUG = "the scheduler failed; the log of the API server says more"
 
@@ -122,11 +116,11 @@ class Scheduler(StoreFollower):
         """A heap of machines for the first run after a time."""
         self._all_may_fit = False
         """A waiting machine may have a place now, or another reason: the next run is for all of them."""
-        self._held: dict[_Hold, dict[Key, None]] = {}
-        """Machines whose write was refused, or waits since others were refused."""
-        self._refusals: Backoffs[_Hold | Key] = Backoffs(
-            clock, lambda: Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, rng)
+        self._holds = Holds(clock, rng)
+        self._bugs: Backoffs[Key] = Backoffs(
+            clock, lambda: Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, rng)
         )
+        """Machines for which this program has failed."""
         self._loop = PokedLoop(
             self._run, clock, soon_seconds=SOON_SECONDS, metrics=metrics.of("scheduler")
         )
@@ -189,7 +183,7 @@ class Scheduler(StoreFollower):
             self._changed[key] = None
         else:
             self._reported.pop(key, None)
-            self._refusals.succeeded(key)
+            self._bugs.succeeded(key)
         if key not in self._pool_missing:
             self._pool_missing_since.pop(key, None)
         if is_pending:
@@ -226,7 +220,9 @@ class Scheduler(StoreFollower):
 
     def _next_run(self) -> float | None:
         """Return the seconds to the next run, if nothing changes."""
-        seconds = [self._refusals.wait_seconds(hold) for hold in self._held]
+        seconds = []
+        if (wait_seconds := self._holds.wait_seconds()) is not None:
+            seconds.append(wait_seconds)
         if self._later:
             seconds.append(self._later[0][0] - self._clock.seconds())
         return max(SOON_SECONDS, min(seconds)) if seconds else None
@@ -239,23 +235,9 @@ class Scheduler(StoreFollower):
         now = self._clock.seconds()
         while self._later and self._later[0][0] <= now:
             due[heappop(self._later)[1]] = None
-        due |= dict.fromkeys(self._probes())
+        due |= dict.fromkeys(self._holds.due({**self._waiting, **self._pool_missing}))
         waiting = sorted((self._waiting[key] for key in due if key in self._waiting), key=turn_of)
         return [*map(key_of, waiting), *(key for key in due if key in self._pool_missing)]
-
-    def _probes(self) -> Iterator[Key]:
-        """Take one machine of each namespace whose back-off is over: it shows whether others can be written."""
-        for hold in list(self._held):
-            if self._refusals.wait_seconds(hold) > 0:
-                continue
-            held = self._held[hold]
-            while held:
-                key, _ = held.popitem()
-                if key in self._waiting or key in self._pool_missing:
-                    yield key
-                    break
-            if not held:
-                del self._held[hold]
 
     async def _place(self, keys: Sequence[Key]) -> None:
         turns, urgent = ShortTurns(self._clock), ShortTurns(self._clock, is_urgent=True)
@@ -297,8 +279,8 @@ class Scheduler(StoreFollower):
 
     async def _report_bug(self, key: Key, failure: Failure) -> None:
         """Report a machine for which this program fails, and try again later: it holds up no other."""
-        is_new = self._refusals.failed(key, repr(failure.value))
-        self._reconsider_later(key, self._refusals.wait_seconds(key))
+        is_new = self._bugs.failed(key, repr(failure.value))
+        self._reconsider_later(key, self._bugs.wait_seconds(key))
         machine = self._waiting.get(key) or self._pool_missing.get(key)
         if is_new and machine is not None:
             self._log.failure("scheduling {name} failed", failure, name="/".join(key))
@@ -356,7 +338,7 @@ class Scheduler(StoreFollower):
     async def _carry_out(self, machine: Object, placement: Placement) -> None:
         if not placement.pool:
             await self._report_waiting(machine, placement)
-        elif not self._is_held(_BIND, machine):
+        elif not self._is_held(Operation.BIND, machine):
             await self._bind(machine, placement.pool)
 
     async def _bind(self, machine: Object, pool: str) -> None:
@@ -370,9 +352,9 @@ class Scheduler(StoreFollower):
             self._reconsider_all()
             return
         except APIError as error:
-            self._write_refused(_BIND, machine, error)
+            self._write_refused(Operation.BIND, machine, error)
             return
-        self._write_accepted(_BIND, machine)
+        self._write_accepted(Operation.BIND, machine)
         self._log.info(
             "machine {name} is assigned to pool {pool}", name=_qualified_name(machine), pool=pool
         )
@@ -413,7 +395,7 @@ class Scheduler(StoreFollower):
     async def _set_condition(self, machine: Object, placement: Placement) -> bool:
         """Write the condition Ready; return false if the machine has changed meanwhile."""
         changed = with_decision(self._dialect, machine, placement, timestamp(self._now()))
-        if changed is None or self._is_held(_CONDITION, machine):
+        if changed is None or self._is_held(Operation.SET_CONDITION, machine):
             return True
         target = RequestTarget(self._kind, *key_of(machine), "status")
         try:
@@ -421,49 +403,40 @@ class Scheduler(StoreFollower):
         except (Conflict, NotFound):
             return False
         except APIError as error:  # the Event and the log report the decision, too
-            self._write_refused(_CONDITION, machine, error)
+            self._write_refused(Operation.SET_CONDITION, machine, error)
         else:
-            self._write_accepted(_CONDITION, machine)
+            self._write_accepted(Operation.SET_CONDITION, machine)
         return True
 
     async def _record_event(self, machine: Object, level: str, reason: str, message: str) -> None:
         """Record an Event, unless the namespace had no room for one lately."""
-        hold = _EVENT, key_of(machine)[0]
-        if self._refusals.wait_seconds(hold) > 0:
+        namespace = key_of(machine)[0]
+        if self._holds.is_paused(Operation.RECORD_EVENT, namespace):
             return
         try:
             await self._recorder.write(machine, level, reason, message)
         except APIError as error:
-            self._log_refusal(hold, error)
+            self._holds.refused(Operation.RECORD_EVENT, namespace, error)
         else:
-            self._refusals.succeeded(hold)
+            self._holds.accepted(Operation.RECORD_EVENT, namespace)
 
-    def _is_held(self, what: str, machine: Object) -> bool:
+    def _is_held(self, operation: Operation, machine: Object) -> bool:
         """Return whether a write waits for the back-off of its namespace; then it follows later."""
         key = key_of(machine)
-        hold = what, key[0]
-        is_held = self._refusals.wait_seconds(hold) > 0
-        if is_held:
-            self._held.setdefault(hold, {})[key] = None
-        return is_held
+        is_paused = self._holds.is_paused(operation, key[0])
+        if is_paused:
+            self._holds.hold(operation, key)
+        return is_paused
 
-    def _write_refused(self, what: str, machine: Object, error: APIError) -> None:
+    def _write_refused(self, operation: Operation, machine: Object, error: APIError) -> None:
         key = key_of(machine)
-        self._held.setdefault((what, key[0]), {})[key] = None
-        self._log_refusal((what, key[0]), error)
+        self._holds.refused(operation, key[0], error)
+        self._holds.hold(operation, key)
 
-    def _log_refusal(self, hold: _Hold, error: APIError) -> None:
-        what, namespace = hold
-        if self._refusals.failed(hold, f"{error.code} {error.reason}"):
-            message = "namespace {namespace}: {what}: {error}"
-            self._log.warn(message, namespace=namespace, what=what, error=error.message)
-
-    def _write_accepted(self, what: str, machine: Object) -> None:
-        """The store has taken a write: those that waited follow."""
-        hold = what, key_of(machine)[0]
-        self._refusals.succeeded(hold)
-        if held := self._held.pop(hold, None):
-            self._changed |= held
+    def _write_accepted(self, operation: Operation, machine: Object) -> None:
+        """Let the machines follow that waited for such a write."""
+        if held := self._holds.accepted(operation, key_of(machine)[0]):
+            self._changed |= dict.fromkeys(held)
             self._poke()
 
 
