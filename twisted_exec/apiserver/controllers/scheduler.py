@@ -12,6 +12,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush, nsmallest
 from math import inf
@@ -36,6 +37,7 @@ from twisted_exec.apiserver.controllers.holds import (
 )
 from twisted_exec.apiserver.controllers.placement import (
     FAILED,
+    BoundMachines,
     Placement,
     facts_of,
     plan,
@@ -69,6 +71,26 @@ _MOST_NAMED = 20
 
 _BUG = "the scheduler failed; the log of the API server says more"
 
+_NOT_REPORTED = -inf, -inf
+
+
+@dataclass(slots=True)
+class _Pending:
+    """
+    A machine that has no pool, or whose pool does not exist; no poollet would report the latter.
+
+    :param pool: the missing pool, or empty.
+    :param missing_since: when the pool was first found missing, in seconds of the clock.
+    :param report_times: when the last two reports were made.
+    :param reported: what the last report said.
+    """
+
+    machine: Object
+    pool: str
+    missing_since: float | None = None
+    report_times: tuple[float, float] = _NOT_REPORTED
+    reported: Placement | None = None
+
 
 class Scheduler(StoreFollower):
     """
@@ -99,23 +121,15 @@ class Scheduler(StoreFollower):
         self._recorder = own_recorder(
             verbs, clock, now, about=self._kind.resource, component=COMPONENT
         )
-        self._waiting: dict[Key, Object] = {}
-        # Machines whose spec names a missing pool; no poollet would report that.
-        self._pool_missing: dict[Key, Object] = {}
-        self._pool_missing_since: dict[Key, float] = {}
-        self._places: dict[str, tuple[str, str]] = {}
-        self._bound: Counter[tuple[str, str]] = Counter()
         self._pools: dict[str, Object] = {}
         self._classes: set[str] | None = None
         """Their names; ``None`` until the first list is there."""
-        self._reported: dict[Key, tuple[float, float, Placement]] = {}
-        """By machine: the times of the last two reports, and what the last one said."""
-        self._changed: dict[Key, None] = {}
-        """Machines for the next run."""
-        self._later: list[tuple[float, Key]] = []
-        """A heap of machines for the first run after a time."""
+        self._bound = BoundMachines()
+        self._pending: dict[Key, _Pending] = {}
+        self._due: list[tuple[float, Key]] = []
+        """A heap of times, and of machines for the first run after them."""
         self._all_may_fit = False
-        """A waiting machine may have a place now, or another reason: the next run is for all of them."""
+        """A pool may have room now, or another reason to refuse: the next run is for all machines without a pool."""
         self._holds = Holds(clock, rng)
         self._bugs: Backoffs[Key] = Backoffs(
             clock, lambda: Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, rng)
@@ -163,87 +177,72 @@ class Scheduler(StoreFollower):
 
     def _machine_changed(self, event: Event) -> None:
         machine, key = event.obj, key_of(event.obj)
-        uid = machine["metadata"]["uid"]
-        before, place = self._places.pop(uid, None), None
-        self._waiting.pop(key, None)
-        self._pool_missing.pop(key, None)
-        if event.type != DELETED:
-            pool, ending = (
-                self._dialect.pool_name(machine),
-                "deletionTimestamp" in machine["metadata"],
-            )
-            if pool:
-                place = self._places[uid] = pool, self._dialect.class_name(machine)
-            if not pool and not ending:
-                self._waiting[key] = machine
-            elif pool not in self._pools and not ending:
-                self._pool_missing[key] = machine
-        is_pending = key in self._waiting or key in self._pool_missing
-        if is_pending:
-            self._changed[key] = None
-        else:
-            self._reported.pop(key, None)
+        is_deleted = event.type == DELETED
+        pool = "" if is_deleted else self._dialect.pool_name(machine)
+        place = (pool, self._dialect.class_name(machine)) if pool else None
+        is_ending = is_deleted or "deletionTimestamp" in machine["metadata"]
+        if is_ending or pool in self._pools:
+            self._pending.pop(key, None)
             self._bugs.succeeded(key)
-        if key not in self._pool_missing:
-            self._pool_missing_since.pop(key, None)
-        if is_pending:
-            self._poke()
-        if before == place:
-            return
-        if place:
-            self._bound[place] += 1
-        if before:
-            self._bound[before] -= 1
-            if not self._bound[before]:
-                del self._bound[before]
+        else:
+            pending = self._pending.setdefault(key, _Pending(machine, pool))
+            if not pool:
+                pending.missing_since = None
+            pending.machine, pending.pool = machine, pool
+            self._reconsider(key)
+        if self._bound.move(machine["metadata"]["uid"], place):
             self._reconsider_all()
 
     def _reconsider_all(self) -> None:
         self._all_may_fit = True
         self._poke()
 
-    def _reconsider_later(self, key: Key, seconds: float) -> None:
-        heappush(self._later, (self._clock.seconds() + seconds, key))
+    def _reconsider(self, key: Key, after_seconds: float = 0.0) -> None:
+        heappush(self._due, (self._clock.seconds() + after_seconds, key))
+        if not after_seconds:
+            self._poke()
 
     def _poke(self) -> None:
-        if self._waiting or self._pool_missing:
+        if self._pending:
             self._loop.poke()
 
     async def _run(self) -> float | None:
-        keys = self._due()
+        keys = self._take_due()
         try:
             await self._place(keys)
         except Exception:
-            self._changed |= dict.fromkeys(keys)
+            for key in keys:
+                self._reconsider(key)
             raise
         return self._next_run()
 
     def _next_run(self) -> float | None:
         """Return the seconds to the next run, if nothing changes."""
-        seconds = []
-        if (wait_seconds := self._holds.wait_seconds()) is not None:
-            seconds.append(wait_seconds)
-        if self._later:
-            seconds.append(self._later[0][0] - self._clock.seconds())
-        return max(SOON_SECONDS, min(seconds)) if seconds else None
+        waits = [] if (held := self._holds.wait_seconds()) is None else [held]
+        if self._due:
+            waits.append(self._due[0][0] - self._clock.seconds())
+        return max(SOON_SECONDS, min(waits)) if waits else None
 
-    def _due(self) -> Sequence[Key]:
-        due, self._changed = self._changed, {}
-        if self._all_may_fit:
-            due |= dict.fromkeys(self._waiting)
-        self._all_may_fit = False
+    def _take_due(self) -> Sequence[Key]:
+        due = dict.fromkeys(self._holds.due(self._pending))
         now = self._clock.seconds()
-        while self._later and self._later[0][0] <= now:
-            due[heappop(self._later)[1]] = None
-        due |= dict.fromkeys(self._holds.due({**self._waiting, **self._pool_missing}))
-        waiting = sorted((self._waiting[key] for key in due if key in self._waiting), key=turn_of)
-        return [*map(key_of, waiting), *(key for key in due if key in self._pool_missing)]
+        while self._due and self._due[0][0] <= now:
+            due[heappop(self._due)[1]] = None
+        if self._all_may_fit:
+            due |= dict.fromkeys(key for key, each in self._pending.items() if not each.pool)
+        self._all_may_fit = False
+        return sorted(filter(self._pending.__contains__, due), key=self._turn_of)
+
+    def _turn_of(self, key: Key) -> tuple[bool, tuple[str, str, str]]:
+        """Sort key: machines that may be bound come first."""
+        pending = self._pending[key]
+        return bool(pending.pool), turn_of(pending.machine)
 
     async def _place(self, keys: Sequence[Key]) -> None:
         turns, urgent = ShortTurns(self._clock), ShortTurns(self._clock, is_urgent=True)
         is_urgent = False
         # Earlier placements of this run count for later ones.
-        assumed, pools = Counter(self._bound), list(self._pools.values())
+        assumed, pools = Counter(self._bound.counts), list(self._pools.values())
         nowhere: dict[str, Placement] = {}  # by requirements, since the last placement that fit
         writing: list[Deferred[None]] = []
         try:
@@ -280,11 +279,11 @@ class Scheduler(StoreFollower):
     async def _report_bug(self, key: Key, failure: Failure) -> None:
         """Report a machine for which this program fails, and try again later: it holds up no other."""
         is_new = self._bugs.failed(key, repr(failure.value))
-        self._reconsider_later(key, self._bugs.wait_seconds(key))
-        machine = self._waiting.get(key) or self._pool_missing.get(key)
-        if is_new and machine is not None:
+        self._reconsider(key, self._bugs.wait_seconds(key))
+        pending = self._pending.get(key)
+        if is_new and pending is not None:
             self._log.failure("scheduling {name} failed", failure, name="/".join(key))
-            await self._record_event(machine, WARNING, FAILED, _BUG)
+            await self._record_event(pending.machine, WARNING, FAILED, _BUG)
 
     def _decide(
         self,
@@ -293,18 +292,17 @@ class Scheduler(StoreFollower):
         assumed: Counter[tuple[str, str]],
         nowhere: dict[str, Placement],
     ) -> tuple[Object, Placement] | None:
-        if key in self._pool_missing:
-            if self._pool_of(key) not in self._pools:
-                missing = self._missing_message(key)
-                # One placement for all machines of that pool: it is kept with each.
-                return self._pool_missing[key], nowhere.setdefault(
-                    missing, Placement("", FAILED, missing)
-                )
-            del self._pool_missing[key]
-            self._pool_missing_since.pop(key, None)
-        machine = self._waiting.get(key)
-        if machine is None:
+        pending = self._pending.get(key)
+        if pending is None:
             return None
+        machine, pool = pending.machine, pending.pool
+        if pool in self._pools:
+            del self._pending[key]
+            return None
+        if pool:
+            missing = f'{self._dialect.pool_noun} "{pool}" does not exist'
+            # One placement for all machines of that pool: it is kept with each.
+            return machine, nowhere.setdefault(missing, Placement("", FAILED, missing))
         requirements = self._requirements(machine)
         placement = nowhere.get(requirements) or plan(
             self._dialect, machine, pools, assumed, self._classes
@@ -315,12 +313,6 @@ class Scheduler(StoreFollower):
             nowhere.clear()
             assumed[placement.pool, self._dialect.class_name(machine)] += 1
         return machine, placement
-
-    def _pool_of(self, key: Key) -> str:
-        return self._dialect.pool_name(self._pool_missing[key])
-
-    def _missing_message(self, key: Key) -> str:
-        return f'{self._dialect.pool_noun} "{self._pool_of(key)}" does not exist'
 
     def _existing_pools(self) -> str:
         names = nsmallest(_MOST_NAMED, self._pools)
@@ -365,32 +357,34 @@ class Scheduler(StoreFollower):
     async def _report_waiting(self, machine: Object, placement: Placement) -> None:
         """Say why a machine waits: in its condition, and in an Event if that is new."""
         key, now = key_of(machine), self._clock.seconds()
-        before, last, reported = self._reported.get(key, (-inf, -inf, None))
-        is_new, is_free = reported != placement, not self._dialect.pool_name(machine)
+        pending = self._pending[key]
+        before, last = pending.report_times
+        is_new, is_first = pending.reported != placement, pending.reported is None
         if is_new and now - before < EVENT_SECONDS:
-            self._reconsider_later(key, before + EVENT_SECONDS - now)
+            self._reconsider(key, before + EVENT_SECONDS - now)
             return
         if is_new:
-            self._reported[key] = last, now, placement
-        is_repeated = reported is None and shows(machine, placement)  # by an earlier process
-        if not is_free:
-            await self._show_missing_pool(machine, placement)
+            pending.report_times, pending.reported = (last, now), placement
+        is_repeated = is_first and shows(machine, placement)  # by an earlier process
+        message = placement.message
+        if pending.pool:
+            message += self._existing_pools()
+            await self._show_missing_pool(pending, placement)
         elif not await self._set_condition(machine, placement):
-            self._reported.pop(key, None)
+            pending.report_times, pending.reported = _NOT_REPORTED, None
             return
         if is_new and not is_repeated:
-            message = placement.message if is_free else placement.message + self._existing_pools()
             await self._record_event(machine, WARNING, placement.reason, message)
 
-    async def _show_missing_pool(self, machine: Object, placement: Placement) -> None:
-        key, now = key_of(machine), self._clock.seconds()
-        if key not in self._pool_missing:
-            return
-        shown_at = self._pool_missing_since.setdefault(key, now) + MISSING_SECONDS
+    async def _show_missing_pool(self, pending: _Pending, placement: Placement) -> None:
+        now = self._clock.seconds()
+        if pending.missing_since is None:
+            pending.missing_since = now
+        shown_at = pending.missing_since + MISSING_SECONDS
         if now < shown_at:
-            self._reconsider_later(key, shown_at - now)
+            self._reconsider(key_of(pending.machine), shown_at - now)
         else:
-            await self._set_condition(machine, placement)
+            await self._set_condition(pending.machine, placement)
 
     async def _set_condition(self, machine: Object, placement: Placement) -> bool:
         """Write the condition Ready; return false if the machine has changed meanwhile."""
@@ -435,9 +429,8 @@ class Scheduler(StoreFollower):
 
     def _write_accepted(self, operation: Operation, machine: Object) -> None:
         """Let the machines follow that waited for such a write."""
-        if held := self._holds.accepted(operation, key_of(machine)[0]):
-            self._changed |= dict.fromkeys(held)
-            self._poke()
+        for key in self._holds.accepted(operation, key_of(machine)[0]):
+            self._reconsider(key)
 
 
 def _qualified_name(machine: Object) -> str:
