@@ -59,9 +59,11 @@ def _proof(transport: object, side: bytes) -> bytes:
 
 def is_quiet(transport: object) -> bool:
     """Return whether a connection is open, and nothing has arrived that is not read yet."""
-    plug: Any = getattr(socket_transport(transport), "socket", None)
+    connected = getattr(socket_transport(transport), "socket", None)
+    if not isinstance(connected, socket.socket):
+        return False  # the connection is lost, or another transport has it
     try:
-        plug.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        connected.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
         return True
     except OSError:
