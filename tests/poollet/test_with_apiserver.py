@@ -37,7 +37,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
-from twisted_exec.tls.fast.sessions import TLSKept
+from twisted_exec.tls.fast.reuse import TLSKept
 from twisted_exec.tls.pki import Issued
 
 ADMIN, POOLLET = "user-admin", f"poollet-{POOL}-client"

@@ -26,7 +26,7 @@ from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
 from twisted_exec.tls import spares as spares_module
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import VerificationError
-from twisted_exec.tls.fast.sessions import acceptance, offer
+from twisted_exec.tls.fast.reuse import acceptance, offer
 from twisted_exec.tls.spares import MOST_OF_PEER, PAUSE_SECONDS, SpareConnections
 from twisted_exec.wire.blocks import Mark
 from twisted_exec.wire.upgrade import SESSIONS_HEADER, switching_protocols

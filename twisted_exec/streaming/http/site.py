@@ -41,7 +41,7 @@ from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
 from twisted_exec.tls.fast.names import is_usable
-from twisted_exec.tls.fast.sessions import (
+from twisted_exec.tls.fast.reuse import (
     OLDEST_SECONDS,
     CarriedSession,
     TLSKept,

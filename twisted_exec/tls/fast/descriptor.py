@@ -130,7 +130,7 @@ else:
 class Session(Typing):
     """
     A session that ends without its connection; see
-    :class:`~twisted_exec.tls.fast.sessions.CarriedSession`.
+    :class:`~twisted_exec.tls.fast.reuse.CarriedSession`.
 
     :ivar blocks: reads what the peer sends.
     :ivar short_bytes: the most bytes that fill one record with the length before them.
@@ -219,7 +219,7 @@ class TLSOnDescriptor(_Socket):
     def failVerification(self, reason: Failure) -> None:
         self._refusal = reason
 
-    # Sessions, one after the other: twisted_exec.tls.fast.sessions.
+    # Sessions, one after the other: twisted_exec.tls.fast.reuse.
 
     @property
     def age_seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.tls.fast.sessions`, with real connections."""
+"""Tests for :mod:`twisted_exec.tls.fast.reuse`, with real connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from twisted_exec.streaming.flow import has_unread, swap_protocol
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.fast import descriptor
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
-from twisted_exec.tls.fast.sessions import CarriedSession, TLSKept, acceptance, is_quiet, offer
+from twisted_exec.tls.fast.reuse import CarriedSession, TLSKept, acceptance, is_quiet, offer
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.blocks import Mark, head
 
