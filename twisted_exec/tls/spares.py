@@ -32,7 +32,7 @@ from twisted_exec.tls.errors import VerificationError
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
 from twisted_exec.tls.fast.reuse import (
     OLDEST_SECONDS,
-    CarriedSession,
+    CarriedStream,
     acceptance,
     is_quiet,
     offer,
@@ -188,7 +188,7 @@ class SparingEndpoint:
     def carry(self, transport: Any, accepted: bytes, early: bytes) -> bytes:
         if accepted != acceptance(transport):
             return early
-        data: bytes = transport.carry(CarriedSession(self._following, is_server=False), early)
+        data: bytes = transport.carry(CarriedStream(self._following, is_server=False), early)
         return data
 
     def _following(self, transport: object, mark: Mark) -> IProtocol:

@@ -21,7 +21,7 @@ from twisted_exec.streaming.flow import has_unread, swap_protocol
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.fast import descriptor
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
-from twisted_exec.tls.fast.reuse import CarriedSession, TLSKept, acceptance, is_quiet, offer
+from twisted_exec.tls.fast.reuse import CarriedStream, ReusedTLS, acceptance, is_quiet, offer
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.blocks import Mark, head
 
@@ -51,7 +51,7 @@ class Side:
     def carry(self, early: bytes = b"") -> bytes:
         """Carry a session with the present protocol."""
         self.next = Deferred()
-        session = CarriedSession(self._following, is_server=self.is_server)
+        session = CarriedStream(self._following, is_server=self.is_server)
         data: bytes = self.session.transport.carry(session, early)
         return data
 
@@ -471,5 +471,5 @@ class SecondStreamTests(CarriedCase, test_transport.StreamTLSTests):
         for each in sides:
             await each.begin()
             self.addCleanup(self.end, each)
-            self.assertIsInstance(each.session.transport, TLSKept)
+            self.assertIsInstance(each.session.transport, ReusedTLS)
         return sides[0].session, sides[1].session
