@@ -43,7 +43,7 @@ from twisted_exec.streaming.http.upgrade_client import (
     UpgradeRequest,
     upgrade,
 )
-from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import requested_protocol, take_over
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
@@ -146,7 +146,9 @@ class Poollet(Dispatcher):
             take_over(
                 request,
                 line,
-                switching_protocols(is_upgrade(request) or b"websocket", self._chosen(request)),
+                switching_protocols(
+                    requested_protocol(request) or b"websocket", self._chosen(request)
+                ),
             )
 
 

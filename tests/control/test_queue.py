@@ -25,16 +25,16 @@ class QueueTests(SynchronousTestCase):
         self.clock = Clock()
         self.waiting: dict[str, Deferred[float | None]] = {}
         self.begun: list[str] = []
-        self.told: list[tuple[str, int]] = []
-        self.queue: WorkQueue[str] = WorkQueue(self.work, self.clock, self.tell)
+        self.reported: list[tuple[str, int]] = []
+        self.queue: WorkQueue[str] = WorkQueue(self.work, self.clock, self.report)
 
     async def work(self, key: str) -> float | None:
         self.begun.append(key)
         self.waiting[key] = Deferred()
         return await self.waiting[key]
 
-    def tell(self, key: str, refused: APIError, failures: int) -> None:
-        self.told.append((refused.message, failures))
+    def report(self, key: str, refused: APIError, failures: int) -> None:
+        self.reported.append((refused.message, failures))
 
     def test_once_at_a_time(self) -> None:
         """Keys added during their own work run once more after it."""
@@ -65,7 +65,7 @@ class QueueTests(SynchronousTestCase):
             self.assertEqual(len(self.begun), number)
             self.clock.advance(LONGEST_RETRY_SECONDS)
             self.assertEqual(len(self.begun), number + 1)
-        self.assertEqual(self.told[-1], ("down", 11))
+        self.assertEqual(self.reported[-1], ("down", 11))
 
     def test_after(self) -> None:
         """A key that is added for several times runs at the earliest, and once for all of them."""
@@ -108,7 +108,15 @@ class QueueTests(SynchronousTestCase):
             self.assertEqual((self.queue.is_running("a"), "a" in self.queue), (False, True))
             self.queue.add("a")
             self.clock.advance(5.0)
-        self.assertEqual(self.told, [])
+        self.assertEqual(self.reported, [])
+
+    def test_needed_time_before(self) -> None:
+        """A worker that needed time has not failed: only errors count as failures in succession."""
+        self.queue.add("a")
+        for error in (Again(), ServiceUnavailable("down"), Again(), ServiceUnavailable("down")):
+            self.waiting["a"].errback(error)
+            self.clock.advance(LONGEST_RETRY_SECONDS)
+        self.assertEqual(self.reported, [("down", 1), ("down", 2)])
 
     def test_forget(self) -> None:
         """A forgotten key does not run, wherever it waits; running work continues, and is not repeated."""
@@ -244,11 +252,13 @@ class QueueTests(SynchronousTestCase):
         self.waiting["a"].errback(RuntimeError("broken"))
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
         told = "the controller failed (RuntimeError); its log says more"
-        self.assertEqual(self.told, [(told, 1)])
+        self.assertEqual(self.reported, [(told, 1)])
         self.clock.advance(LONGEST_RETRY_SECONDS)
         self.assertEqual(self.begun, ["a", "a"])
         self.waiting["a"].errback(RuntimeError("broken"))
-        self.assertEqual((len(self.flushLoggedErrors()), len(self.told)), (0, 2), "the same again")
+        self.assertEqual(
+            (len(self.flushLoggedErrors()), len(self.reported)), (0, 2), "the same again"
+        )
         self.clock.advance(LONGEST_RETRY_SECONDS)
         self.waiting["a"].errback(RuntimeError("broken in another way"))
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
@@ -316,7 +326,7 @@ class QueueTests(SynchronousTestCase):
                     await slow
                 raise
 
-        queue = WorkQueue(work, self.clock, self.tell)
+        queue = WorkQueue(work, self.clock, self.report)
         for number in range(MAX_WORKERS + 2):
             queue.add(str(number))
         under_way = list(self.begun)
@@ -336,7 +346,7 @@ class QueueTests(SynchronousTestCase):
                 await self.waiting[key]
             self.begun.append(key)
 
-        queue = WorkQueue(work, self.clock, self.tell)
+        queue = WorkQueue(work, self.clock, self.report)
         for number in range(MAX_WORKERS):
             queue.add(f"slow {number}")
         for number in range(2000):
@@ -375,7 +385,7 @@ class QueueTests(SynchronousTestCase):
             self.begun.append(key)
             await Deferred()
 
-        queue = WorkQueue(work, self.clock, self.tell)
+        queue = WorkQueue(work, self.clock, self.report)
         for number in range(2000):
             queue.add(str(number))
         self.successResultOf(queue.stop())

@@ -33,7 +33,7 @@ from twisted_exec.program.audit import Trail
 from twisted_exec.program.metrics import new_registry
 from twisted_exec.streaming.http.responses import Dispatcher, respond
 from twisted_exec.streaming.http.site import Request, Site
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol, take_over
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
 from twisted_exec.wire.upgrade import switching_protocols
@@ -99,7 +99,7 @@ class LeafServer(Dispatcher):
         """Whatever was offered first is spoken here."""
         end = self.raw()
         self.ends.append(end)
-        take_over(request, end, switching_protocols(is_upgrade(request), chosen(request)))
+        take_over(request, end, switching_protocols(requested_protocol(request), chosen(request)))
 
     def refuses(
         self, code: int, body: bytes, content_type: str = "text/plain", **headers: str

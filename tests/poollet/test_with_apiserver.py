@@ -37,7 +37,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
-from twisted_exec.tls.fast.sessions import TLSKept
+from twisted_exec.tls.fast.reuse import ReusedTLS
 from twisted_exec.tls.pki import Issued
 
 ADMIN, POOLLET = "user-admin", f"poollet-{POOL}-client"
@@ -271,7 +271,7 @@ class TogetherTests(PoolletCase):
             await until(lambda v=viewer, n=number: v.received == b"hello %d" % n)
             viewer.transport.loseConnection()
             # One connection is also made in advance, during the first console.
-            await until(lambda: any(isinstance(one.transport, TLSKept) for one in self.spares()))
+            await until(lambda: any(isinstance(one.transport, ReusedTLS) for one in self.spares()))
             with self.assertRaises(UpgradeRefused) as caught:
                 await self.console(USERS.issue_client("joe"))
             self.assertEqual(caught.exception.code, 403)

@@ -88,8 +88,23 @@ class ExcerptTests(SynchronousTestCase):
     def test_not_closed(self) -> None:
         """Only a closed recording can be cut: the head of another one may be left out."""
         recording = record(ENTRIES, closed=False)
-        self.assertRaises(InvalidRecording, cut, recording, 0, 5)
+        with self.assertRaises(InvalidRecording) as caught:
+            cut(recording, 0, 5)
+        self.assertEqual(
+            str(caught.exception), "the recording is not closed: close it before you cut an excerpt"
+        )
 
     def test_nothing(self) -> None:
         """A range before the beginning has nothing."""
-        self.assertRaises(InvalidRecording, cut, self.recording, -10, -5)
+        with self.assertRaises(InvalidRecording) as caught:
+            cut(self.recording, -10, -5)
+        self.assertEqual(str(caught.exception), "the recording has nothing between these times")
+
+    def test_nothing_left(self) -> None:
+        """An excerpt without the blocks of a range does not deny that the recording has them."""
+        with self.assertRaises(InvalidRecording) as caught:
+            cut(cut(self.recording, 8, 9), 2, 4)
+        self.assertEqual(
+            str(caught.exception),
+            "this excerpt has nothing between these times; cut the whole recording instead",
+        )

@@ -31,7 +31,7 @@ from twisted_exec.runtimes.viewer_export import export_viewer
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRequest, upgrade
-from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import requested_protocol, take_over
 from twisted_exec.streaming.interfaces import Ending, IAttachment
 from twisted_exec.streaming.rejoin.search import Rejoiner
 from twisted_exec.streaming.rejoin.splice import RejoinableSplice
@@ -297,7 +297,7 @@ class _Hop(Dispatcher):
         upgraded = await self._ask(offer)
         answer = accepted_offer(last_value(upgraded.headers, REJOIN))
         assert answer is not None
-        upgrade_to, clock = is_upgrade(request), self._runtime.clock
+        upgrade_to, clock = requested_protocol(request), self._runtime.clock
         version = last_value(upgraded.headers, b"X-Stream-Protocol-Version")
         protocol = (version or last_value(upgraded.headers, b"Sec-WebSocket-Protocol")).decode()
 

@@ -26,7 +26,7 @@ from twisted_exec.runtimes.processes import (
     read_process,
 )
 from twisted_exec.runtimes.service import MARK
-from twisted_exec.runtimes.state import identity
+from twisted_exec.runtimes.state import read_or_create_id
 
 from .support import RuntimeCase
 
@@ -227,7 +227,7 @@ class RecordTests(RuntimeCase):
         records.add("a", Leader(7, 8))
         self.assertEqual(os.stat(os.path.join(path, "a")).st_mode & 0o777, 0o600)
         name = os.path.join(self.directory, "id")
-        self.assertEqual(identity(name), identity(name))
+        self.assertEqual(read_or_create_id(name), read_or_create_id(name))
         self.assertEqual(os.stat(name).st_mode & 0o777, 0o600)
 
     def test_unreadable(self) -> None:

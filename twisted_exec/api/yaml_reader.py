@@ -108,7 +108,7 @@ def scalar(text: str) -> object:
 
 def _integer(text: str) -> int:
     digits = text.replace("_", "").lstrip("+-")
-    # Longer numbers are not converted: that takes quadratic time.
+    # A longer number is out of the range, and its conversion would take quadratic time.
     if len(digits) <= _LIMIT_DIGITS:
         base = {"0b": 2, "0x": 16}.get(digits[:2]) or (8 if digits[:1] == "0" else 10)
         try:

@@ -1,4 +1,8 @@
-"""Writing of YAML in the layout of ``kubectl get -o yaml``."""
+"""
+Writing of YAML in the layout of ``kubectl get -o yaml``.
+
+Keys and structure are as there. A text that is not plain is in double quotes, also one of several lines.
+"""
 
 from __future__ import annotations
 

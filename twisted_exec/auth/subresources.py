@@ -13,7 +13,7 @@ from twisted_exec.api.status import BadRequest
 from twisted_exec.auth.console_rights import ConsoleAccess, ScreenAccess
 from twisted_exec.auth.rules import CONSOLE
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.location import Location
 from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.wire.session_terms import Right
@@ -63,7 +63,7 @@ def _log_options(request: Request, machine: str) -> SubresourceOptions:
 
 def _screen_options(request: Request, machine: str) -> SubresourceOptions:
     options = screens.parse(request.args, machine)
-    if is_upgrade(request):
+    if requested_protocol(request):
         raise BadRequest("a screen is read with a plain GET")
     # A picture that a browser opens by itself is a document, and its text comes from a machine.
     policy = (b"Content-Security-Policy", b"default-src 'none'; sandbox")
@@ -72,7 +72,7 @@ def _screen_options(request: Request, machine: str) -> SubresourceOptions:
 
 
 def _recording_options(request: Request, machine: str) -> SubresourceOptions:
-    if is_upgrade(request):
+    if requested_protocol(request):
         raise BadRequest("a recording is read with a plain GET")
     return SubresourceOptions(answer_headers=[(b"Content-Type", CONTENT_TYPE.encode())])
 

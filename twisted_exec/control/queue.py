@@ -82,8 +82,9 @@ class WorkQueue(Generic[K]):
     :param work: handles one key. If it returns a number of seconds, the key is added after them,
         unless it is added earlier. If it fails or raises :class:`Again`, it is called again with
         back-off.
-    :param refused: called after each failure of a key, with the number of failures in succession.
-        A bug is told as an :class:`InternalError`, and logged, once until the key succeeds.
+    :param refused: called after each failure of a key, with the number of failures since its last
+        success; :class:`Again` is none. The argument for a bug is an :class:`InternalError`; the
+        bug is logged once until the key succeeds.
     :param workers: how many keys are handled concurrently.
     :param backoff: makes the back-off of one key.
     """
@@ -311,12 +312,13 @@ class WorkQueue(Generic[K]):
             self._wait(key, entry, max(0.0, due - now), _State.DELAYED)
 
     def _failed(self, key: K, entry: _Entry, failure: Failure) -> None:
-        entry.failures += 1
         entry.backoff = backoff = entry.backoff or self._new_backoff()
         pause, error = backoff.pause(), failure.value
         if isinstance(error, Again):
             pause = min(pause, error.longest_seconds)
-        elif not isinstance(error, APIError | CancelledError):
+        else:
+            entry.failures += 1
+        if not isinstance(error, Again | APIError | CancelledError):
             if repr(error) != entry.bug:
                 entry.bug = repr(error)
                 self._log.failure("work on {key} failed", failure, key=key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import BinaryIO
 
 from twisted_exec.recording.blocks import Blocks, Section
@@ -30,16 +31,20 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
     sections = list(Blocks(file))
     heads = [decode_head(line)[0] for line in sections[-1].lines if line.startswith(HEAD)]
     if not heads or not heads[-1].closed:
-        raise InvalidRecording("only of a closed recording can a part be cut out: close it first")
+        raise InvalidRecording("the recording is not closed: close it before you cut an excerpt")
     begins = [_begin(file, section) for section in sections]
-    is_wanted = _within(begins, first, last)
-    if not any(is_wanted):
+    is_within = _within(begins, first, last)
+    if not any(is_within):
+        if any(section.omitted >= 0 for section in sections):
+            raise InvalidRecording(
+                "this excerpt has nothing between these times; cut the whole recording instead"
+            )
         raise InvalidRecording("the recording has nothing between these times")
     for number, section in enumerate(sections[:-1]):
         has_facts = any(line.startswith((CERTIFICATE, b"{")) for line in section.lines)
         if section.omitted >= 0:
             yield section.line
-        elif is_wanted[number] or has_facts:
+        elif is_within[number] or has_facts:
             yield from _copy(file, section)
         else:
             yield omitted_line(number, section.digest)
@@ -54,7 +59,8 @@ def _begin(file: BinaryIO, section: Section) -> BlockStart | None:
 
 
 def _within(begins: list[BlockStart | None], first: int, last: int) -> list[bool]:
-    is_within, end = [], 1 << 62
+    is_within: list[bool] = []
+    end = inf  # of the last block
     for begin in reversed(begins):
         # The events of a block happened before the next block began.
         is_within.append(begin is not None and begin.time <= last and end >= first)

@@ -175,6 +175,7 @@ class MachineRuntime(Service):
 
         :raises FormerRelease: only release 0.1.0 has used the state directory.
         :raises StateInUse: another runtime uses the state directory.
+        :raises StateNotLockable: the file system of the state directory refuses locks.
         :raises RetainedMachinesError: there are machines with disks, and this runtime is without
             ``keep_machines``.
         :raises FormatError: a later release wrote the journals.

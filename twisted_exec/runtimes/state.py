@@ -28,6 +28,8 @@ from twisted_exec.runtimes.processes import (
 from twisted_exec.tls.files import owner_only
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
+_log = Logger()
+
 
 class RuntimeState:
     """
@@ -60,6 +62,7 @@ class RuntimeState:
 
         :raises FormerRelease: only release 0.1.0 has used the state directory.
         :raises StateInUse: another runtime uses the state directory.
+        :raises StateNotLockable: its file system refuses locks.
         :raises TLSConfigError: a directory is not private or cannot be created.
         """
         private_directory(self.path)
@@ -69,10 +72,10 @@ class RuntimeState:
                 f"only release 0.1.0 has used the state directory {self.path}: start release 0.2.0 with it "
                 "once, then this release; or choose another --state-dir"
             )
-        self._lock = lock(os.path.join(self.path, "runtime.lock"))
+        self._lock = lock_state(os.path.join(self.path, "runtime.lock"))
         self.directory = runtime_directory(self.path)
         private_directory(self.journals.path)
-        self.id = identity(self._id_path)
+        self.id = read_or_create_id(self._id_path)
         self._records = RunRecords(os.path.join(self.path, "runs"))
         log = os.path.abspath(os.path.join(self.path, LOG))
         if self.keeper is None:  # else it was closed, and connects again
@@ -199,32 +202,52 @@ class StateInUse(Exception):
     """Another runtime uses the state directory; this runtime would end its machines."""
 
 
-def lock(path: str) -> int:
+class StateNotLockable(Exception):
+    """The file system of the state directory refuses locks."""
+
+
+def lock_state(path: str) -> int:
     """
-    Lock the state directory.
+    Lock a state directory with a file in it.
 
     :return: a descriptor to keep open; the kernel releases the lock with the process.
     :raises StateInUse: another runtime has the lock.
+    :raises StateNotLockable: the kernel refuses the lock for another reason.
     """
+    directory = os.path.dirname(path)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         os.close(descriptor)
-        directory = os.path.dirname(path)
         raise StateInUse(
             f"another runtime uses the state directory {directory}: stop it, or choose another"
+        ) from None
+    except OSError as error:
+        os.close(descriptor)
+        raise StateNotLockable(
+            f"the state directory {directory} cannot be locked ({error.strerror}): choose one on a local disk"
         ) from None
     return descriptor
 
 
-def identity(path: str) -> str:
-    """Read or create the id of this state directory."""
+def read_or_create_id(path: str) -> str:
+    """
+    Read or create the id of a state directory.
+
+    A damaged id is replaced, so that a power loss, after which no process is left, does not keep the
+    runtime from starting.
+    """
     try:
-        with open(path) as file:
+        with open(path, encoding="ascii", errors="replace") as file:
             text = file.read().strip()
         if ID.fullmatch(text):
             return text
+        _log.error(
+            "{path} is damaged and is replaced: if the host has not rebooted since the last run, look for"
+            " processes of machines that this runtime no longer recognises, and end them",
+            path=path,
+        )
     except FileNotFoundError:
         pass
     new = uuid.uuid4().hex

@@ -49,8 +49,16 @@ PROVIDERS = {
 """The module of each provider type; it has a function ``make``."""
 
 
-def provider_makers(types: Iterable[str], **local: Any) -> Mapping[str, MakeProvider]:
-    """Return the makers of these provider types."""
+def provider_makers(
+    types: Iterable[str], *, client_ca: str = "", ports: range | None = None
+) -> Mapping[str, MakeProvider]:
+    """
+    Return the makers of these provider types.
+
+    :param client_ca: path of the client CAs that the API servers of local spaces trust; empty for their own only.
+    :param ports: for the API servers of local spaces; ``None`` for any.
+    """
+    local = {"client_ca": client_ca, "ports": ports}
     return {each: _maker(PROVIDERS[each], local if each == LOCAL else {}) for each in types}
 
 

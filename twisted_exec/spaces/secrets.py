@@ -36,6 +36,8 @@ class SpaceSecrets:
 
     :param namespaces: namespaces to watch for labelled Secrets; ``[""]`` for all.
     :param changed: called with a used Secret that may have changed.
+    :param labelled: false to watch each Secret by its name only, because the Secrets have no label, or
+        because the client may not list them.
     """
 
     def __init__(

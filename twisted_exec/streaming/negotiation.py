@@ -30,7 +30,7 @@ from twisted_exec.streaming.http.upgrade_client import (
     UpgradeRequest,
     ask_first,
 )
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol, take_over
 from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.streaming.proxied import NextHop, SplicedStream, TranslatedStream, describe_terms
@@ -240,7 +240,7 @@ class Negotiation:
         except ConnectionDone:
             raise CancelledError from None
         if possible:
-            self._speaks(is_upgrade(self._request), choose_protocol(self._request))
+            self._speaks(requested_protocol(self._request), choose_protocol(self._request))
             self._read_here(stream)
         return possible
 

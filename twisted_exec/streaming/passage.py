@@ -10,7 +10,7 @@ from twisted_exec.api.status import APIError, BadRequest, Conflict
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.responses import outcome
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.negotiation import Negotiation
 from twisted_exec.streaming.remotecommand.carriers import upgrade_required
@@ -26,7 +26,7 @@ def require_upgrade(request: IRequest) -> bytes:
 
     :raises BadRequest: the request asks for no such upgrade, or has a body.
     """
-    upgrade = is_upgrade(request)
+    upgrade = requested_protocol(request)
     if not upgrade:
         raise upgrade_required()
     if upgrade not in FORWARDED_UPGRADES:
@@ -117,7 +117,7 @@ def _passable_resumption(context: RequestContext, location: Location) -> Request
     resumption = context.resumption
     if resumption is None:
         return None
-    upgrade = is_upgrade(context.request)
+    upgrade = requested_protocol(context.request)
     if location.resumes and upgrade == WEBSOCKET and not tunnelled(context.request):
         return resumption
     if upgrade and resumption.resume is not None:

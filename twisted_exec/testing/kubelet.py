@@ -38,7 +38,7 @@ from twisted_exec.api.status import (
 from twisted_exec.streaming.http.responses import Dispatcher, respond, respond_text
 from twisted_exec.streaming.http.routes import Routes
 from twisted_exec.streaming.http.site import Request, Site
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol, take_over
 from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -525,9 +525,9 @@ class _Resource(Dispatcher):
 
     async def _port_forward(self, request: Request, names: Mapping[str, str]) -> None:
         self._pod(names, "pod does not exist")
-        if is_upgrade(request) == SPDY:
+        if requested_protocol(request) == SPDY:
             self._spdy_ports(request, names["pod"])
-        elif is_upgrade(request):
+        elif requested_protocol(request):
             self._socket_ports(request, names["pod"])
         else:
             raise BadRequest(UPGRADE_REQUIRED)

@@ -2,7 +2,7 @@
 Spare connections: verified TLS connections that wait for the next openings.
 
 A spare connection is made in advance, or is left by a session that has ended in order
-(:mod:`twisted_exec.tls.fast.sessions`).  It is taken only if a new connection would have the same CA,
+(:mod:`twisted_exec.tls.fast.reuse`).  It is taken only if a new connection would have the same CA,
 certificate and key, and if the peer's certificate would still be accepted.
 """
 
@@ -30,9 +30,9 @@ from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import ISparingEndpoint
 from twisted_exec.tls.errors import VerificationError
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
-from twisted_exec.tls.fast.sessions import (
+from twisted_exec.tls.fast.reuse import (
     OLDEST_SECONDS,
-    CarriedSession,
+    CarriedStream,
     acceptance,
     is_quiet,
     offer,
@@ -188,7 +188,7 @@ class SparingEndpoint:
     def carry(self, transport: Any, accepted: bytes, early: bytes) -> bytes:
         if accepted != acceptance(transport):
             return early
-        data: bytes = transport.carry(CarriedSession(self._following, is_server=False), early)
+        data: bytes = transport.carry(CarriedStream(self._following, is_server=False), early)
         return data
 
     def _following(self, transport: object, mark: Mark) -> IProtocol:

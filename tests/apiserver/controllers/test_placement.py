@@ -11,7 +11,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.linear import assert_linear
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
-from twisted_exec.apiserver.controllers.placement import FAILED, OUT_OF_CAPACITY, Placement, plan
+from twisted_exec.apiserver.controllers.placement import (
+    FAILED,
+    OUT_OF_CAPACITY,
+    BoundMachines,
+    Placement,
+    plan,
+)
 
 TAINT = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
 READY = {"type": "Ready", "status": "True"}
@@ -198,3 +204,22 @@ class PlanTests(SynchronousTestCase):
         spec = {"instanceTypeRef": {"name": "small"}, "fleetSelector": {"zone": "1"}}
         instance = {"metadata": {"name": "vm"}, "spec": spec}
         self.assertEqual(plan(SPHERIC, instance, [fleet], Counter()).pool, "a")
+
+
+class BoundMachinesTests(SynchronousTestCase):
+    """Tests for :class:`BoundMachines`."""
+
+    def test_move(self) -> None:
+        """Each machine has one place; a place becomes free when its machine moves or goes."""
+        bound, small, large = BoundMachines(), ("pool-a", "small"), ("pool-a", "large")
+        moves = [
+            ("1", small, False),
+            ("2", small, False),
+            ("1", small, False),
+            ("1", large, True),
+            ("2", None, True),
+            ("2", None, False),
+        ]
+        for uid, place, is_free in moves:
+            self.assertEqual(bound.move(uid, place), is_free, (uid, place))
+        self.assertEqual(dict(bound.counts), {large: 1})

@@ -19,7 +19,7 @@ from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, ask_first
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.interfaces import MACHINE_DELETED
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.text.download import DOWNLOADS
@@ -401,7 +401,7 @@ class _Older(Dispatcher):
         self.refused = 0
 
     async def dispatch(self, request: Request) -> None:
-        if is_upgrade(request) == b"websocket":
+        if requested_protocol(request) == b"websocket":
             self.refused += 1
             request.setResponseCode(403)
             request.finish()

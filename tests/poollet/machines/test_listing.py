@@ -15,11 +15,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.linear import assert_linear
 from tests.poollet.doubles import CONFIG, MACHINES, MemoryRuntime, machine
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import Reflector
+from twisted_exec.poollet.machines import listing
+from twisted_exec.poollet.machines.config import machine_uid
 from twisted_exec.poollet.machines.listing import MAX_ORPHANS
 from twisted_exec.poollet.machines.loop import AWAY_SECONDS, RELIST_SECONDS, Loop
+from twisted_exec.program.turns import REST_SECONDS
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.lying import LyingRuntime, crowd, in_state, nothing, twice
 
@@ -201,6 +205,27 @@ class LiesTests(SynchronousTestCase):
         self.create()
         self.assertEqual(self.ready(), ("True", "Running"))
         self.assertNotIn("delete_machine", self.truth.calls)
+
+    def test_short_turns(self) -> None:
+        """A long list is read in short turns."""
+        seen: list[str] = []
+
+        def slow(machine: pb.Machine, dialect: Dialect) -> str:
+            self.clock.rightNow += 0.0015
+            seen.append(machine.metadata.id)
+            return machine_uid(machine, dialect)
+
+        self.turn(RELIST_SECONDS)
+        self.patch(listing, "machine_uid", slow)
+        self.runtime.lies["list_machines"] = crowd(20, **{CONFIG.dialect.uid_label: "x"})
+        while not seen:
+            self.clock.advance(0.25)
+        turns = [len(seen)]
+        while len(seen) < 20:
+            before = len(seen)
+            self.clock.advance(REST_SECONDS)
+            turns.append(len(seen) - before)
+        self.assertEqual(turns, [2] * 10)
 
     def test_crowd_of_ours(self) -> None:
         """100 000 orphans of this pool are not all deleted at once."""

@@ -14,7 +14,7 @@ from tests.retained import entries
 from twisted_exec.api.encoded import json_of
 from twisted_exec.storage.etcd.keys import Keys, place_of, value_of, with_version
 from twisted_exec.storage.etcd.marker import MarkerValue
-from twisted_exec.storage.etcd.order import Order, OrderedWrite
+from twisted_exec.storage.etcd.order import ChangeOrder, OrderedWrite
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import ADDED, MODIFIED, Event
@@ -27,12 +27,12 @@ class OrderTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock, self.history = Clock(), History()
-        self.doubts: list[str] = []
-        self.order = Order(self.history, KEYS, self.clock, self.doubts.append)
+        self.reasons: list[str] = []
+        self.order = ChangeOrder(self.history, KEYS, self.clock, self.reasons.append)
         self.history.restore([], 10, 10)
         self.order.begin(10, "theirs-1")
-        self.told: list[Event] = []
-        self.history.watch(MACHINES, None, self.told.append, "")
+        self.events: list[Event] = []
+        self.history.watch(MACHINES, None, self.events.append, "")
         self.dealt_with = 0
 
     def mine(self, name: str) -> OrderedWrite:
@@ -63,7 +63,7 @@ class OrderTests(SynchronousTestCase):
         self.dealt_with += 1
 
     def names(self) -> list[tuple[str, int]]:
-        return [(event.obj["metadata"]["name"], event.version) for event in self.told]
+        return [(event.obj["metadata"]["name"], event.version) for event in self.events]
 
     def test_at_once(self) -> None:
         """A write that directly follows the last shown revision is shown at once, and only once."""
@@ -71,7 +71,7 @@ class OrderTests(SynchronousTestCase):
         self.order.confirmed(write, 11, 10)
         made = self.successResultOf(write.done)
         self.assertEqual(self.names(), [("a", 11)])
-        self.assertIs(self.told[0].obj, made)
+        self.assertIs(self.events[0].obj, made)
         self.tell(self.revision(11, "a", "mine-a"))
         self.assertEqual((self.names(), self.dealt_with), ([("a", 11)], 1))
 
@@ -92,7 +92,7 @@ class OrderTests(SynchronousTestCase):
         write = self.mine("a")
         self.tell(self.revision(11, "a", "mine-a"))
         made = self.successResultOf(write.done)
-        self.assertIs(self.told[0].obj, made)
+        self.assertIs(self.events[0].obj, made)
         self.order.confirmed(write, 11, 10)
         self.assertEqual(self.names(), [("a", 11)])
 
@@ -138,39 +138,43 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(late.done)["metadata"]["resourceVersion"], "13")
         self.order.confirmed(early, 12, 11)
         self.successResultOf(early.done)
-        self.assertEqual(self.told, [])
+        self.assertEqual(self.events, [])
 
     def test_by_other_means(self) -> None:
         """
         Writes without the marker are shown too; if their order is in doubt, a new list follows.
         """
         self.tell(self.revision(11, "a", None))
-        self.assertEqual((self.names(), self.doubts), ([("a", 11)], []))
+        self.assertEqual((self.names(), self.reasons), ([("a", 11)], []))
         self.order.confirmed(self.mine("c"), 13, 10)
         self.tell(self.revision(12, "b", None))
         self.assertEqual(self.names(), [("a", 11), ("c", 13)])
-        self.assertEqual(self.doubts, ["another program changes etcd's keys of this API server"])
+        self.assertEqual(self.reasons, ["another program changes etcd's keys of this API server"])
 
     def test_marker(self) -> None:
         """If the marker is gone or unknown, the order is in doubt."""
         gone = pb.KeyValue(key=KEYS.marker, mod_revision=11)
         self.tell([pb.Event(type=pb.Event.DELETE, kv=gone)])
         self.tell([pb.Event(kv=pb.KeyValue(key=KEYS.marker, value=b"x", mod_revision=12))])
-        self.assertEqual(len(self.doubts), 2)
+        deleted, _ = self.reasons
+        self.assertEqual(
+            deleted,
+            f"another program has deleted {KEYS.marker.decode()} from etcd, the marker of the last write",
+        )
         self.assertEqual(self.order.seen, 10)
 
     def test_turns(self) -> None:
         """Each revision is shown in one step; many revisions are spread over several turns."""
         for _ in range(999):
-            self.history.watch(MACHINES, None, self.told.append, "")
+            self.history.watch(MACHINES, None, self.events.append, "")
         self.tell(*(self.revision(number, f"m{number}", f"w-{number}") for number in (11, 12)))
-        self.assertEqual(len(self.told), 1000)
+        self.assertEqual(len(self.events), 1000)
         self.assertEqual(self.dealt_with, 0)
         self.tell(self.revision(13, "m13", "w-13"))
-        self.assertEqual(len(self.told), 1000)
+        self.assertEqual(len(self.events), 1000)
         self.clock.advance(0)
         self.clock.advance(0)
-        self.assertEqual((len(self.told), self.dealt_with), (3000, 2))
+        self.assertEqual((len(self.events), self.dealt_with), (3000, 2))
 
     def test_stopped_before_it_is_shown(self) -> None:
         """A write that etcd has confirmed is not told to have failed."""
@@ -178,13 +182,13 @@ class OrderTests(SynchronousTestCase):
         self.order.confirmed(write, 12, 11)
         self.order.stop()
         self.assertEqual(self.successResultOf(write.done)["metadata"]["resourceVersion"], "12")
-        self.assertEqual((self.order.waiting(), self.told), ([], []))
+        self.assertEqual((self.order.waiting(), self.events), ([], []))
 
     def test_stop(self) -> None:
         """Nothing waits any more."""
         waiting = self.order.reached(12)
         for _ in range(999):
-            self.history.watch(MACHINES, None, self.told.append, "")
+            self.history.watch(MACHINES, None, self.events.append, "")
         self.tell(*(self.revision(number, f"m{number}", f"w-{number}") for number in (11, 13)))
         self.order.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -22,11 +22,11 @@ from twisted_exec.streaming.http.upgrade_client import (
     UpgradeRequest,
     ask_first,
 )
-from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import requested_protocol, take_over
 from twisted_exec.tls import spares as spares_module
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import VerificationError
-from twisted_exec.tls.fast.sessions import acceptance, offer
+from twisted_exec.tls.fast.reuse import acceptance, offer
 from twisted_exec.tls.spares import MOST_OF_PEER, PAUSE_SECONDS, SpareConnections
 from twisted_exec.wire.blocks import Mark
 from twisted_exec.wire.upgrade import SESSIONS_HEADER, switching_protocols
@@ -78,7 +78,7 @@ class Upgrades(Dispatcher):
         self.offers.append(request.requestHeaders.getRawHeaders(SESSIONS_HEADER, []))
         if b"refused" in request.path:
             raise Forbidden("not you")
-        if not is_upgrade(request):
+        if not requested_protocol(request):
             respond_json(request, 200, {})
             return
         self.sessions.append(Recorder())

@@ -22,7 +22,7 @@ from zope.interface import implementer
 from tests.streaming.places import KINDS, PlacesTestCase, turn
 from twisted_exec.streaming.http.responses import Dispatcher
 from twisted_exec.streaming.http.site import Request, Site
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol, take_over
 from twisted_exec.testing.console import RecordingProducer
 from twisted_exec.testing.network import MemoryServer
 
@@ -204,7 +204,7 @@ class MemoryTests(SynchronousTestCase):
 
 
 class IsUpgradeTests(SynchronousTestCase):
-    """Tests for :func:`is_upgrade` and :func:`header_pairs`."""
+    """Tests for :func:`requested_protocol` and :func:`header_pairs`."""
 
     def test_is_upgrade(self) -> None:
         """HTTP/1.0 has no upgrade."""
@@ -212,7 +212,7 @@ class IsUpgradeTests(SynchronousTestCase):
         for version, found in ((b"HTTP/1.1", b"websocket"), (b"HTTP/1.0", b"")):
             head = b"GET / %s\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n\r\n"
             MemoryServer(upgrading).connect().send(head % version)
-            self.assertEqual(is_upgrade(upgrading.requests[-1]), found)
+            self.assertEqual(requested_protocol(upgrading.requests[-1]), found)
 
     def test_chunked_body(self) -> None:
         """A request with a chunked body has no upgrade: nothing says where early bytes begin."""
@@ -221,7 +221,7 @@ class IsUpgradeTests(SynchronousTestCase):
         MemoryServer(upgrading).connect().send(
             head + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"
         )
-        self.assertEqual(is_upgrade(upgrading.requests[-1]), b"")
+        self.assertEqual(requested_protocol(upgrading.requests[-1]), b"")
 
     def test_pairs(self) -> None:
         """Repeated headers stay repeated."""

@@ -26,7 +26,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_text
 from twisted_exec.streaming.http.site import Request, Site
-from twisted_exec.streaming.http.upgrade_server import is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import requested_protocol, take_over
 from twisted_exec.streaming.interfaces import REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
@@ -67,7 +67,7 @@ class OldKubelet(Dispatcher):
     async def dispatch(self, request: Request) -> None:
         headers = dict(request.requestHeaders.getAllRawHeaders())
         self.asked.append((request.method, headers))
-        if is_upgrade(request) == b"SPDY/3.1" and self.answers:
+        if requested_protocol(request) == b"SPDY/3.1" and self.answers:
             end = Raw()
             self.ends.append(end)
             chosen = [(b"X-Stream-Protocol-Version", self.protocol)]

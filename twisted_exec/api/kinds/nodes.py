@@ -94,7 +94,7 @@ def _prepare(node: Object) -> None:
         spec["podCIDR"] = several[0]
 
 
-def _changed(new: Object, old: Object) -> list[Cause]:
+def _validate_update(new: Object, old: Object) -> list[Cause]:
     before, after = old.get("spec", {}), new.get("spec", {})
     message = 'node updates may not change {} except from "" to valid'
     return [
@@ -104,7 +104,7 @@ def _changed(new: Object, old: Object) -> list[Cause]:
     ]
 
 
-def _status_changed(new: Object, old: Object) -> list[Cause]:
+def _validate_status(new: Object, old: Object) -> list[Cause]:
     problems = list(_amount_causes(new.get("status", {})))
     addresses: set[tuple[str, str]] = set()
     for index, each in enumerate(new.get("status", {}).get("addresses", [])):
@@ -279,6 +279,6 @@ NODES = Kind(
     },
     prepare=_prepare,
     validate=_validate,
-    validate_update=_changed,
-    validate_status=_status_changed,
+    validate_update=_validate_update,
+    validate_status=_validate_status,
 )

@@ -8,7 +8,6 @@ with an exclusive lock has one server, and needs no election.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults
@@ -45,12 +44,12 @@ class LeaderElectedServices(StoreFollower):
         identity: str,
         clock: IReactorTime,
         now: Callable[[], float],
-        **terms: Any,
     ) -> None:
         super().__init__(storage, clock)
         self._leading = LeaderServices(make)
         client = VerbsClient(verbs, [LEASES, EVENTS])
         self._recorder = Recorder(client, clock, about=LEASES.resource, component=LEASE, now=now)
+        self.add_part(self._recorder)
         self.election = Election(
             ClientLeases(client, NAMESPACE, LEASE),
             identity,
@@ -59,7 +58,6 @@ class LeaderElectedServices(StoreFollower):
             now,
             lease=f"Lease {NAMESPACE}/{LEASE}",
             on_failure=self._report,
-            **terms,
         )
 
     @property
@@ -82,17 +80,16 @@ class LeaderElectedServices(StoreFollower):
 
     def startService(self) -> None:
         super().startService()
-        self._recorder.start()
         self.election.startService()
 
     def stopService(self) -> Deferred[None]:
-        super().stopService()
-        stopping = gatherResults([self.election.stopService(), self._recorder.stop()])
+        stopping = gatherResults([self.election.stopService(), super().stopService()])
         return stopping.addCallback(lambda _: None)
 
     def followed(self) -> tuple[Followed, ...]:
-        return (Followed(LEASES.resource, self._changed, namespace=NAMESPACE),)
+        return (Followed(LEASES.resource, self._lease_changed, namespace=NAMESPACE),)
 
-    def _changed(self, event: Event) -> None:
+    def _lease_changed(self, event: Event) -> None:
+        # A deleted Lease is no reason to try at once: its leader works until its next attempt notices.
         if key_of(event.obj) == (NAMESPACE, LEASE) and event.type != DELETED:
             self.election.heard(event.obj)

@@ -19,7 +19,9 @@ from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 
 ReadOnlyObject = Mapping[str, Any]
-Bound = Counter[tuple[str, str]]
+Place = tuple[str, str]
+"""A pool and a class."""
+Bound = Counter[Place]
 """Number of bound machines by pool and class."""
 
 OUT_OF_CAPACITY = "OutOfCapacity"
@@ -50,6 +52,35 @@ class Placement:
     pool: str
     reason: str = ""
     message: str = ""
+
+
+class BoundMachines:
+    """
+    The places of the bound machines.
+
+    :ivar counts: how many machines have each place.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[str, Place] = {}
+        self.counts: Bound = Counter()
+
+    def move(self, uid: str, place: Place | None) -> bool:
+        """
+        Record the place of a machine.
+
+        :param place: ``None`` if the machine is not bound, or is deleted.
+        :return: whether another place has become free.
+        """
+        before = self._places.pop(uid, None)
+        if place is not None:
+            self._places[uid] = place
+            self.counts[place] += 1
+        if before is not None:
+            self.counts[before] -= 1
+            if not self.counts[before]:
+                del self.counts[before]
+        return before is not None and before != place
 
 
 def plan(

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush, nsmallest
 from math import inf
@@ -28,8 +29,15 @@ from twisted_exec.api.kinds.events import NORMAL, WARNING
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.controllers.holds import (
+    FIRST_RETRY_SECONDS,
+    LAST_RETRY_SECONDS,
+    Holds,
+    Operation,
+)
 from twisted_exec.apiserver.controllers.placement import (
     FAILED,
+    BoundMachines,
     Placement,
     facts_of,
     plan,
@@ -60,20 +68,28 @@ EVENT_SECONDS = 60.0
 """In this time, a waiting machine whose reason changes gets at most two Events."""
 
 _MOST_NAMED = 20
-_FIRST_RETRY_SECONDS = 1.0
-_LAST_RETRY_SECONDS = 60.0
-
-_BIND, _CONDITION, _EVENT = (
-    "machines cannot be assigned to pools",
-    "conditions of machines cannot be written",
-    "Events of machines cannot be recorded",
-)
-"""What the store may refuse in a namespace."""
-
-_Hold = tuple[str, str]
-"""One of these, and the namespace."""
 
 _BUG = "the scheduler failed; the log of the API server says more"
+
+_NOT_REPORTED = -inf, -inf
+
+
+@dataclass(slots=True)
+class _Pending:
+    """
+    A machine that has no pool, or whose pool does not exist; no poollet would report the latter.
+
+    :param pool: the missing pool, or empty.
+    :param missing_since: when the pool was first found missing, in seconds of the clock.
+    :param report_times: when the last two reports were made.
+    :param reported: what the last report said.
+    """
+
+    machine: Object
+    pool: str
+    missing_since: float | None = None
+    report_times: tuple[float, float] = _NOT_REPORTED
+    reported: Placement | None = None
 
 
 class Scheduler(StoreFollower):
@@ -105,28 +121,20 @@ class Scheduler(StoreFollower):
         self._recorder = own_recorder(
             verbs, clock, now, about=self._kind.resource, component=COMPONENT
         )
-        self._waiting: dict[Key, Object] = {}
-        # Machines whose spec names a missing pool; no poollet would report that.
-        self._pool_missing: dict[Key, Object] = {}
-        self._pool_missing_since: dict[Key, float] = {}
-        self._places: dict[str, tuple[str, str]] = {}
-        self._bound: Counter[tuple[str, str]] = Counter()
         self._pools: dict[str, Object] = {}
         self._classes: set[str] | None = None
         """Their names; ``None`` until the first list is there."""
-        self._reported: dict[Key, tuple[float, float, Placement]] = {}
-        """By machine: the times of the last two reports, and what the last one said."""
-        self._changed: dict[Key, None] = {}
-        """Machines for the next run."""
-        self._later: list[tuple[float, Key]] = []
-        """A heap of machines for the first run after a time."""
+        self._bound = BoundMachines()
+        self._pending: dict[Key, _Pending] = {}
+        self._due: list[tuple[float, Key]] = []
+        """A heap of times, and of machines for the first run after them."""
         self._all_may_fit = False
-        """A waiting machine may have a place now, or another reason: the next run is for all of them."""
-        self._held: dict[_Hold, dict[Key, None]] = {}
-        """Machines whose write was refused, or waits since others were refused."""
-        self._refusals: Backoffs[_Hold | Key] = Backoffs(
-            clock, lambda: Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, rng)
+        """A pool may have room now, or another reason to refuse: the next run is for all machines without a pool."""
+        self._holds = Holds(clock, rng)
+        self._bugs: Backoffs[Key] = Backoffs(
+            clock, lambda: Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, rng)
         )
+        """Machines for which this program has failed."""
         self._loop = PokedLoop(
             self._run, clock, soon_seconds=SOON_SECONDS, metrics=metrics.of("scheduler")
         )
@@ -169,99 +177,72 @@ class Scheduler(StoreFollower):
 
     def _machine_changed(self, event: Event) -> None:
         machine, key = event.obj, key_of(event.obj)
-        uid = machine["metadata"]["uid"]
-        before, place = self._places.pop(uid, None), None
-        self._waiting.pop(key, None)
-        self._pool_missing.pop(key, None)
-        if event.type != DELETED:
-            pool, ending = (
-                self._dialect.pool_name(machine),
-                "deletionTimestamp" in machine["metadata"],
-            )
-            if pool:
-                place = self._places[uid] = pool, self._dialect.class_name(machine)
-            if not pool and not ending:
-                self._waiting[key] = machine
-            elif pool not in self._pools and not ending:
-                self._pool_missing[key] = machine
-        is_pending = key in self._waiting or key in self._pool_missing
-        if is_pending:
-            self._changed[key] = None
+        is_deleted = event.type == DELETED
+        pool = "" if is_deleted else self._dialect.pool_name(machine)
+        place = (pool, self._dialect.class_name(machine)) if pool else None
+        is_ending = is_deleted or "deletionTimestamp" in machine["metadata"]
+        if is_ending or pool in self._pools:
+            self._pending.pop(key, None)
+            self._bugs.succeeded(key)
         else:
-            self._reported.pop(key, None)
-            self._refusals.succeeded(key)
-        if key not in self._pool_missing:
-            self._pool_missing_since.pop(key, None)
-        if is_pending:
-            self._poke()
-        if before == place:
-            return
-        if place:
-            self._bound[place] += 1
-        if before:
-            self._bound[before] -= 1
-            if not self._bound[before]:
-                del self._bound[before]
+            pending = self._pending.setdefault(key, _Pending(machine, pool))
+            if not pool:
+                pending.missing_since = None
+            pending.machine, pending.pool = machine, pool
+            self._reconsider(key)
+        if self._bound.move(machine["metadata"]["uid"], place):
             self._reconsider_all()
 
     def _reconsider_all(self) -> None:
         self._all_may_fit = True
         self._poke()
 
-    def _reconsider_later(self, key: Key, seconds: float) -> None:
-        heappush(self._later, (self._clock.seconds() + seconds, key))
+    def _reconsider(self, key: Key, after_seconds: float = 0.0) -> None:
+        heappush(self._due, (self._clock.seconds() + after_seconds, key))
+        if not after_seconds:
+            self._poke()
 
     def _poke(self) -> None:
-        if self._waiting or self._pool_missing:
+        if self._pending:
             self._loop.poke()
 
     async def _run(self) -> float | None:
-        keys = self._due()
+        keys = self._take_due()
         try:
             await self._place(keys)
         except Exception:
-            self._changed |= dict.fromkeys(keys)
+            for key in keys:
+                self._reconsider(key)
             raise
         return self._next_run()
 
     def _next_run(self) -> float | None:
         """Return the seconds to the next run, if nothing changes."""
-        seconds = [self._refusals.wait_seconds(hold) for hold in self._held]
-        if self._later:
-            seconds.append(self._later[0][0] - self._clock.seconds())
-        return max(SOON_SECONDS, min(seconds)) if seconds else None
+        waits = [] if (held := self._holds.wait_seconds()) is None else [held]
+        if self._due:
+            waits.append(self._due[0][0] - self._clock.seconds())
+        return max(SOON_SECONDS, min(waits)) if waits else None
 
-    def _due(self) -> Sequence[Key]:
-        due, self._changed = self._changed, {}
-        if self._all_may_fit:
-            due |= dict.fromkeys(self._waiting)
-        self._all_may_fit = False
+    def _take_due(self) -> Sequence[Key]:
+        due = dict.fromkeys(self._holds.due(self._pending))
         now = self._clock.seconds()
-        while self._later and self._later[0][0] <= now:
-            due[heappop(self._later)[1]] = None
-        due |= dict.fromkeys(self._probes())
-        waiting = sorted((self._waiting[key] for key in due if key in self._waiting), key=turn_of)
-        return [*map(key_of, waiting), *(key for key in due if key in self._pool_missing)]
+        while self._due and self._due[0][0] <= now:
+            due[heappop(self._due)[1]] = None
+        if self._all_may_fit:
+            due |= dict.fromkeys(key for key, each in self._pending.items() if not each.pool)
+        self._all_may_fit = False
+        return sorted(filter(self._pending.__contains__, due), key=self._turn_of)
 
-    def _probes(self) -> Iterator[Key]:
-        """Take one machine of each namespace whose back-off is over: it shows whether others can be written."""
-        for hold in list(self._held):
-            if self._refusals.wait_seconds(hold) > 0:
-                continue
-            held = self._held[hold]
-            while held:
-                key, _ = held.popitem()
-                if key in self._waiting or key in self._pool_missing:
-                    yield key
-                    break
-            if not held:
-                del self._held[hold]
+    def _turn_of(self, key: Key) -> tuple[bool, tuple[str, str, str]]:
+        """Sort key: machines that may be bound come first."""
+        pending = self._pending[key]
+        return bool(pending.pool), turn_of(pending.machine)
 
     async def _place(self, keys: Sequence[Key]) -> None:
         turns, urgent = ShortTurns(self._clock), ShortTurns(self._clock, is_urgent=True)
         is_urgent = False
         # Earlier placements of this run count for later ones.
-        assumed, pools = Counter(self._bound), list(self._pools.values())
+        assumed, pools = Counter(self._bound.counts), list(self._pools.values())
         nowhere: dict[str, Placement] = {}  # by requirements, since the last placement that fit
         writing: list[Deferred[None]] = []
         try:
@@ -297,12 +278,12 @@ class Scheduler(StoreFollower):
 
     async def _report_bug(self, key: Key, failure: Failure) -> None:
         """Report a machine for which this program fails, and try again later: it holds up no other."""
-        is_new = self._refusals.failed(key, repr(failure.value))
-        self._reconsider_later(key, self._refusals.wait_seconds(key))
-        machine = self._waiting.get(key) or self._pool_missing.get(key)
-        if is_new and machine is not None:
+        is_new = self._bugs.failed(key, repr(failure.value))
+        self._reconsider(key, self._bugs.wait_seconds(key))
+        pending = self._pending.get(key)
+        if is_new and pending is not None:
             self._log.failure("scheduling {name} failed", failure, name="/".join(key))
-            await self._record_event(machine, WARNING, FAILED, _BUG)
+            await self._record_event(pending.machine, WARNING, FAILED, _BUG)
 
     def _decide(
         self,
@@ -311,18 +292,17 @@ class Scheduler(StoreFollower):
         assumed: Counter[tuple[str, str]],
         nowhere: dict[str, Placement],
     ) -> tuple[Object, Placement] | None:
-        if key in self._pool_missing:
-            if self._pool_of(key) not in self._pools:
-                missing = self._missing_message(key)
-                # One placement for all machines of that pool: it is kept with each.
-                return self._pool_missing[key], nowhere.setdefault(
-                    missing, Placement("", FAILED, missing)
-                )
-            del self._pool_missing[key]
-            self._pool_missing_since.pop(key, None)
-        machine = self._waiting.get(key)
-        if machine is None:
+        pending = self._pending.get(key)
+        if pending is None:
             return None
+        machine, pool = pending.machine, pending.pool
+        if pool in self._pools:
+            del self._pending[key]
+            return None
+        if pool:
+            missing = f'{self._dialect.pool_noun} "{pool}" does not exist'
+            # One placement for all machines of that pool: it is kept with each.
+            return machine, nowhere.setdefault(missing, Placement("", FAILED, missing))
         requirements = self._requirements(machine)
         placement = nowhere.get(requirements) or plan(
             self._dialect, machine, pools, assumed, self._classes
@@ -333,12 +313,6 @@ class Scheduler(StoreFollower):
             nowhere.clear()
             assumed[placement.pool, self._dialect.class_name(machine)] += 1
         return machine, placement
-
-    def _pool_of(self, key: Key) -> str:
-        return self._dialect.pool_name(self._pool_missing[key])
-
-    def _missing_message(self, key: Key) -> str:
-        return f'{self._dialect.pool_noun} "{self._pool_of(key)}" does not exist'
 
     def _existing_pools(self) -> str:
         names = nsmallest(_MOST_NAMED, self._pools)
@@ -356,7 +330,7 @@ class Scheduler(StoreFollower):
     async def _carry_out(self, machine: Object, placement: Placement) -> None:
         if not placement.pool:
             await self._report_waiting(machine, placement)
-        elif not self._is_held(_BIND, machine):
+        elif not self._is_held(Operation.BIND, machine):
             await self._bind(machine, placement.pool)
 
     async def _bind(self, machine: Object, pool: str) -> None:
@@ -370,9 +344,9 @@ class Scheduler(StoreFollower):
             self._reconsider_all()
             return
         except APIError as error:
-            self._write_refused(_BIND, machine, error)
+            self._write_refused(Operation.BIND, machine, error)
             return
-        self._write_accepted(_BIND, machine)
+        self._write_accepted(Operation.BIND, machine)
         self._log.info(
             "machine {name} is assigned to pool {pool}", name=_qualified_name(machine), pool=pool
         )
@@ -383,37 +357,39 @@ class Scheduler(StoreFollower):
     async def _report_waiting(self, machine: Object, placement: Placement) -> None:
         """Say why a machine waits: in its condition, and in an Event if that is new."""
         key, now = key_of(machine), self._clock.seconds()
-        before, last, reported = self._reported.get(key, (-inf, -inf, None))
-        is_new, is_free = reported != placement, not self._dialect.pool_name(machine)
+        pending = self._pending[key]
+        before, last = pending.report_times
+        is_new, is_first = pending.reported != placement, pending.reported is None
         if is_new and now - before < EVENT_SECONDS:
-            self._reconsider_later(key, before + EVENT_SECONDS - now)
+            self._reconsider(key, before + EVENT_SECONDS - now)
             return
         if is_new:
-            self._reported[key] = last, now, placement
-        is_repeated = reported is None and shows(machine, placement)  # by an earlier process
-        if not is_free:
-            await self._show_missing_pool(machine, placement)
+            pending.report_times, pending.reported = (last, now), placement
+        is_repeated = is_first and shows(machine, placement)  # by an earlier process
+        message = placement.message
+        if pending.pool:
+            message += self._existing_pools()
+            await self._show_missing_pool(pending, placement)
         elif not await self._set_condition(machine, placement):
-            self._reported.pop(key, None)
+            pending.report_times, pending.reported = _NOT_REPORTED, None
             return
         if is_new and not is_repeated:
-            message = placement.message if is_free else placement.message + self._existing_pools()
             await self._record_event(machine, WARNING, placement.reason, message)
 
-    async def _show_missing_pool(self, machine: Object, placement: Placement) -> None:
-        key, now = key_of(machine), self._clock.seconds()
-        if key not in self._pool_missing:
-            return
-        shown_at = self._pool_missing_since.setdefault(key, now) + MISSING_SECONDS
+    async def _show_missing_pool(self, pending: _Pending, placement: Placement) -> None:
+        now = self._clock.seconds()
+        if pending.missing_since is None:
+            pending.missing_since = now
+        shown_at = pending.missing_since + MISSING_SECONDS
         if now < shown_at:
-            self._reconsider_later(key, shown_at - now)
+            self._reconsider(key_of(pending.machine), shown_at - now)
         else:
-            await self._set_condition(machine, placement)
+            await self._set_condition(pending.machine, placement)
 
     async def _set_condition(self, machine: Object, placement: Placement) -> bool:
         """Write the condition Ready; return false if the machine has changed meanwhile."""
         changed = with_decision(self._dialect, machine, placement, timestamp(self._now()))
-        if changed is None or self._is_held(_CONDITION, machine):
+        if changed is None or self._is_held(Operation.SET_CONDITION, machine):
             return True
         target = RequestTarget(self._kind, *key_of(machine), "status")
         try:
@@ -421,50 +397,40 @@ class Scheduler(StoreFollower):
         except (Conflict, NotFound):
             return False
         except APIError as error:  # the Event and the log report the decision, too
-            self._write_refused(_CONDITION, machine, error)
+            self._write_refused(Operation.SET_CONDITION, machine, error)
         else:
-            self._write_accepted(_CONDITION, machine)
+            self._write_accepted(Operation.SET_CONDITION, machine)
         return True
 
     async def _record_event(self, machine: Object, level: str, reason: str, message: str) -> None:
         """Record an Event, unless the namespace had no room for one lately."""
-        hold = _EVENT, key_of(machine)[0]
-        if self._refusals.wait_seconds(hold) > 0:
+        namespace = key_of(machine)[0]
+        if self._holds.is_paused(Operation.RECORD_EVENT, namespace):
             return
         try:
             await self._recorder.write(machine, level, reason, message)
         except APIError as error:
-            self._log_refusal(hold, error)
+            self._holds.refused(Operation.RECORD_EVENT, namespace, error)
         else:
-            self._refusals.succeeded(hold)
+            self._holds.accepted(Operation.RECORD_EVENT, namespace)
 
-    def _is_held(self, what: str, machine: Object) -> bool:
+    def _is_held(self, operation: Operation, machine: Object) -> bool:
         """Return whether a write waits for the back-off of its namespace; then it follows later."""
         key = key_of(machine)
-        hold = what, key[0]
-        is_held = self._refusals.wait_seconds(hold) > 0
-        if is_held:
-            self._held.setdefault(hold, {})[key] = None
-        return is_held
+        is_paused = self._holds.is_paused(operation, key[0])
+        if is_paused:
+            self._holds.hold(operation, key)
+        return is_paused
 
-    def _write_refused(self, what: str, machine: Object, error: APIError) -> None:
+    def _write_refused(self, operation: Operation, machine: Object, error: APIError) -> None:
         key = key_of(machine)
-        self._held.setdefault((what, key[0]), {})[key] = None
-        self._log_refusal((what, key[0]), error)
+        self._holds.refused(operation, key[0], error)
+        self._holds.hold(operation, key)
 
-    def _log_refusal(self, hold: _Hold, error: APIError) -> None:
-        what, namespace = hold
-        if self._refusals.failed(hold, f"{error.code} {error.reason}"):
-            message = "namespace {namespace}: {what}: {error}"
-            self._log.warn(message, namespace=namespace, what=what, error=error.message)
-
-    def _write_accepted(self, what: str, machine: Object) -> None:
-        """The store has taken a write: those that waited follow."""
-        hold = what, key_of(machine)[0]
-        self._refusals.succeeded(hold)
-        if held := self._held.pop(hold, None):
-            self._changed |= held
-            self._poke()
+    def _write_accepted(self, operation: Operation, machine: Object) -> None:
+        """Let the machines follow that waited for such a write."""
+        for key in self._holds.accepted(operation, key_of(machine)[0]):
+            self._reconsider(key)
 
 
 def _qualified_name(machine: Object) -> str:

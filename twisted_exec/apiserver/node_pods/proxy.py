@@ -22,7 +22,7 @@ from twisted_exec.auth.gate import Gate
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.routes import RouteMatch
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.text.relay import Relay
 
@@ -64,7 +64,7 @@ class NodeProxyLocator:
         with self._limits.short(context.user):
             permission = attributes_of(context.user, "get", target)
             await self._gate.authorize_session(context, permission)
-            if is_upgrade(request):
+            if requested_protocol(request):
                 raise BadRequest("a node's proxy opens no streams: ask for those of a pod")
             kubelet = await self._kubelets.of(target.name, self._storage, self._reactor)
         _, mark, query = request.uri.partition(b"?")

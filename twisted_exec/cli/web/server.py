@@ -28,7 +28,7 @@ from twisted_exec.streaming.http.browser_websocket import recognise_page
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.routes import WrongMethod, not_found, split_path
 from twisted_exec.streaming.http.site import Request, Site
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.web.static import ROOT, Page
 from twisted_exec.wire.upgrade import WEBSOCKET
@@ -106,7 +106,7 @@ class LocalConsole(Dispatcher):
         # The path goes to the API server behind its own one: it must not say more than it seems to.
         if "" in segments[:-1] or not _TARGET.fullmatch(request.uri):
             raise BadRequest("the path has a segment that is not a name")
-        upgrade = is_upgrade(request)
+        upgrade = requested_protocol(request)
         if upgrade and upgrade != WEBSOCKET:
             raise BadRequest("only WebSockets are passed on, no other upgrades")
         if upgrade:

@@ -33,7 +33,7 @@ from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.passage import require_upgrade
 from twisted_exec.streaming.proxy import Proxy
@@ -131,7 +131,7 @@ async def locate(hop: Hop, context: RequestContext) -> Location:
     if hop.recordings is not None and hop.recordings.selects(pod.root):
         raise Forbidden(f'sessions in pod "{target.pod}" are recorded, and run is not: use exec')
     request = context.request
-    if is_upgrade(request):
+    if requested_protocol(request):
         raise BadRequest("what is run has no stream; ask for exec")
     query = run_query(request.uri.partition(b"?")[2], target.container)
     return await to_leaf(hop, pod, "exec", query)

@@ -6,29 +6,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.machines.actor import ActionRunner
 from twisted_exec.poollet.machines.config import machine_uid
 from twisted_exec.poollet.machines.references import Object
+from twisted_exec.program.turns import ShortTurns
 
 MAX_ORPHANS = 100
 """Limit of orphans deleted after one listing; the next listing continues."""
-_AT_ONCE = 5000
-
-
-def by_uid(machines: Iterable[pb.Machine], dialect: Dialect) -> dict[str, list[pb.Machine]]:
-    """Group the runtime's machines by the UID of their Machine."""
-    machines_by_uid: dict[str, list[pb.Machine]] = {}
-    for machine in machines:
-        uid = machine_uid(machine, dialect)
-        if uid:
-            machines_by_uid.setdefault(uid, []).append(machine)
-    return machines_by_uid
 
 
 def distinct(machines: Iterable[pb.Machine]) -> list[pb.Machine]:
@@ -58,25 +46,15 @@ class MachineListing:
     async def ask(self) -> dict[str, list[pb.Machine]]:
         """Return the machines by UID of their Machine. Raises :class:`APIError`."""
         listed = await self.actor.runtime.list_machines(pb.ListMachinesRequest())
-        machines = listed.machines
-        if len(machines) <= _AT_ONCE:
-            machines_by_uid = by_uid(machines, self.actor.config.dialect)
-        else:
-            machines_by_uid = await self._sort_slowly(machines)
+        machines_by_uid: dict[str, list[pb.Machine]] = {}
+        turns = ShortTurns(self.clock)
+        for machine in listed.machines:
+            await turns.breathe()
+            if uid := machine_uid(machine, self.actor.config.dialect):
+                machines_by_uid.setdefault(uid, []).append(machine)
         for uid, several in machines_by_uid.items():
             if len(several) > 1:
                 machines_by_uid[uid] = distinct(several)
-        return machines_by_uid
-
-    async def _sort_slowly(self, machines: Iterable[pb.Machine]) -> dict[str, list[pb.Machine]]:
-        machines_by_uid: dict[str, list[pb.Machine]] = {}
-        rest = list(machines)
-        while rest:
-            some, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
-            for uid, ones in by_uid(some, self.actor.config.dialect).items():
-                machines_by_uid.setdefault(uid, []).extend(ones)
-            # A turn of the reactor, not a pause.
-            await deferLater(self.clock, 0)
         return machines_by_uid
 
     async def clean_up(self, observed: dict[str, list[pb.Machine]]) -> None:

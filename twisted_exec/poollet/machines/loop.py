@@ -34,8 +34,8 @@ from twisted_exec.poollet.machines.actor import (
     Report,
     label,
 )
-from twisted_exec.poollet.machines.config import MachineConfig
-from twisted_exec.poollet.machines.listing import MachineListing, by_uid, distinct
+from twisted_exec.poollet.machines.config import MachineConfig, machine_uid
+from twisted_exec.poollet.machines.listing import MachineListing, distinct
 from twisted_exec.poollet.machines.plan import plan, unreachable_plan
 from twisted_exec.poollet.machines.reference_cache import ReferenceCache
 from twisted_exec.poollet.machines.references import Key, Object
@@ -406,7 +406,8 @@ class Loop:
         except APIError as error:
             raise _Away(error.message) from None
         # A runtime may ignore the filter and return other machines as well.
-        machines = distinct(by_uid(listed.machines, self.config.dialect).get(uid, ()))
+        dialect = self.config.dialect
+        machines = distinct(each for each in listed.machines if machine_uid(each, dialect) == uid)
         if machines:
             self.observed[uid], progress.created_id = machines, ""
         else:

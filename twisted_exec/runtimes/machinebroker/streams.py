@@ -38,7 +38,7 @@ from twisted_exec.streaming.http.cross_site import refuse_other_sites
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, ask_first
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER, Ending
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy
@@ -142,7 +142,7 @@ class BrokerLocator:
         reason = request.requestHeaders.getRawHeaders(REASON_HEADER, ())
         context.learn(reason=reason_of_headers(reason))
         context.ceiling = forwarded_terms(terms_headers(request))
-        if what is LOG and is_upgrade(request):
+        if what is LOG and requested_protocol(request):
             raise BadRequest("a log is read with a plain GET here")
         options = what.options(request, "")
         refuse_other_sites(request, self.allowed_origins)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted_exec.api.status import NotFound
 from twisted_exec.iri.request_cache import TokenReservation
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol, take_over
 from twisted_exec.streaming.rejoinable_transport import RejoinableTransports, StreamOwner
 from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, choose_protocol
 from twisted_exec.streaming.sessions.registry import Session, Sessions
@@ -58,7 +58,7 @@ class Rejoining:
 
 
 def _response_head(request: Request, session: str, received: int, terms: Terms) -> bytes:
-    upgrade, protocol = is_upgrade(request), choose_protocol(request).encode("ascii")
+    upgrade, protocol = requested_protocol(request), choose_protocol(request).encode("ascii")
     headers = [
         (b"Audit-Id", session.encode("ascii")),
         (REJOIN, received_text(received).encode("ascii")),

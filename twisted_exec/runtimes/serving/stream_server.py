@@ -58,7 +58,7 @@ from twisted_exec.streaming.http.responses import CLIENT_LEFT, outcome, respond
 from twisted_exec.streaming.http.routes import split_path
 from twisted_exec.streaming.http.session_requests import FurtherRequest, answer_all
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     UID_HEADER,
@@ -415,7 +415,7 @@ def resumption_of(request: Request, protocol: str) -> RequestedResumption | None
     :raises BadRequest: the header is not valid, or resumes a session over such a protocol.
     """
     resumption = requested_resumption(resume_headers(request))
-    if resumption is None or (is_upgrade(request) == WEBSOCKET and protocol in _PROTOCOLS):
+    if resumption is None or (requested_protocol(request) == WEBSOCKET and protocol in _PROTOCOLS):
         return resumption
     if resumption.resume is not None:
         raise BadRequest(f"a session is resumed over a WebSocket with {' or '.join(_PROTOCOLS)}")

@@ -55,8 +55,8 @@ def references(space: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {}
 
 
-def elsewhere(space: Mapping[str, Any], reference: Mapping[str, Any]) -> str:
-    """Return why a Secret must not be read, or empty."""
+def why_not_readable(space: Mapping[str, Any], reference: Mapping[str, Any]) -> str:
+    """Return why the Secret of a reference must not be read; empty if it may be."""
     own = space["metadata"]["namespace"]
     target = reference.get("namespace") or own
     if target == own:
@@ -84,7 +84,7 @@ def credentials_of(space: Object, existing: Mapping[str, Object | None]) -> Impo
         message = f"an imported Space says where its kubeconfig is: name a Secret in {keys}"
         return ImportedCredentials({}, {}, ("NoSecret", message))
     for viewpoint, reference in named.items():
-        if why := elsewhere(space, reference):
+        if why := why_not_readable(space, reference):
             problem = ("SecretElsewhere", why)
         elif (secret := existing.get(viewpoint)) is None:
             where = f"{space['metadata']['namespace']}/{reference['name']}"
@@ -112,7 +112,7 @@ def status_of(
     status, own = dict(current), space["metadata"]["namespace"]
     for viewpoint, key in spaces.REFERENCES.items():
         reference = references(space).get(viewpoint)
-        usable = reference is not None and not elsewhere(space, reference)
+        usable = reference is not None and not why_not_readable(space, reference)
         status[key] = (
             {"name": reference["name"], "namespace": own} if usable and reference else None
         )

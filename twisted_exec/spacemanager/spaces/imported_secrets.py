@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted_exec.api import spaces
 from twisted_exec.kube.informers import Key, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.spacemanager.spaces.imported import elsewhere, references
+from twisted_exec.spacemanager.spaces.imported import references, why_not_readable
 from twisted_exec.spacemanager.spaces.naming import type_of
 from twisted_exec.spaces.secrets import SpaceSecrets
 from twisted_exec.spaces.space_view import SecretRef
@@ -26,6 +26,7 @@ class ImportedSecrets:
     def __init__(self, hub: IKubeClient, clock: Any, changed: Callable[[Key], None]) -> None:
         self._changed = changed
         self._users: dict[SecretRef, dict[Key, None]] = {}
+        # Users make these Secrets, and do not label them.
         self._secrets = SpaceSecrets(hub, clock, (), self._secret_changed, labelled=False)
 
     def space_changed(self, before: Object | None, after: Object | None) -> None:
@@ -58,5 +59,5 @@ def _secrets_of(space: Object | None) -> set[SecretRef]:
     return {
         SecretRef(space["metadata"]["namespace"], str(reference["name"]))
         for reference in references(space).values()
-        if not elsewhere(space, reference)
+        if not why_not_readable(space, reference)
     }

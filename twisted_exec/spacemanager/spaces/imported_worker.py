@@ -19,7 +19,6 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.spaces.imported import (
     ImportedCredentials,
     credentials_of,
-    elsewhere,
     is_forgotten,
     is_record,
     made_anew,
@@ -27,6 +26,7 @@ from twisted_exec.spacemanager.spaces.imported import (
     record_of,
     references,
     status_of,
+    why_not_readable,
 )
 from twisted_exec.spacemanager.spaces.observation import ProbeResult, Tell
 from twisted_exec.spacemanager.spaces.probes import Probe
@@ -110,7 +110,7 @@ class ImportedWorker:
     async def _given(self, space: Object) -> ImportedCredentials:
         secrets: dict[str, Object | None] = {}
         for viewpoint, reference in references(space).items():
-            if not elsewhere(space, reference):
+            if not why_not_readable(space, reference):
                 secrets[viewpoint] = await self._secret(reference["name"])
         return credentials_of(space, secrets)
 

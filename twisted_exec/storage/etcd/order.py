@@ -30,8 +30,8 @@ from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, Object, StorageError
 from twisted_exec.storage.write_checks import versioned
 
-_TURN_TELLS = 1000
-"""Number of watch callbacks per turn of the reactor; a revision is never split."""
+_CALLBACKS_PER_TURN = 1000
+"""Watch callbacks after which the next revision waits for another turn of the reactor."""
 
 
 @dataclass
@@ -39,11 +39,12 @@ class OrderedWrite:
     """
     A write of this server.
 
+    :param id: unique among the writes of all servers; the marker has that of the last write.
     :param obj: the new object, or the last state of a deleted one.
     :param text: its JSON without a resourceVersion.
     """
 
-    write: str
+    id: str
     place: HistoryPlace
     change: str
     obj: Object
@@ -58,19 +59,20 @@ class _Revision:
     dealt_with: Callable[[], None] | None
 
 
-class Order:
+class ChangeOrder:
     """
-    Applies changes to a history.
+    Applies the changes of all servers to a history, in etcd's order.
 
-    :param on_doubt: called with a reason when all objects must be listed again.
+    :param list_again: called with a reason when all objects must be listed again.
     """
 
     _log = Logger()
 
     def __init__(
-        self, history: History, keys: Keys, clock: Any, on_doubt: Callable[[str], None]
+        self, history: History, keys: Keys, clock: Any, list_again: Callable[[str], None]
     ) -> None:
-        self._history, self._keys, self._clock, self._doubt = history, keys, clock, on_doubt
+        self._history, self._keys, self._clock = history, keys, clock
+        self._list_again = list_again
         self.seen = 0
         self.marker = ""
         self._writes: dict[str, OrderedWrite] = {}
@@ -78,7 +80,7 @@ class Order:
         self._revisions: deque[_Revision] = deque()
         self._turn: IDelayedCall | None = None
         self._waiting: list[tuple[int, int, Deferred[None]]] = []
-        self._count = count()
+        self._numbers = count()
         self._complained = ""
 
     def begin(self, shown_revision: int, marker: str) -> None:
@@ -99,10 +101,10 @@ class Order:
             self._turn = None
 
     def expect(self, write: OrderedWrite) -> None:
-        self._writes[write.write] = write
+        self._writes[write.id] = write
 
     def dismiss(self, write: OrderedWrite) -> None:
-        self._writes.pop(write.write, None)
+        self._writes.pop(write.id, None)
 
     def confirmed(self, write: OrderedWrite, revision: int, after: int) -> None:
         """
@@ -153,18 +155,18 @@ class Order:
         if revision <= self.seen:
             waiting.callback(None)
         else:
-            heapq.heappush(self._waiting, (revision, next(self._count), waiting))
+            heapq.heappush(self._waiting, (revision, next(self._numbers), waiting))
         return waiting
 
     def _show_some(self) -> None:
-        self._turn, count = None, 0
+        self._turn, callbacks = None, 0
         while self._revisions:
             revision = self._revisions.popleft()
-            count += self._show_revision(revision)
+            callbacks += self._show_revision(revision)
             if revision.dealt_with is not None:
                 revision.dealt_with()
             self._show_early()
-            if count >= _TURN_TELLS and self._revisions:
+            if callbacks >= _CALLBACKS_PER_TURN and self._revisions:
                 self._turn = self._clock.callLater(0, self._show_some)
                 return
 
@@ -178,32 +180,35 @@ class Order:
         if revision.number <= self.seen:
             return 0
         if marker.type == pb.Event.DELETE:
-            self._doubt("somebody has deleted etcd's key that says whose the others are")
+            marker_key = self._keys.marker.decode("utf-8", "replace")
+            self._list_again(
+                f"another program has deleted {marker_key} from etcd, the marker of the last write"
+            )
             return 0
         try:
-            name = read_marker(marker.kv.key, marker.kv.value).write
+            write_id = read_marker(marker.kv.key, marker.kv.value).write
         except StorageError as problem:
-            self._doubt(str(problem))
+            self._list_again(str(problem))
             return 0
-        write = self._writes.get(name)
+        write = self._writes.get(write_id)
         if write is not None:
             return self._show_own(write, revision.number)
-        count = self._show_others(others, revision.number)
-        self._advance(revision.number, name)
-        return count
+        callbacks = self._show_others(others, revision.number)
+        self._advance(revision.number, write_id)
+        return callbacks
 
     def _show_foreign(self, revision: int, events: Sequence[pb.Event]) -> int:
         """Apply changes by another program, such as etcdctl."""
         if revision <= self.seen:
-            self._doubt("another program changes etcd's keys of this API server")
+            self._list_again("another program changes etcd's keys of this API server")
             return 0
         return self._show_others(events, revision)
 
     def _show_others(self, events: Sequence[pb.Event], revision: int) -> int:
-        count = 0
+        callbacks = 0
         for place, event in self._read(events, revision):
-            count += self._history.apply(place.table, event)
-        return count
+            callbacks += self._history.apply(place.table, event)
+        return callbacks
 
     def _read(
         self, events: Sequence[pb.Event], revision: int
@@ -242,7 +247,7 @@ class Order:
         previous = self._history.at(write.place.table, write.place.key)
         event = Event(write.change, obj, previous, self._keys.version(revision))
         changes = self._history.apply(write.place.table, event)
-        self._advance(revision, write.write)
+        self._advance(revision, write.id)
         self._settle(write, obj)
         return changes
 
@@ -253,7 +258,7 @@ class Order:
         return with_version(without_version(write.obj), write.text, version)
 
     def _settle(self, write: OrderedWrite, obj: Object) -> None:
-        self._writes.pop(write.write, None)
+        self._writes.pop(write.id, None)
         if not write.done.called:
             write.done.callback(obj)
 

@@ -72,7 +72,7 @@ class Reads:
         # After etcd was restored from a backup, the same revision can be another write.
         another = latest == order.seen and not is_marker_of(order.marker, marker)
         if latest < revision or another:
-            self._following.doubt("etcd was put back to an earlier state")
+            self._following.list_again("etcd was put back to an earlier state")
             raise EtcdError(UNAVAILABLE, "etcdserver: was put back to an earlier state")
         reached = order.reached(latest)
         reached.addTimeout(CATCH_UP_SECONDS, self._reactor)

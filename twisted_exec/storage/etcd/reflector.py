@@ -25,7 +25,7 @@ from twisted_exec.storage.etcd.errors import EtcdError, hint, refused
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.listing import list_all
 from twisted_exec.storage.etcd.marker import MarkerValue, read_marker
-from twisted_exec.storage.etcd.order import Order
+from twisted_exec.storage.etcd.order import ChangeOrder
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.watch import Compacted, EtcdWatch
 from twisted_exec.storage.history import History
@@ -36,7 +36,7 @@ CATCH_UP_SECONDS = 3.0
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.1, 5.0
 
 
-class _Doubt(Exception):
+class _Contradiction(Exception):
     """Events contradict the copy: list again."""
 
 
@@ -53,7 +53,7 @@ class EtcdReflector:
         self._client, self._keys, self._reactor = client, keys, reactor
         self._target = client.target
         self._history = history
-        self.order = Order(history, keys, reactor, self.doubt)
+        self.order = ChangeOrder(history, keys, reactor, self.list_again)
         self._compaction = Compaction(client, keys, reactor, client.target.compaction_seconds)
         self._replica = secrets.token_hex(8)
         self._written = 0
@@ -119,9 +119,9 @@ class EtcdReflector:
         self._written += 1
         return f"{self._replica}-{self._written}"
 
-    def doubt(self, why: str) -> None:
+    def list_again(self, why: str) -> None:
         """List everything again, because events contradict the copy."""
-        self._end_feed(_Doubt(why))
+        self._end_feed(_Contradiction(why))
 
     def lags(self, why: EtcdError) -> None:
         """Connect to the next member, because this member's watch lags behind."""
@@ -141,7 +141,7 @@ class EtcdReflector:
                     await self._list()
                     is_known = True
                 await self._follow()
-            except (Compacted, _Doubt) as problem:
+            except (Compacted, _Contradiction) as problem:
                 is_known = False
                 if str(problem):
                     self._log.warn("the store is listed again: {problem}", problem=problem)

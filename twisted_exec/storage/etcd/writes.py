@@ -152,7 +152,7 @@ class Writes:
         )
         request = pb.TxnRequest(
             compare=[ours, compare],
-            success=[put, pb.RequestOp(request_put=self._marking(write.write))],
+            success=[put, pb.RequestOp(request_put=self._marking(write.id))],
             failure=[
                 pb.RequestOp(request_range=pb.RangeRequest(key=key))
                 for key in (marker, compare.key)
@@ -185,7 +185,7 @@ class Writes:
     def _refuse(self, resource: Resource, write: OrderedWrite, answer: pb.TxnResponse) -> NoReturn:
         markers, pairs = (each.response_range.kvs for each in answer.responses)
         if not markers or markers[0].create_revision != self._following.created:
-            self._following.doubt("etcd's keys were replaced")
+            self._following.list_again("etcd's keys were replaced")
             raise ServiceUnavailable("the store was replaced just now", retry_after_seconds=1)
         if write.change == ADDED:
             write_checks.check_absent(resource, write.obj, pairs)

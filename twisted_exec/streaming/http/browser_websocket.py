@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade
+from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol
 from twisted_exec.wire.channel import V5, Channel, encode
 from twisted_exec.wire.cross_site import is_cross_site
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -53,7 +53,7 @@ def adopt_page(request: Request, allowed_origins: Collection[bytes] = ()) -> Non
     recognise_page(request, allowed_origins)
     offered = tokens(values(headers, _PROTOCOLS))
     request.requestHeaders.setRawHeaders(_PROTOCOLS, without_resume(offered))
-    if is_upgrade(request) != WEBSOCKET:
+    if requested_protocol(request) != WEBSOCKET:
         return
     if request.page is None:
         raise BadRequest(f"a page resumes sessions over a WebSocket with {V5}")
@@ -73,7 +73,7 @@ def recognise_page(request: Request, allowed_origins: Collection[bytes] = ()) ->
         it.
     """
     headers = header_pairs(request.requestHeaders)
-    if not offers_resume(headers) or is_upgrade(request) != WEBSOCKET:
+    if not offers_resume(headers) or requested_protocol(request) != WEBSOCKET:
         return
     with suppress(RemoteProtocolError):
         check_websocket(request.method, headers)

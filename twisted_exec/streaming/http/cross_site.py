@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from twisted_exec.api.status import Forbidden
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade
+from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol
 from twisted_exec.wire.cross_site import is_cross_site
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def refuse_other_sites(
         shows_certificate=sent_unasked,
         secure=request.isSecure(),
         allowed=allowed,
-        reads_only=request.method in _SAFE_METHODS and not is_upgrade(request),
+        reads_only=request.method in _SAFE_METHODS and not requested_protocol(request),
     ):
         raise Forbidden(
             "a page of another site may not use your browser's credentials here"

@@ -41,10 +41,10 @@ from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
 from twisted_exec.tls.fast.names import is_usable
-from twisted_exec.tls.fast.sessions import (
+from twisted_exec.tls.fast.reuse import (
     OLDEST_SECONDS,
-    CarriedSession,
-    TLSKept,
+    CarriedStream,
+    ReusedTLS,
     acceptance,
     offer,
 )
@@ -124,7 +124,7 @@ class HTTPChannel(http.HTTPChannel):
         if self.refused or self._is_closing or not getattr(self.transport, "connected", True):
             return
         # It was accepted for an earlier session; meanwhile a certificate may have changed.
-        is_next = self._is_unused and isinstance(self.transport, TLSKept)
+        is_next = self._is_unused and isinstance(self.transport, ReusedTLS)
         if is_next and not self.site.keeps(self.transport):
             self.end_idle()
             return
@@ -647,7 +647,7 @@ class Site(server.Site):
 
     def carry(self, transport: TLSOnDescriptor) -> None:
         """Carry a session from now on, and then another one."""
-        transport.carry(CarriedSession(self._following, is_server=True))
+        transport.carry(CarriedStream(self._following, is_server=True))
 
     def _following(self, transport: TLSOnDescriptor, mark: Mark) -> Any:
         """Return the protocol of a connection whose session is over; ``None`` to close it."""

@@ -1,5 +1,6 @@
 """
-Take a connection over from twisted.web after an upgrade.
+Upgrades on the server: which protocol a request asks for, whether a browser may ask, and how the
+connection leaves twisted.web.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def header_pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, values in headers.getAllRawHeaders() for value in values]
 
 
-def is_upgrade(request: IRequest) -> bytes:
-    """Return the requested protocol, such as ``b"websocket"``, or nothing."""
+def requested_protocol(request: IRequest) -> bytes:
+    """Return the protocol that a request upgrades to, such as ``b"websocket"``; empty if none."""
     if getattr(request, "clientproto", b"HTTP/1.1") != b"HTTP/1.1":
         return b""
     if request.requestHeaders.hasHeader(b"transfer-encoding"):

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IDelayedCall, IProtocol, IReactorTime
 
 from twisted_exec.api.status import BadGateway, BadRequest, Forbidden, MethodNotAllowed
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused, UpgradeRequest
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol, take_over
 from twisted_exec.streaming.remotecommand.carrier import CarrierUser, ClientCarrier, ServerCarrier
 from twisted_exec.wire.channel import (
     PROTOCOLS,
@@ -125,7 +125,7 @@ def accept(
         from twisted_exec.wire.resume import REJOIN_HEADER
 
         headers[REJOIN_HEADER] = offer.answer.text()
-    take = _accept_spdy if is_upgrade(request) == SPDY else _accept_websocket
+    take = _accept_spdy if requested_protocol(request) == SPDY else _accept_websocket
     take(request, protocol, options, user, headers, clock, limits, offer)
 
 
@@ -296,7 +296,7 @@ def choose_protocol(request: Request) -> str:
     :return: the version of WebSocket or SPDY; empty for a WebSocket without subprotocol.
     :raises APIError: the handshake is refused.
     """
-    requested = is_upgrade(request)
+    requested = requested_protocol(request)
     if not requested:
         raise upgrade_required()
     if requested == SPDY:

@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted_exec.api.status import APIError, BadGateway
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.interfaces import INTERNAL, Ending, IStreamRecorder
 from twisted_exec.streaming.remotecommand.carrier import ClientCarrier, ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import (
@@ -79,7 +79,7 @@ async def translate(
     except APIError:
         return False  # not a console request, as far as we know
     channels = streams or requested_channels(options)
-    ways = _OTHER_WAYS[is_upgrade(request)] if translation.recorder is None else _ALL_WAYS
+    ways = _OTHER_WAYS[requested_protocol(request)] if translation.recorder is None else _ALL_WAYS
     for way in ways:
         attempt = Attempt.over(way)
         try:

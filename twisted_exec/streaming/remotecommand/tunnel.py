@@ -21,7 +21,7 @@ from twisted_exec.api.status import BadRequest
 from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import Upgraded
-from twisted_exec.streaming.http.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol, take_over
 from twisted_exec.streaming.http.websocket import (
     NORMAL,
     ServerSocket,
@@ -52,7 +52,7 @@ _MESSAGE_BYTES = 32 << 10
 def tunnelled(request: Request) -> list[str]:
     """Return the SPDY protocols that a request offers inside a tunnel; empty without a tunnel."""
     headers = header_pairs(request.requestHeaders)
-    if is_upgrade(request) != WEBSOCKET:
+    if requested_protocol(request) != WEBSOCKET:
         return []
     offered = [
         each.decode("ascii", "replace")

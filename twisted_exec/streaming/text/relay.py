@@ -34,7 +34,7 @@ from twisted_exec.streaming.http.upgrade_client import (
     UpgradeRequest,
     ask_first,
 )
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.interfaces import LINE_LOST, MACHINE_DELETED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.negotiation import confirm
@@ -148,7 +148,7 @@ class _RelayedText(SessionStream):
             raise
 
     def _form(self) -> type[TextAnswer | TextSocket | TextConnection]:
-        if is_upgrade(self._request) == WEBSOCKET:
+        if requested_protocol(self._request) == WEBSOCKET:
             return TextSocket
         if self._relay.keeps_connections or not can_carry(self._request):
             return TextAnswer

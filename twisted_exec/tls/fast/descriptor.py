@@ -127,10 +127,10 @@ else:
     _Socket = object
 
 
-class Session(Typing):
+class Carried(Typing):
     """
-    A session that ends without its connection; see
-    :class:`~twisted_exec.tls.fast.sessions.CarriedSession`.
+    A console session that ends without its connection; see
+    :class:`~twisted_exec.tls.fast.reuse.CarriedStream`.
 
     :ivar blocks: reads what the peer sends.
     :ivar short_bytes: the most bytes that fill one record with the length before them.
@@ -177,7 +177,7 @@ class TLSOnDescriptor(_Socket):
     _refusal: Failure | None = None
     _broken: BaseException | None = None
     _deadline: IDelayedCall | Deadline | None = None
-    _session: Session | None = None
+    _session: Carried | None = None
     made = 0.0  # by the monotonic clock, which nobody sets back
 
     def begin(self, engine: SSL.Connection, clock: IReactorTime, seconds: float | None) -> None:
@@ -219,7 +219,7 @@ class TLSOnDescriptor(_Socket):
     def failVerification(self, reason: Failure) -> None:
         self._refusal = reason
 
-    # Sessions, one after the other: twisted_exec.tls.fast.sessions.
+    # Console sessions, one after the other: twisted_exec.tls.fast.reuse.
 
     @property
     def age_seconds(self) -> float:
@@ -231,9 +231,9 @@ class TLSOnDescriptor(_Socket):
         engine = self._engine
         return b"" if engine is None else engine.export_keying_material(label, size, context)
 
-    def carry(self, session: Session, early: bytes = b"") -> bytes:
+    def carry(self, session: Carried, early: bytes = b"") -> bytes:
         """
-        Carry a session from now on.
+        Carry a console session from now on.
 
         To the protocol this transport is a connection that is closed with the session, and lost with the
         connection.
@@ -255,7 +255,7 @@ class TLSOnDescriptor(_Socket):
             if why is not None:
                 self.connectionLost(Failure(why))
 
-    def _read_blocks(self, session: Session, data: Any) -> bytes:
+    def _read_blocks(self, session: Carried, data: Any) -> bytes:
         try:
             return session.blocks.read(data)
         except RemoteProtocolError:
@@ -388,7 +388,7 @@ class TLSOnDescriptor(_Socket):
         return self._received(ended)
 
     def _receive_blocks(
-        self, session: Session, size: int, ended: SSL.Error | None
+        self, session: Carried, size: int, ended: SSL.Error | None
     ) -> BaseException | None:
         if size:
             data = self._read_blocks(session, _ffi.buffer(_plain, size))
@@ -508,7 +508,7 @@ class TLSOnDescriptor(_Socket):
         else:
             super().write(data)
 
-    def _write_long(self, session: Session, data: bytes) -> None:
+    def _write_long(self, session: Carried, data: bytes) -> None:
         for first, rest in session.divided(data):
             if self._may_send_now() and self._send(first):
                 sent = self._send(rest)
@@ -608,7 +608,7 @@ class TLSOnDescriptor(_Socket):
             self._deadline = self._clock.callLater(LINGER_SECONDS, self._unanswered)
         return None
 
-    def _send_mark(self, session: Session) -> BaseException | None:
+    def _send_mark(self, session: Carried) -> BaseException | None:
         sent = self._encrypt(session.our_mark(self, peer_ended=self._peer_ended).value)
         if not isinstance(sent, int):
             return main.CONNECTION_LOST
@@ -623,9 +623,9 @@ class TLSOnDescriptor(_Socket):
     def connectionLost(self, reason: Failure) -> None:
         self._end_deadline()
         session, self._session = self._session, None
-        go_on = None
+        pass_on = None
         if session is not None and self._is_over_in_order(reason):
-            go_on = session.detach(self)
+            pass_on = session.detach(self)
         engine, self._engine, self._handshaken = self._engine, None, True
         self._openssl = None
         if self._refusal is not None:
@@ -635,8 +635,8 @@ class TLSOnDescriptor(_Socket):
         finally:
             if engine is not None:
                 engine.set_app_data(None)
-            if go_on is not None:
-                go_on()
+            if pass_on is not None:
+                pass_on()
 
     def _is_over_in_order(self, reason: Failure) -> bool:
         is_over = self._peer_ended and self._our_end_sent and not self._is_aborted

@@ -247,7 +247,7 @@ class KeptTests(TestCase):
 
     def looking(self) -> bool:
         """Return whether the provider looks for changes."""
-        return bool(self.provider._looking.running)
+        return bool(self.provider._checking.running)
 
     async def test_put_right(self) -> None:
         """A record that was briefly unreadable is read again, even without a change."""
@@ -327,8 +327,8 @@ class KeptTests(TestCase):
             looks += 1
             raise KeyError("nobody thought of")
 
-        self.patch(space, "look", failing)
-        self.patch(local, "TEND_EVERY", 1)
+        self.patch(space, "maintain", failing)
+        self.patch(local, "CHECKS_PER_MAINTENANCE", 1)
         while looks < 2:
             await pause(0.01)
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
@@ -340,7 +340,7 @@ class KeptTests(TestCase):
         (space,) = self.provider.spaces()
         self.world.means = replace(self.world.means, now=lambda: time.time() + 340 * 86400)
         space._environment = self.world.means
-        space.look()
+        space.maintain()
         while (after := await self.provider.get(self.red)).access == before.access:
             await pause(0.01)
         self.assertEqual((after.uid, self.pid(self.red)), (before.uid, pid))

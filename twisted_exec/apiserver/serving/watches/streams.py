@@ -17,7 +17,7 @@ from twisted_exec.streaming.http.output_websocket import (
 )
 from twisted_exec.streaming.http.paced import Paced, PacedAnswer
 from twisted_exec.streaming.http.site import Budget, Request, SlowReader
-from twisted_exec.streaming.http.upgrade_server import is_upgrade
+from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.wire.upgrade import (
     BEARER_SUBPROTOCOL,
     WEBSOCKET,
@@ -148,7 +148,7 @@ def stream_of(request: Request) -> LineStream | MessageStream:
 
     :raises BadRequest: a WebSocket handshake is incomplete.
     """
-    protocol = is_upgrade(request)
+    protocol = requested_protocol(request)
     stream = MessageStream(request) if protocol == WEBSOCKET else LineStream(request)
     stream.begin()
     return stream

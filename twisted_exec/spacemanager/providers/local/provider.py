@@ -50,7 +50,7 @@ from twisted_exec.spacemanager.providers.credentials import (
     ensure_account,
     request_token,
 )
-from twisted_exec.spacemanager.providers.local.processes import argv, environment
+from twisted_exec.spacemanager.providers.local import processes
 from twisted_exec.spacemanager.providers.local.records import (
     SpaceRecord,
     Store,
@@ -62,22 +62,22 @@ from twisted_exec.spacemanager.providers.local.space import LocalSpace, SpaceEnv
 TOKEN_SECONDS = 365 * 86400
 _CONTEXT = "space"
 
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 """Interval for checking whether another process has changed the records."""
 
 MAX_SPACES = 100
 """Limit per provider: users who may create Spaces must not fill the manager's host."""
 
-TEND_EVERY = 40
-"""Number of checks between maintenance of the spaces."""
+CHECKS_PER_MAINTENANCE = 40
+"""Number of checks of the records from one maintenance of the spaces to the next."""
 
 
-def enrolled(path: str, provider: str, reactor: Any, now: Callable[[], float]) -> Deferred[Access]:
-    """Create the account and a new token."""
-    return Deferred.fromCoroutine(_enrolled(path, provider, reactor, now))
+def enroll(path: str, provider: str, reactor: Any, now: Callable[[], float]) -> Deferred[Access]:
+    """Create the account of a provider in a space, and a new token of it."""
+    return Deferred.fromCoroutine(_enroll(path, provider, reactor, now))
 
 
-async def _enrolled(path: str, provider: str, reactor: Any, now: Callable[[], float]) -> Access:
+async def _enroll(path: str, provider: str, reactor: Any, now: Callable[[], float]) -> Access:
     try:
         admin = load(path)
         ca = admin.ca.read()
@@ -105,13 +105,14 @@ class LocalProvider:
     default_parent = ""
     _log = Logger()
 
-    def __init__(self, store: Store, means: SpaceEnvironment) -> None:
-        self._store, self._means = store, means
+    def __init__(self, store: Store, environment: SpaceEnvironment) -> None:
+        self._store, self._environment = store, environment
         self._spaces: dict[str, LocalSpace] = {}
         self._watchers = Watchers("local spaces")
-        self._looking = PokedLoop(self._look, means.reactor, LOOK_SECONDS)
-        self._going: set[str] = set()  # UIDs of deleted spaces whose records could not be updated
-        self._looks = 0
+        self._checking = PokedLoop(self._check, environment.reactor, CHECK_SECONDS)
+        self._unrecorded_deletions: set[str] = set()
+        """UIDs of deleted spaces whose records could not be updated."""
+        self._checks = 0
         self._stamp = 0
         self._closed = False
         self._leaving = StoppingParts()
@@ -151,7 +152,7 @@ class LocalProvider:
         """See :meth:`ISpaceProvider.close`: the processes end, their state stays."""
         self._closed = True
         self._leaving.add(self._watchers.close())
-        self._leaving.add(self._looking.stop())
+        self._leaving.add(self._checking.stop())
         for space in self._spaces.values():
             self._leaving.add(space.stop())
         self._spaces.clear()
@@ -166,20 +167,22 @@ class LocalProvider:
         if self._closed:
             raise ServiceUnavailable("local spaces: this provider instance was closed; retry")
         self._store.open()
-        self._looking.start(LOOK_SECONDS)
+        self._checking.start(CHECK_SECONDS)
         records = self._records()
-        self._see_to(records)
+        self._adjust_spaces(records)
         return records
 
     def _records(self) -> dict[str, SpaceRecord]:
         records = self._store.records()
-        self._going.intersection_update(record.uid for record in records.values())
+        self._unrecorded_deletions.intersection_update(record.uid for record in records.values())
         return {
-            name: replace(record, going=True) if record.uid in self._going else record
+            name: replace(record, going=True)
+            if record.uid in self._unrecorded_deletions
+            else record
             for name, record in records.items()
         }
 
-    def _see_to(self, records: dict[str, SpaceRecord]) -> None:
+    def _adjust_spaces(self, records: dict[str, SpaceRecord]) -> None:
         for name in [name for name in self._spaces if name not in records]:
             self._leaving.add(self._spaces.pop(name).stop())
         for name, record in records.items():
@@ -187,9 +190,9 @@ class LocalProvider:
             if record.damaged:
                 continue
             if space is None:
-                space_ = LocalSpace(record, self._store, self._means, self._tell)
-                self._spaces[name] = space_
-                space_.start()
+                space = LocalSpace(record, self._store, self._environment, self._notify)
+                self._spaces[name] = space
+                space.start()
             elif (space.record.uid, space.record.going) != (record.uid, record.going):
                 self._leaving.add(space.become(record))
 
@@ -211,24 +214,24 @@ class LocalProvider:
             return SpaceInfo(record.physical, BROKEN, "Damaged", record.damaged, None)
         return self._spaces[record.name].info(whole=whole)
 
-    def _tell(self, physical: Physical | None) -> None:
+    def _notify(self, physical: Physical | None) -> None:
         self._watchers.tell(physical)
 
-    async def _look(self) -> None:
-        self._looks += 1
+    async def _check(self) -> None:
+        self._checks += 1
         try:
             stamp = self._store.stamp()
             if stamp != self._stamp:
                 self._stamp = stamp
-                self._see_to(self._records())
-                self._tell(None)
+                self._adjust_spaces(self._records())
+                self._notify(None)
         except ServiceUnavailable:
             return  # calls report the problem
-        if self._looks % TEND_EVERY == 0:
+        if self._checks % CHECKS_PER_MAINTENANCE == 0:
             failures = Failures()
             for space in self._spaces.values():
                 with failures.noted():
-                    space.look()
+                    space.maintain()
             failures.raise_first()
 
     # Changing.
@@ -260,7 +263,7 @@ class LocalProvider:
         else:
             return
         self._known()
-        self._tell(physical)
+        self._notify(physical)
 
     def _delete(self, physical: Physical, owner: str) -> None:
         name = checked(physical)
@@ -275,11 +278,11 @@ class LocalProvider:
                 " delete it through the Space that it was made for"
             )
         if not record.going:
-            self._mark_going(record)
+            self._mark_deleted(record)
             self._known()
-            self._tell(physical)
+            self._notify(physical)
 
-    def _mark_going(self, record: SpaceRecord) -> None:
+    def _mark_deleted(self, record: SpaceRecord) -> None:
         """
         Mark a space as deleted. On a full disk the mark stays in memory, and the deletion proceeds,
         because it frees space.
@@ -289,34 +292,35 @@ class LocalProvider:
         except ServiceUnavailable:
             if not self._store.is_ours():
                 raise
-            self._going.add(record.uid)
+            self._unrecorded_deletions.add(record.uid)
 
 
 def space_environment(
     spec: ProviderSpec,
-    around: ProviderContext,
+    context: ProviderContext,
     client_ca: str = "",
     ports: range | None = None,
 ) -> SpaceEnvironment:
     """Return the environment of a provider's spaces."""
     return SpaceEnvironment(
-        around.reactor,
-        around.now,
-        partial(argv, client_ca=client_ca),
-        environment(),
-        lambda path: enrolled(path, spec.name, around.reactor, around.now),
+        context.reactor,
+        context.now,
+        partial(processes.argv, client_ca=client_ca),
+        processes.environment(),
+        lambda path: enroll(path, spec.name, context.reactor, context.now),
         ports=ports,
     )
 
 
 def make(
     spec: ProviderSpec,
-    around: ProviderContext,
+    context: ProviderContext,
     client_ca: str = "",
     ports: range | None = None,
 ) -> ISpaceProvider:
     """Create the provider of a SpaceProviderDesc of type ``local``."""
-    store = Store(os.path.join(around.directory, "local", spec.name))
-    environment = space_environment(spec, around, client_ca, ports)
-    provider: ISpaceProvider = LocalProvider(store, environment)
+    store = Store(os.path.join(context.directory, "local", spec.name))
+    provider: ISpaceProvider = LocalProvider(
+        store, space_environment(spec, context, client_ca, ports)
+    )
     return provider

@@ -123,7 +123,7 @@ class LocalSpace:
             what = "what it kept is gone; it can only be made anew, and empty"
             return BROKEN, "Lost", f"{self._file()}: {what}"
         if self._ready and self._state == USABLE and not os.path.exists(self._file(ACCESS)):
-            self._see_to_access()
+            self._check_access()
             return BUILDING, "NoKubeconfig", self._message or "a kubeconfig is being made for it"
         return self._state, self._reason, self._message
 
@@ -261,20 +261,20 @@ class LocalSpace:
         if not self.record.made:
             self._write(replace(self.record, made=True))
         self._tell(USABLE)
-        self.look()
+        self.maintain()
 
     def _write(self, record: SpaceRecord) -> None:
         self._store.write(record)
         self.record = record
 
-    def look(self) -> None:
+    def maintain(self) -> None:
         if self._run is not None and self._ready:
             self._run.trim()
             if self.is_lost:
                 self._run.stop()
                 self._changed(self.record.physical)
         if self._needs_access():
-            self._see_to_access()
+            self._check_access()
 
     def _needs_access(self) -> bool:
         access = self._access()
@@ -297,7 +297,7 @@ class LocalSpace:
         self._generation = uuid.uuid4().hex[:8]
         self._changed(self.record.physical)
 
-    def _see_to_access(self) -> None:
+    def _check_access(self) -> None:
         if self._state == USABLE:
             self._enrolling.poke()
 

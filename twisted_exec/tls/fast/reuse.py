@@ -1,9 +1,10 @@
 """
-Sessions that follow each other over one TLS connection.
+Reuse of a TLS connection for one console session after another.
 
-A session passes in blocks (:mod:`twisted_exec.wire.blocks`).  When both sides have ended it, another
-transport takes the connection over, so that nothing that still refers to the session's transport can
-reach what comes after it.  A session that does not end in order ends the connection.
+A session here is that of a console, or another upgraded stream; it is no TLS session.  It passes in
+blocks (:mod:`twisted_exec.wire.blocks`).  When both sides have ended it, another transport takes the
+connection over, so that nothing that still refers to the session's transport can reach what comes
+after it.  A session that does not end in order ends the connection.
 
 Both ends agree in the head of the upgrade: the client offers it, and the server accepts.
 """
@@ -39,7 +40,7 @@ The arguments are the connection's transport and the peer's mark.
 
 def offer(transport: object) -> bytes:
     """
-    Return the value with which a client offers to go on after the session; empty if it cannot.
+    Return the value with which a client offers to reuse the connection; empty if it cannot.
 
     A proxy that ends the TLS connection cannot pass it on: only both ends of one connection know it.
     """
@@ -59,9 +60,11 @@ def _proof(transport: object, side: bytes) -> bytes:
 
 def is_quiet(transport: object) -> bool:
     """Return whether a connection is open, and nothing has arrived that is not read yet."""
-    plug: Any = getattr(socket_transport(transport), "socket", None)
+    connected = getattr(socket_transport(transport), "socket", None)
+    if not isinstance(connected, socket.socket):
+        return False  # the connection is lost, or another transport has it
     try:
-        plug.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        connected.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
         return True
     except OSError:
@@ -69,8 +72,8 @@ def is_quiet(transport: object) -> bool:
     return False
 
 
-class CarriedSession:
-    """One session, see :class:`~twisted_exec.tls.fast.descriptor.Session`."""
+class CarriedStream:
+    """One console session, see :class:`~twisted_exec.tls.fast.descriptor.Carried`."""
 
     __slots__ = ("_following", "_is_server", "_mark", "_next", "blocks")
 
@@ -104,21 +107,21 @@ class CarriedSession:
         return self._mark
 
     def detach(self, transport: TLSOnDescriptor) -> Callable[[], None]:
-        kept = TLSKept(transport)
-        return lambda: self._go_on(kept)
+        reused = ReusedTLS(transport)
+        return lambda: self._pass_on(reused)
 
-    def _go_on(self, kept: TLSKept) -> None:
+    def _pass_on(self, reused: ReusedTLS) -> None:
         mark = self.blocks.mark
         assert mark is not None
         if self._mark is Mark.READY:
-            kept.go_on(self._next)
+            reused.give_to(self._next)
             return
         # What a client sends before the server is ready belongs to nothing.
-        is_in_order = is_quiet(kept) or not self._is_server
-        following = self._following(kept, mark) if is_in_order else None
+        is_in_order = is_quiet(reused) or not self._is_server
+        following = self._following(reused, mark) if is_in_order else None
         if self._is_server and following is not None:
-            kept.write(Mark.READY.value)
-        kept.go_on(following)
+            reused.write(Mark.READY.value)
+        reused.give_to(following)
 
 
 class _Detached:
@@ -132,7 +135,7 @@ class _Detached:
 
 
 @implementer(ISSLTransport)
-class TLSKept(TLSOnDescriptor, AtOnce, tcp.Connection):
+class ReusedTLS(TLSOnDescriptor, AtOnce, tcp.Connection):
     """
     The connection of a session that is over.
 
@@ -153,7 +156,7 @@ class TLSKept(TLSOnDescriptor, AtOnce, tcp.Connection):
     def getHost(self) -> Any:
         return type(self._peer)("TCP", *self.socket.getsockname()[:2])
 
-    def go_on(self, protocol: IProtocol | None) -> None:
+    def give_to(self, protocol: IProtocol | None) -> None:
         """Give the connection to a protocol, or close it."""
         if protocol is None:
             self.loseConnection()

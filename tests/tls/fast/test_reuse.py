@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.tls.fast.sessions`, with real connections."""
+"""Tests for :mod:`twisted_exec.tls.fast.reuse`, with real connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from twisted_exec.streaming.flow import has_unread, swap_protocol
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.fast import descriptor
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
-from twisted_exec.tls.fast.sessions import CarriedSession, TLSKept, acceptance, offer
+from twisted_exec.tls.fast.reuse import CarriedStream, ReusedTLS, acceptance, is_quiet, offer
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.blocks import Mark, head
 
@@ -51,7 +51,7 @@ class Side:
     def carry(self, early: bytes = b"") -> bytes:
         """Carry a session with the present protocol."""
         self.next = Deferred()
-        session = CarriedSession(self._following, is_server=self.is_server)
+        session = CarriedStream(self._following, is_server=self.is_server)
         data: bytes = self.session.transport.carry(session, early)
         return data
 
@@ -121,6 +121,31 @@ class CarriedCase(LoopbackCase):
         before = server.session.received, client.session.received
         self.assertEqual(await server.session.has(len(before[0] + whole)), before[0] + whole)
         self.assertEqual(await client.session.has(len(before[1] + whole)), before[1] + whole)
+
+
+class QuietTests(CarriedCase):
+    """Tests for :func:`is_quiet`."""
+
+    async def test_open(self) -> None:
+        """An open connection is quiet until something arrives."""
+        server, client = await self.shaken()
+        self.assertTrue(is_quiet(server.transport))
+        server.transport.pauseProducing()
+        client.transport.write(b"x")
+        await until(lambda: waiting(server.transport) > 0)
+        self.assertFalse(is_quiet(server.transport))
+
+    async def test_lost(self) -> None:
+        """A lost connection is not quiet, nor is a transport whose connection another one has."""
+        server, client = await self.sides()
+        carried = server.session.transport
+        client.session.transport.loseConnection()
+        after = await server.next
+        self.assertTrue(is_quiet(after.transport))
+        self.assertFalse(is_quiet(carried))
+        after.transport.abortConnection()
+        await after.lost
+        self.assertFalse(is_quiet(after.transport))
 
 
 class SessionTests(CarriedCase):
@@ -446,5 +471,5 @@ class SecondStreamTests(CarriedCase, test_transport.StreamTLSTests):
         for each in sides:
             await each.begin()
             self.addCleanup(self.end, each)
-            self.assertIsInstance(each.session.transport, TLSKept)
+            self.assertIsInstance(each.session.transport, ReusedTLS)
         return sides[0].session, sides[1].session
