@@ -64,11 +64,10 @@ from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
-    from twisted_exec.cli.console.conversation import Conversation, Talk
+    from twisted_exec.cli.console.conversation import Talk
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.interfaces import NextSession, Sink, Source
-    from twisted_exec.cli.console.outage import Outage, Silence
-    from twisted_exec.cli.console.people import Company, Person
+    from twisted_exec.cli.console.people import Person
     from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.wire.resume import Attendance, Notice
 
