@@ -12,7 +12,7 @@ from twisted.internet.address import IPv4Address
 
 from tests.cli.console.test_outage import OutageCase, ResumableStream
 from tests.cli.console.test_session import FakeStream
-from twisted_exec.console.notices import LINE_AGAIN
+from twisted_exec.console.notices import RESTARTED
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.wire.control_messages import TerminalSize
 from twisted_exec.wire.resume import (
@@ -313,7 +313,7 @@ class StatusTests(OutageCase):
         self.attach()
         line = "  machine     the machine was powered off; not started again yet"
         notice = Notice("off", NoticeKind.INTERRUPTED, why="the machine was powered off")
-        for each, lines in ((notice, 1), (Notice(LINE_AGAIN), 0)):
+        for each, lines in ((notice, 1), (RESTARTED, 0)):
             self.session.notice(each)
             self.assertEqual(self.status().count(line), lines)
 

@@ -43,7 +43,7 @@ from twisted_exec.cli.console.type_ahead import (
     TypedBehind,
 )
 from twisted_exec.cli.messages import duration, one_line
-from twisted_exec.console.notices import LINE_AGAIN, NOBODY
+from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
@@ -490,6 +490,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def notice(self, notice: Notice) -> None:
         if not self._is_live:
             return
+        notice = with_kind(notice)
         self._display.notice(notice)
         if self._company is not None:
             self._company.heard(notice.text)
@@ -498,7 +499,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         elif notice.kind is NoticeKind.RECEIPT:
             self._timers.cancel("receipt")
         self._machine_discards = notice.kind is NoticeKind.DISCARDED
-        if notice.text == LINE_AGAIN and self._escapes is not None:
+        if notice.kind is NoticeKind.RESTARTED and self._escapes is not None:
             self._escapes.begin_line()  # the machine has nothing of what was typed before
         if notice.kind is not NoticeKind.ROLE:
             return
