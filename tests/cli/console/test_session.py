@@ -567,14 +567,15 @@ class OtherSideTests(SessionCase):
 
     def test_process_ended_well(self) -> None:
         """A session that completes ends with exit code 0 and a message."""
-        self.assertEqual(self.end(Ending(COMPLETED)), Outcome(0, "session ended: Completed"))
+        ending = Ending(COMPLETED)
+        outcome = Outcome(0, "session ended: Completed", ending=ending)
+        self.assertEqual(self.end(ending), outcome)
 
     def test_machine_deleted(self) -> None:
         """Any other reason is a failure, and the message names it."""
-        outcome = self.end(Ending(MACHINE_DELETED, 'machine "vm" was deleted'))
-        self.assertEqual(
-            outcome, Outcome(1, 'session ended: MachineDeleted: machine "vm" was deleted')
-        )
+        ending = Ending(MACHINE_DELETED, 'machine "vm" was deleted')
+        line = 'session ended: MachineDeleted: machine "vm" was deleted'
+        self.assertEqual(self.end(ending), Outcome(1, line, ending=ending))
 
     def test_lost(self) -> None:
         """A connection lost without a status is a failure."""

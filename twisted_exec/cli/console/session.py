@@ -148,12 +148,14 @@ class Outcome:
     :param line: message for stderr, without newline; may be empty.
     :param signal: the signal to die of, instead of ``exit_code``.
     :param next: the session that the user has chosen to follow.
+    :param ending: the server's end of the session; ``None`` if this side ended it, or it was lost.
     """
 
     exit_code: int = 0
     line: str = ""
     signal: int = 0
     next: NextSession | None = None
+    ending: Ending | None = None
 
 
 class Life(Enum):
@@ -616,7 +618,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             line += f"; {WHEN_BACK}{self._remedy_if_off}"
         elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
             line += f"; to power it on, run {command}"
-        self._end(Outcome(_exit_code(ending), line, next=following), in_haste=False)
+        outcome = Outcome(_exit_code(ending), line, next=following, ending=ending)
+        self._end(outcome, in_haste=False)
 
     @property
     def _remedy_if_off(self) -> str:
