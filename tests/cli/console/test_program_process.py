@@ -87,6 +87,7 @@ MODULES = [
     "cli.console.running",
     "cli.console.session",
     "cli.console.status",
+    "cli.console.takeover",
     "cli.console.terminal",
     "cli.console.timers",
     "cli.console.type_ahead",

@@ -23,24 +23,23 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.status import APIError
-from twisted_exec.cli.console.conversation import (
-    Conversation,
-    confirm_takeover,
-    confirm_takeover_again,
-    write_message,
-)
+from twisted_exec.cli.console.conversation import Conversation, write_message
 from twisted_exec.cli.console.display import NO_TERMINAL, Display, SessionScript, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.outage import Outage, Silence
 from twisted_exec.cli.console.people import Company, names_of
 from twisted_exec.cli.console.status import status
+from twisted_exec.cli.console.takeover import (
+    TypedBehind,
+    confirm_takeover,
+    confirm_takeover_again,
+)
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import (
     SCRIPT_SECONDS,
     TYPE_AHEAD_BYTES,
     EndOfInput,
     TypeAhead,
-    TypedBehind,
 )
 from twisted_exec.cli.messages import duration, one_line
 from twisted_exec.console.notices import NOBODY, with_kind
