@@ -13,11 +13,8 @@ from tests.cli.console.test_session import FakeStream
 from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.people import Person
-from twisted_exec.cli.console.session import (
-    NAMES_SECONDS,
-    ROLE_SECONDS,
-    TOO_LONG_BEHIND_TAKEOVER,
-)
+from twisted_exec.cli.console.session import NAMES_SECONDS
+from twisted_exec.cli.console.takeover import ROLE_SECONDS, TOO_LONG_BEHIND_TAKEOVER
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.notices import HINT
 from twisted_exec.wire.control_messages import Role, TerminalSize
@@ -197,6 +194,18 @@ class TakeOverFromTests(PeopleCase):
             (Deferred(), f"bob types at this console. {more}"),
         ):
             self.assertIn(f"{expected} y takes over", self.asked(listing))
+
+    def test_no_question(self) -> None:
+        """If the question cannot be asked, the answer that the user types does not reach the machine."""
+        stream = self.open()
+        self.listing = fail(ConnectionRefusedError("refused"))
+        self.session.notice(self.OBSERVES)
+        self.session.typed(b"~f")
+        self.assertIn("refused", self.drawn.decode())
+        self.session.typed(b"y\r")
+        self.assertEqual((stream.sent, roles_of(stream)), (b"", []))
+        self.session.typed(b"ls\r")
+        self.assertEqual(stream.sent, b"ls\r")
 
     def test_own_sessions(self) -> None:
         """A writer whose other sessions type, too, reads of these in the question."""

@@ -29,15 +29,10 @@ from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, Sys
 from twisted_exec.cli.console.outage import Outage, Silence
 from twisted_exec.cli.console.people import Company, names_of
 from twisted_exec.cli.console.status import status
-from twisted_exec.cli.console.takeover import (
-    TypedBehind,
-    confirm_takeover,
-    confirm_takeover_again,
-)
+from twisted_exec.cli.console.takeover import Takeover
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import (
     SCRIPT_SECONDS,
-    TYPE_AHEAD_BYTES,
     EndOfInput,
     TypeAhead,
 )
@@ -55,9 +50,8 @@ from twisted_exec.wire.control_messages import (
     Role,
     TerminalSize,
     dropped_keys,
-    keys_discarded,
 )
-from twisted_exec.wire.resume import NoticeKind, NoticeRole
+from twisted_exec.wire.resume import NoticeKind
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 if TYPE_CHECKING:
@@ -89,16 +83,10 @@ NO_BREAK = "this console has no BREAK; nothing was sent"
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
-TOO_LONG_BEHIND_TAKEOVER = (
-    f"more than {TYPE_AHEAD_BYTES >> 10} KiB is typed behind the takeover: all of it is discarded, and so is "
-    "what you type until the takeover is carried out"
-)
 NOT_LISTED = "names are for users who may list consolesessions"
 
 RECEIPT_SECONDS = 5.0
 """Time for the runtime to say who gets a message."""
-ROLE_SECONDS = 3.0
-"""Time for the server to tell the role."""
 NAMES_SECONDS = 1.0
 """Time for the names of the viewers in the status."""
 _MOST_MESSAGES = 5
@@ -108,16 +96,8 @@ _INTERRUPT = b"\x03"
 
 _WISHES: dict[EscapeCommand, Break | Role] = {
     EscapeCommand.BREAK: Break(),
-    EscapeCommand.TAKE_OVER: Role.WRITER,
     EscapeCommand.RELEASE: Role.OBSERVER,
 }
-
-_ANSWERED_AT_ONCE = (
-    EscapeCommand.LEAVE,
-    EscapeCommand.HELP,
-    EscapeCommand.STATUS,
-    EscapeCommand.SUSPEND,
-)
 
 PATIENCE_SECONDS = 60.0
 """How long ``Retry-After`` is obeyed."""
@@ -236,9 +216,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._interactive = interactive
         self._terminal = terminal
         self._escapes = escapes if interactive else None
-        self._read_only, self._takes_over = read_only, False
-        self._knows_role = False  # the server has told the role, or has had the time to do so
-        self._behind_takeover = TypedBehind()  # the takeover waits for the role
+        self._read_only = read_only
         self._interrupted_at: float | None = None  # when the user gave up the input so far
         self._machine_discards = False  # as its last notice says
         self._script = script or SessionScript()
@@ -271,6 +249,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._outcome = Outcome()  # from the phase ``ENDING`` on
         self._recordings = RecordingNews()
         self._act = act if interactive and terminal.draw is not None else None
+        self._takeover = Takeover(self, self._timers, self._display, self._escapes)
         self._scrollback: Scrollback | None = None
         self._conversation: Conversation | None = None
         self._people = people
@@ -357,6 +336,27 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         return 0 if attendance is None else int(attendance.viewers)
 
     @property
+    def may_wish(self) -> bool:
+        """Whether a wish for a role is sent, now or when the stream is attached."""
+        return not self._read_only and not (self._input is not None and self._input.discards)
+
+    @property
+    def is_attached(self) -> bool:
+        """True if the session has a stream, also while its connection is lost."""
+        return self._stream is not None
+
+    @property
+    def has_dialogs(self) -> bool:
+        """True if a command that needs a dialog can have it, once the stream is attached."""
+        return self._act is not None
+
+    @property
+    def is_writer(self) -> bool:
+        """True if the session has the floor, as far as the server says so."""
+        attendance = self._facts.attendance
+        return not self.is_observer and attendance is not None and bool(attendance.writer)
+
+    @property
     def is_observer(self) -> bool:
         """True if the machine gets nothing of what the user types, as far as notices say so."""
         return self._read_only or self._display.notices.is_observer
@@ -389,8 +389,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._input.discards and self._escapes is not None:
             self._escapes.begin_line()  # the machine has nothing of the line
         self._input.open(stream)
-        if self._behind_takeover:
-            self._await_role()
+        self._takeover.attached()
         if self._interactive:
             self._silence = Silence(self._display, self._how_to_leave)
             self._listen(self._silence)
@@ -502,13 +501,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._machine_discards = notice.kind is NoticeKind.DISCARDED
         if notice.kind is NoticeKind.RESTARTED and self._escapes is not None:
             self._escapes.begin_line()  # the machine has nothing of what was typed before
-        if notice.kind is not NoticeKind.ROLE:
-            return
-        if self._takes_over:
-            self._takes_over = False
-            if notice.role is not NoticeRole.WRITER and not notice.hint:
-                self._explain_takeover()
-        self._learned_role()
+        if notice.kind is NoticeKind.ROLE:
+            self._takeover.noticed(notice)
 
     def attendance_changed(self, attendance: Attendance) -> None:
         """
@@ -531,13 +525,13 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             if self._company is None:
                 self._company = Company(self._clock, self._look, self._inform)
             self._company.changed(attendance)
-        self._learned_role()  # the role precedes it
+        self._takeover.go_on()  # the role precedes it
 
     async def _look(self) -> Sequence[Person]:
         assert self._people is not None
         return await self._people(self._facts.session)
 
-    async def _people_soon(self) -> Sequence[Person]:
+    async def people_soon(self) -> Sequence[Person]:
         """List the people, unless the server does not do so soon."""
         if self._people is None or self.life is not Life.CARRIED:
             return ()
@@ -651,59 +645,21 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             pieces: list[Typed] = [data]
         else:
             pieces = self._escapes.feed(data, is_sent=self._is_sent)
-        self._handle(pieces)
+        self.handle(pieces)
 
-    def _handle(self, pieces: Sequence[Typed]) -> None:
+    def handle(self, pieces: Sequence[Typed]) -> None:
+        """Carry out commands, and send keys to the machine."""
         for piece in pieces:
             if not self._is_live:
                 return
-            if self._waits_for_role(piece):
-                self._keep_behind_takeover(piece)
-            elif self._conversation is not None and piece is not EscapeCommand.LEAVE:
+            if self._takeover.keeps(piece):
+                continue
+            if self._conversation is not None and piece is not EscapeCommand.LEAVE:
                 assert self._escapes is not None
                 self._conversation.typed(self._escapes.keys_of(piece))
                 self._escapes.begin_line()  # the machine has nothing of it
             else:
                 self._do(piece)
-
-    def _waits_for_role(self, typed: Typed) -> bool:
-        """
-        Return whether to keep a takeover, and what is typed behind it, until the role is known.
-
-        Only then is it known whether the takeover needs a question, whose answer follows.
-        """
-        assert self._input is not None
-        if self._behind_takeover:
-            is_interrupt = isinstance(typed, bytes) and self._interrupts(typed)
-            return typed not in _ANSWERED_AT_ONCE and not is_interrupt
-        is_asked = typed is EscapeCommand.TAKE_OVER and self._refusal(Role.WRITER) == ""
-        if not is_asked or self._knows_role or self._input.discards or self._act is None:
-            return False
-        self._tell_waits()
-        if self.life is not Life.CONNECTING:
-            self._await_role()
-        return True
-
-    def _keep_behind_takeover(self, typed: Typed) -> None:
-        assert self._escapes is not None
-        was_full = self._behind_takeover.is_full
-        self._behind_takeover.add(typed, self._escapes.keys_of(typed))
-        if self._behind_takeover.is_full and not was_full:
-            self._display.tell(TOO_LONG_BEHIND_TAKEOVER)
-
-    def _await_role(self) -> None:
-        # Not every server tells a writer.
-        self._timers.after("role", ROLE_SECONDS, self._learned_role)
-
-    def _learned_role(self) -> None:
-        """Go on with the takeover that has waited for the role."""
-        self._knows_role = True
-        self._timers.cancel("role")
-        behind, self._behind_takeover = self._behind_takeover, TypedBehind()
-        if behind.is_full and self._escapes is not None:
-            self._display.tell(keys_discarded(behind.dropped, "typed behind the takeover"))
-            self._escapes.begin_line()  # the machine has nothing of the line
-        self._handle(behind.typed)
 
     @property
     def _is_sent(self) -> bool:
@@ -719,14 +675,14 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
-            if self._interrupts(typed):
+            if self.interrupts(typed):
                 self.interrupted(signal.SIGINT)  # there is no machine yet to receive Ctrl-C
             else:
                 self._send(typed)
         elif isinstance(typed, SysRq):
             if not typed.key and not self._refusal(Break()):
                 self._display.tell(WHICH_KEY)
-            elif self._wish(Break()):
+            elif self.wish(Break()):
                 self._send(typed.key)
                 self._tell_sent(f"BREAK and {typed.key.decode()} sent")
         elif typed is EscapeCommand.LEAVE:
@@ -740,14 +696,12 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._suspend()
         elif typed in DIALOGS:
             self._open_dialog(typed)
-        elif typed is EscapeCommand.TAKE_OVER and self._asks_first:
-            self._confirm_takeover()
-        elif typed is EscapeCommand.TAKE_OVER and self._is_writer and self._scrollback is not None:
-            self._confirm_takeover_again()
-        elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
+        elif typed is EscapeCommand.TAKE_OVER:
+            self._takeover.begin()
+        elif self.wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
 
-    def _interrupts(self, typed: bytes) -> bool:
+    def interrupts(self, typed: bytes) -> bool:
         """Return whether keys end the program with Ctrl-C."""
         ends = self._interactive and self._interrupted_at is None and _INTERRUPT in typed
         return ends and self.life is Life.CONNECTING
@@ -776,44 +730,11 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         place = self._terminal.place()
         self._display.tell("\n".join([place] * bool(place) + lines))
 
-    @property
-    def _asks_first(self) -> bool:
-        """Whether a takeover takes the console from a user, and there is a terminal to ask at."""
-        notices = self._display.notices
-        is_ready = self._scrollback is not None and not self._read_only
-        return is_ready and notices.may_take_over and notices.writer not in ("", NOBODY)
-
-    @property
-    def _is_writer(self) -> bool:
-        """True if the session has the floor, as far as the server says so."""
-        attendance = self._facts.attendance
-        return not self.is_observer and attendance is not None and bool(attendance.writer)
-
-    def _confirm_takeover(self) -> None:
-        writer = self._display.notices.writer
-        take_over = partial(self._wish, Role.WRITER)
-        self._converse(
-            lambda dialog: confirm_takeover(dialog, writer, take_over, self._people_soon())
-        )
-
-    def _confirm_takeover_again(self) -> None:
-        """Ask a writer whether to take over from the user's other sessions, which may type, too."""
-        take_over = partial(self._wish, Role.WRITER)
-        is_alone = self.viewers == 1
-        self._converse(
-            lambda dialog: confirm_takeover_again(
-                dialog, take_over, self._people_soon(), is_alone=is_alone
-            ),
-            pauses=True,
-        )
-
-    def _explain_takeover(self) -> None:
-        """Say why the user did not become the writer."""
-        if self._act is not None and self._scrollback is not None and self._conversation is None:
-            act, scrollback = self._act, self._scrollback
-            self._converse(
-                lambda dialog: act(EscapeCommand.TAKE_OVER, dialog, scrollback), asks=False
-            )
+    def explain(self, command: EscapeCommand) -> None:
+        """Say why a command had no effect, unless a conversation has the terminal."""
+        act, scrollback = self._act, self._scrollback
+        if act is not None and scrollback is not None and self._conversation is None:
+            self.converse(lambda dialog: act(command, dialog, scrollback), asks=False)
 
     def _open_dialog(self, command: EscapeCommand) -> None:
         act, scrollback, notices = self._act, self._scrollback, self._display.notices
@@ -825,11 +746,11 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._wait_for_server()
         elif command is EscapeCommand.MESSAGE:
             say = partial(write_message, stream=self._facts, notices=notices, say=self._say)
-            self._converse(say, pauses=True)
+            self.converse(say, pauses=True)
         else:
             is_warned = command is EscapeCommand.POWER and self.is_observer and notices.writer
             warning = f"You are an observer; {notices.writer} is the writer." if is_warned else ""
-            self._converse(lambda dialog: act(command, dialog, scrollback), warning, pauses=True)
+            self.converse(lambda dialog: act(command, dialog, scrollback), warning, pauses=True)
 
     def _wait_for_server(self) -> None:
         """Say that a command needs the server, and why there is no answer of the server yet."""
@@ -841,9 +762,15 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             line += "; no further key is sent until then"
         self._display.tell(line)
 
-    def _converse(
+    def converse(
         self, talk: Talk, first_line: str = "", *, pauses: bool = False, asks: bool = True
     ) -> None:
+        """
+        Let a conversation have the terminal until its end.
+
+        :param pauses: see :meth:`.Conversation.begin`.
+        :param asks: see :class:`.Dialog`.
+        """
         assert self._terminal.draw is not None
         conversation = self._conversation = Conversation(
             self._clock, self._terminal, self._terminal.draw, self._display, asks=asks
@@ -892,7 +819,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._stream.resize(replace(size, rows=max(1, size.rows - 1)))
             self._stream.resize(size)
 
-    def _wish(self, wish: Break | Role) -> bool:
+    def wish(self, wish: Break | Role) -> bool:
+        """Send a wish, unless it cannot come true at present; return whether it was sent."""
         if why := self._refusal(wish):
             assert self._escapes is not None
             self._escapes.begin_line()  # a SysRq needs no key
@@ -902,11 +830,11 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._wait_for_server()
             return False
         self._send(wish)
-        self._takes_over = wish is Role.WRITER
-        self._tell_waits()
+        self._takeover.wished(wish)
+        self.tell_waits()
         return True
 
-    def _tell_waits(self) -> None:
+    def tell_waits(self) -> None:
         """Say that a command waits; while the connection is up, it does not wait for long."""
         if self.life is not Life.CARRIED:
             until = "the connection is back" if self.life is Life.WAITING else "the console is open"
