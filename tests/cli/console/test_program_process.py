@@ -92,6 +92,7 @@ MODULES = [
     "cli.console.timers",
     "cli.console.type_ahead",
     "cli.console.views",
+    "cli.console.window",
     "cli.machine_options",
     "cli.messages",
     "cli.options",

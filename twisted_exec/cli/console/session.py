@@ -13,7 +13,7 @@ import random
 import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from twisted_exec.cli.console.type_ahead import (
     EndOfInput,
     TypeAhead,
 )
+from twisted_exec.cli.console.window import Window
 from twisted_exec.cli.messages import duration, one_line
 from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
@@ -48,7 +49,6 @@ from twisted_exec.wire.control_messages import (
     Ending,
     Message,
     Role,
-    TerminalSize,
     dropped_keys,
 )
 from twisted_exec.wire.resume import NoticeKind
@@ -106,14 +106,6 @@ _BUSY = (429, 503)
 
 _DRAWN_SECONDS = 0.1
 """Silence after which a program of the machine has drawn its screen."""
-
-_RESIZED_SECONDS = 0.3
-"""Pause after which a user has resized the window."""
-
-_REFRESH_SECONDS = 0.5
-"""Time behind a program's output until its picture in a window of another size is drawn again."""
-_REFRESHED_SECONDS = 2.0
-"""Least time between two of these pictures: the server renders each."""
 
 # Time limit for the last bytes after the user has left.
 _FAREWELL_SECONDS = 1.0
@@ -249,6 +241,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._outcome = Outcome()  # from the phase ``ENDING`` on
         self._recordings = RecordingNews()
         self._act = act if interactive and terminal.draw is not None else None
+        self._window = Window(self, clock, self._timers, terminal, self._display)
         self._takeover = Takeover(self, self._timers, self._display, self._escapes)
         self._scrollback: Scrollback | None = None
         self._conversation: Conversation | None = None
@@ -256,10 +249,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._tells_company = tells_company and interactive and terminal.shows_more and not quiet
         self._company: Company | None = None
         self._looking: Deferred[None] | None = None  # for the names in the status
-        self._unequal: tuple[TerminalSize, TerminalSize] | None = None
-        """The sizes of this and the writer's window that the user has read."""
-        self._lacks_picture = False  # nobody could draw it when it was needed
-        self._refreshed_at = float("-inf")
         self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
 
     @property
@@ -316,7 +305,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         return self._scrollback.last_line()
 
     def _draws_rows(self, rows: int) -> bool:
-        attendance = self._facts.attendance
+        attendance = self.facts.attendance
         if attendance is not None and attendance.size is not None:
             rows = max(rows, attendance.size.rows)  # the program draws for the writer's window
         return self._scrollback is not None and self._scrollback.draws_rows(rows)
@@ -332,13 +321,23 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     @property
     def viewers(self) -> int:
         """Number of sessions at the console, with this session; 0 if unknown."""
-        attendance = self._facts.attendance
+        attendance = self.facts.attendance
         return 0 if attendance is None else int(attendance.viewers)
 
     @property
     def may_wish(self) -> bool:
         """Whether a wish for a role is sent, now or when the stream is attached."""
         return not self._read_only and not (self._input is not None and self._input.discards)
+
+    @property
+    def is_carried(self) -> bool:
+        """True while the connection is up."""
+        return self.life is Life.CARRIED
+
+    @property
+    def is_talking(self) -> bool:
+        """True while a conversation has the terminal."""
+        return self._conversation is not None
 
     @property
     def is_attached(self) -> bool:
@@ -353,7 +352,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     @property
     def is_writer(self) -> bool:
         """True if the session has the floor, as far as the server says so."""
-        attendance = self._facts.attendance
+        attendance = self.facts.attendance
         return not self.is_observer and attendance is not None and bool(attendance.writer)
 
     @property
@@ -395,8 +394,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._listen(self._silence)
 
     @property
-    def _facts(self) -> ConsoleStream:
-        """The stream, or a stream that knows nothing."""
+    def facts(self) -> ConsoleStream:
+        """The stream, for what it knows; until there is one, a stream that knows nothing."""
         return ConsoleStream() if self._stream is None else self._stream
 
     def greet(self) -> None:
@@ -405,16 +404,14 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             return
         if greeting := self._terminal.greeting():
             self._display.tell(greeting)
-        if news := self._recordings.begun(self._facts.recorded_input):
+        if news := self._recordings.begun(self.facts.recorded_input):
             self._tell_recorded(news)
 
     def _listen(self, silence: Silence) -> None:
-        overdue_seconds = self._facts.overdue_seconds
+        overdue_seconds = self.facts.overdue_seconds
         silence.look(overdue_seconds)
-        if self._lacks_picture and overdue_seconds == 0 and self._conversation is None:
-            self._lacks_picture = False
-            if self._display.is_drawn:
-                self._redraw()
+        if overdue_seconds == 0:
+            self._window.answered()
         self._timers.after("listen", 1, partial(self._listen, silence))
 
     def data_received(self, data: bytes) -> None:
@@ -422,7 +419,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._machine_discards = False  # the notice that input arrives again may be missing
             self.remember(data)
             self._display.output(data)
-            self._compare_sizes(has_drawn=True)
+            self._window.compare(has_drawn=True)
 
     def remember(self, data: bytes) -> None:
         """Keep output for the escape menu, whether or not it is shown."""
@@ -433,59 +430,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """Show a screen in place of output."""
         if self._is_live:
             self._display.output(data)
-            self._compare_sizes()
-
-    @property
-    def _is_full_screen(self) -> bool:
-        return self._terminal.shows_more and self._terminal.full_screen()
-
-    def _compare_sizes(self, *, has_drawn: bool = False, is_drawn: bool = False) -> None:
-        """
-        Tell an observer, once for each pair of sizes, if a program draws for another window.
-
-        :param has_drawn: a full-screen program has drawn, so that the server draws its picture again.
-        :param is_drawn: a program draws on the usual screen.
-        """
-        attendance = self._facts.attendance
-        drawn = attendance.size if attendance is not None else None
-        if drawn is None or not (self.is_observer and self._terminal.shows_more):
-            return
-        own = self._terminal.size() or drawn
-        if own == drawn:
-            self._unequal = None
-            return
-        is_new = self._unequal != (own, drawn)
-        is_smaller = own.columns < drawn.columns or own.rows < drawn.rows
-        if not self._is_full_screen and not (is_drawn and is_smaller):
-            if is_new and is_smaller and "compare" not in self._timers:
-                # Not for each output: the question looks at much of it.
-                self._timers.after("compare", _REFRESH_SECONDS, self._compare_drawn)
-            return
-        if self._is_full_screen and (is_new or has_drawn) and "refresh" not in self._timers:
-            pause = self._refreshed_at + _REFRESHED_SECONDS - self._clock.seconds()
-            self._timers.after("refresh", max(_REFRESH_SECONDS, pause), self._refresh)
-        if is_new:
-            self._unequal = own, drawn
-            self._inform(self._size_difference(own, drawn))
-
-    def _size_difference(self, own: TerminalSize, drawn: TerminalSize) -> str:
-        writer = self._display.notices.writer
-        whose = "the writer's" if writer in ("", NOBODY) else f"{writer}'s"
-        size = f"{drawn.columns}x{drawn.rows}"
-        what = f"this picture may be wrong at times; make your window {size}"
-        if own.columns < drawn.columns or own.rows < drawn.rows:
-            what = "this picture is incomplete; enlarge your window"
-        return f"{whose} window is {size} and yours {own.columns}x{own.rows}: {what}"
-
-    def _compare_drawn(self) -> None:
-        if self._display.is_drawn:
-            self._compare_sizes(is_drawn=True)
-
-    def _refresh(self) -> None:
-        """Draw the picture of a program for another window, where its own output may go wrong."""
-        self._refreshed_at = self._clock.seconds()
-        if self._is_full_screen and self.is_observer and self._conversation is None:
-            self._terminal.refresh()
+            self._window.compare()
 
     def notice(self, notice: Notice) -> None:
         if not self._is_live:
@@ -517,19 +462,19 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if not self._is_live:
             return
         if writer and self.is_observer and self._interactive and self._terminal.shows_more:
-            self._inform(writer)
+            self.inform(writer)
         if news:
             self._tell_recorded(news)
-        self._compare_sizes()
+        self._window.compare()
         if self._tells_company and self._people is not None:
             if self._company is None:
-                self._company = Company(self._clock, self._look, self._inform)
+                self._company = Company(self._clock, self._look, self.inform)
             self._company.changed(attendance)
         self._takeover.go_on()  # the role precedes it
 
     async def _look(self) -> Sequence[Person]:
         assert self._people is not None
-        return await self._people(self._facts.session)
+        return await self._people(self.facts.session)
 
     async def people_soon(self) -> Sequence[Person]:
         """List the people, unless the server does not do so soon."""
@@ -540,7 +485,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         except (APIError, TimeoutError):
             return ()
 
-    def _inform(self, line: str) -> None:
+    def inform(self, line: str) -> None:
         self._display.inform(f"[twisted-exec: {line}]")
 
     def _inform_recorded(self, news: str) -> None:
@@ -566,8 +511,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._display,
             self._how_to_leave + ", not Ctrl-C" * (self._escapes is not None),
             self._watch_network,
-            self._facts.network_changed,
-            lambda: self._facts.waiting_keys if self._is_sent else 0,
+            self.facts.network_changed,
+            lambda: self.facts.waiting_keys if self._is_sent else 0,
         )
 
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
@@ -587,7 +532,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if keys and self._escapes is not None:
             self._escapes.begin_line()  # the machine has not all of the line
         if outage is not None:
-            outage.resumed(seconds, self._facts.missed_bytes, keys)
+            outage.resumed(seconds, self.facts.missed_bytes, keys)
 
     def _end_outage(self) -> Outage | None:
         outage, self._outage = self._outage, None
@@ -633,7 +578,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def typed(self, data: bytes) -> None:
         if self._conversation is None and self._display.uncover():
-            self._redraw()
+            self._window.redraw()
         if self._conversation is not None:
             leave = self._escapes.leave if self._escapes is not None else None
             data, leaves = leave.feed(data) if leave is not None else (data, False)
@@ -664,7 +609,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     @property
     def _is_sent(self) -> bool:
         """False if the machine gets nothing of what is typed now, as far as it is known."""
-        attendance = self._facts.attendance
+        attendance = self.facts.attendance
         return not (
             (self._input is not None and self._input.discards)
             or self._display.notices.is_off
@@ -719,7 +664,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if not self._interactive or not self._is_live:
             return
         if self._display.is_drawn:
-            self._redraw()
+            self._window.redraw()
         self._display.tell(f"The console of {self._terminal.place()} goes on.")
 
     def _tell_sent(self, line: str) -> None:
@@ -745,7 +690,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         elif scrollback is None:
             self._wait_for_server()
         elif command is EscapeCommand.MESSAGE:
-            say = partial(write_message, stream=self._facts, notices=notices, say=self._say)
+            say = partial(write_message, stream=self.facts, notices=notices, say=self._say)
             self.converse(say, pauses=True)
         else:
             is_warned = command is EscapeCommand.POWER and self.is_observer and notices.writer
@@ -786,7 +731,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._silence.paused()
         conversation.close(tells=self._is_live)
         if self._display.is_drawn:
-            self._redraw()
+            self._window.redraw()
         if self._is_live and conversation.held:
             self.typed(conversation.held)
 
@@ -805,19 +750,6 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """End, so that another session follows; ``None`` does nothing."""
         if following is not None:
             self._end(Outcome(next=following))
-
-    def _redraw(self) -> None:
-        """
-        Have the screen drawn again by the server, and by the machine's program, which does so when
-        the size changes; once more when the server answers again, if it does not do so now.
-        """
-        is_silent = (self._facts.overdue_seconds or 0) >= 1
-        self._lacks_picture = is_silent or self.life is not Life.CARRIED
-        self._terminal.redraw()
-        size = self._terminal.size()
-        if self._stream is not None and size is not None:
-            self._stream.resize(replace(size, rows=max(1, size.rows - 1)))
-            self._stream.resize(size)
 
     def wish(self, wish: Break | Role) -> bool:
         """Send a wish, unless it cannot come true at present; return whether it was sent."""
@@ -848,7 +780,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             return ""
         if self.is_observer:
             return self._no_break_of_observer()
-        attendance = self._facts.attendance
+        attendance = self.facts.attendance
         return "" if attendance is None or attendance.has_break else NO_BREAK
 
     def _no_break_of_observer(self) -> str:
@@ -860,7 +792,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def _tell_status(self) -> None:
         """Show the status, with the names of the viewers if the server lists them soon."""
-        attendance = self._facts.attendance
+        attendance = self.facts.attendance
         if self._people is None or attendance is None or self.life is not Life.CARRIED:
             self._tell_about(self._status())
             return
@@ -880,12 +812,9 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         now, is_attached = self._clock.seconds(), self._stream is not None
         outage = ""
         if self._outage is not None:
-            outage = self._outage.status(one_line(self._facts.hindrance))
+            outage = self._outage.status(one_line(self.facts.hindrance))
         if self._interrupted_at is not None and not is_attached:
             outage = f"not connected for {duration(now - self._interrupted_at)}"
-        size = ""
-        if self._unequal is not None and self.is_observer and self._display.is_drawn:
-            size = self._size_difference(*self._unequal)
         return status(
             self._stream,
             seconds=now - self._attached_at if is_attached else None,
@@ -894,7 +823,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             notices=self._display.notices,
             read_only=self._read_only,
             names=names,
-            size=size,
+            size=self._window.status(),
             messages=[f"{duration(now - at)} ago: {text}" for at, text in self._messages],
         )
 
@@ -902,26 +831,13 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._interactive:
             self._end(Outcome(1))  # the terminal's window was closed
         else:
-            self._end_of_input.begin(self._facts)
+            self._end_of_input.begin(self.facts)
 
     def window_changed(self) -> None:
         self._display.resized()
-        size = self._terminal.size()
-        if self._stream is not None and size is not None:
-            self._stream.resize(size)
-        if self.is_observer and self._display.covers:
-            # The machine's program does not draw for an observer's window.
-            self._timers.after("resized", _RESIZED_SECONDS, self._draw_resized, steady=True)
+        self._window.resized()
         if self._conversation is not None:
             self._conversation.resized()
-
-    def _draw_resized(self) -> None:
-        if self._display.covers and self._conversation is None:
-            self._display.uncover()
-            self._terminal.redraw()
-            self._unequal = None
-            self._compare_sizes()
-            self._timers.cancel("refresh")
 
     def output_lost(self, error: OSError | None) -> None:
         """The output is flushed and closed, or cannot be written."""
@@ -981,7 +897,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             return "the connection is lost"
         if self.life is not Life.CARRIED:
             return self.problem or self.step()
-        is_silent = (self._facts.overdue_seconds or 0.0) >= 1
+        is_silent = (self.facts.overdue_seconds or 0.0) >= 1
         return "the server does not answer" * is_silent
 
     def _end(self, outcome: Outcome, *, in_haste: bool = True) -> None:
