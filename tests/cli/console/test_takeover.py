@@ -12,8 +12,7 @@ from tests.cli.console.test_people import ADA, PeopleCase, SaidStream
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.api.status import Forbidden
 from twisted_exec.cli.console.escape import parse_escape
-from twisted_exec.cli.console.people import Person
-from twisted_exec.cli.console.session import NAMES_SECONDS
+from twisted_exec.cli.console.people import NAMES_SECONDS, Person
 from twisted_exec.cli.console.takeover import ROLE_SECONDS, TOO_LONG_BEHIND_TAKEOVER
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.notices import HINT

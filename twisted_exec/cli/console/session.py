@@ -18,7 +18,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -27,7 +27,7 @@ from twisted_exec.cli.console.conversation import Conversation, write_message
 from twisted_exec.cli.console.display import NO_TERMINAL, Display, SessionScript, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.outage import Outage, Silence
-from twisted_exec.cli.console.people import Company, names_of
+from twisted_exec.cli.console.people import People
 from twisted_exec.cli.console.status import status
 from twisted_exec.cli.console.takeover import Takeover
 from twisted_exec.cli.console.timers import Timers
@@ -55,8 +55,6 @@ from twisted_exec.wire.resume import NoticeKind
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 if TYPE_CHECKING:
-    from twisted.python.failure import Failure
-
     from twisted_exec.cli.console.conversation import Talk
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.interfaces import NextSession, Sink, Source
@@ -83,12 +81,9 @@ NO_BREAK = "this console has no BREAK; nothing was sent"
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
-NOT_LISTED = "names are for users who may list consolesessions"
 
 RECEIPT_SECONDS = 5.0
 """Time for the runtime to say who gets a message."""
-NAMES_SECONDS = 1.0
-"""Time for the names of the viewers in the status."""
 _MOST_MESSAGES = 5
 """Messages of other users that the status repeats."""
 
@@ -242,13 +237,13 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._recordings = RecordingNews()
         self._act = act if interactive and terminal.draw is not None else None
         self._window = Window(self, clock, self._timers, terminal, self._display)
-        self._takeover = Takeover(self, self._timers, self._display, self._escapes)
+        tells_company = tells_company and interactive and terminal.shows_more and not quiet
+        self._people = People(self, clock, people, tells=tells_company)
+        self._takeover = Takeover(
+            self, self._timers, self._display, self._escapes, self._people.soon
+        )
         self._scrollback: Scrollback | None = None
         self._conversation: Conversation | None = None
-        self._people = people
-        self._tells_company = tells_company and interactive and terminal.shows_more and not quiet
-        self._company: Company | None = None
-        self._looking: Deferred[None] | None = None  # for the names in the status
         self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
 
     @property
@@ -437,8 +432,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             return
         notice = with_kind(notice)
         self._display.notice(notice)
-        if self._company is not None:
-            self._company.heard(notice.text)
+        self._people.heard(notice.text)
         if notice.kind is NoticeKind.SAID:
             self._messages.append((self._clock.seconds(), notice.text))
         elif notice.kind is NoticeKind.RECEIPT:
@@ -466,24 +460,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if news:
             self._tell_recorded(news)
         self._window.compare()
-        if self._tells_company and self._people is not None:
-            if self._company is None:
-                self._company = Company(self._clock, self._look, self.inform)
-            self._company.changed(attendance)
+        self._people.changed(attendance)
         self._takeover.go_on()  # the role precedes it
-
-    async def _look(self) -> Sequence[Person]:
-        assert self._people is not None
-        return await self._people(self.facts.session)
-
-    async def people_soon(self) -> Sequence[Person]:
-        """List the people, unless the server does not do so soon."""
-        if self._people is None or self.life is not Life.CARRIED:
-            return ()
-        try:
-            return await Deferred.fromCoroutine(self._look()).addTimeout(NAMES_SECONDS, self._clock)
-        except (APIError, TimeoutError):
-            return ()
 
     def inform(self, line: str) -> None:
         self._display.inform(f"[twisted-exec: {line}]")
@@ -792,21 +770,12 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def _tell_status(self) -> None:
         """Show the status, with the names of the viewers if the server lists them soon."""
-        attendance = self.facts.attendance
-        if self._people is None or attendance is None or self.life is not Life.CARRIED:
-            self._tell_about(self._status())
-            return
 
         def tell(names: str) -> None:
             if self._is_live:
                 self._tell_about(self._status(names))
 
-        def unnamed(failure: Failure) -> str:
-            error = failure.value
-            return NOT_LISTED if isinstance(error, APIError) and error.code == 403 else ""
-
-        looking = Deferred.fromCoroutine(self._look()).addTimeout(NAMES_SECONDS, self._clock)
-        self._looking = looking.addCallbacks(names_of, unnamed).addCallback(tell)
+        self._people.name(tell)
 
     def _status(self, names: str = "") -> list[str]:
         now, is_attached = self._clock.seconds(), self._stream is not None
@@ -913,10 +882,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._end_outage()
         if self._conversation is not None:
             self._conversation.stop()
-        if self._looking is not None:
-            self._looking.cancel()
-        if self._company is not None:
-            self._company.stop()
+        self._people.stop()
         attempt = self._connecting
         if attempt is not None:
             attempt.cancel()

@@ -63,7 +63,6 @@ class TakingSession(Protocol):
     def tell_waits(self) -> None: ...
     def converse(self, talk: Talk, *, pauses: bool) -> None: ...
     def explain(self, command: EscapeCommand) -> None: ...
-    async def people_soon(self) -> Sequence[Person]: ...
 
 
 class Takeover:
@@ -72,13 +71,19 @@ class Takeover:
 
     :param timers: those of the session; ``role`` is the name of the takeover's timer.
     :param escapes: ``None`` if the session has no commands.
+    :param people_soon: see :meth:`.People.soon`.
     """
 
     def __init__(
-        self, session: TakingSession, timers: Timers, display: Display, escapes: Escapes | None
+        self,
+        session: TakingSession,
+        timers: Timers,
+        display: Display,
+        escapes: Escapes | None,
+        people_soon: Callable[[], Awaitable[Sequence[Person]]],
     ) -> None:
         self._session, self._timers = session, timers
-        self._display, self._escapes = display, escapes
+        self._display, self._escapes, self._people_soon = display, escapes, people_soon
         self._knows_role = False  # the server has told the role, or has had the time to do so
         self._behind = TypedBehind()
         self._is_wished = False  # the server has not answered yet
@@ -154,7 +159,7 @@ class Takeover:
             return
         take_over = partial(session.wish, Role.WRITER)
         session.converse(
-            lambda dialog: question(dialog, take_over=take_over, people=session.people_soon()),
+            lambda dialog: question(dialog, take_over=take_over, people=self._people_soon()),
             pauses=True,
         )
 
