@@ -98,7 +98,7 @@ class Window:
             self._session.facts.resize(size)
 
     def answered(self) -> None:
-        """Have the screen drawn again if the server did not answer when that was needed."""
+        """Have the screen drawn again that the server could not draw earlier."""
         if self._lacks_picture and not self._session.is_talking:
             self._lacks_picture = False
             if self._display.is_drawn:
