@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.console.floor import ANNOUNCE_SECONDS
 from twisted_exec.console.line import LineEnded
-from twisted_exec.console.notices import LINE_AGAIN, TYPED_BEFORE, notice
+from twisted_exec.console.notices import LINE_AGAIN, RESTARTED, TYPED_BEFORE, notice
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.console.viewer import Viewer
@@ -28,7 +28,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.control_messages import wrapped_notice
-from twisted_exec.wire.resume import At, Notice
+from twisted_exec.wire.resume import At
 from twisted_exec.wire.stream_options import CONSOLE
 
 from .doubles import MemoryConsole, MemoryStream
@@ -366,7 +366,7 @@ class LateInputTests(InterruptionCase):
         self.restart()
         self.console.says(b"login: ")
         again = self.back(viewer, 2)
-        self.assertEqual(again.sent[-2:], [Notice(LINE_AGAIN), b"login: "])
+        self.assertEqual(again.sent[-2:], [RESTARTED, b"login: "])
         viewer.data_received(b"rm x\n")
         viewer.wished(Break())
         self.assertEqual(self.console.heard(), b"")
@@ -516,7 +516,7 @@ class LateInputTests(InterruptionCase):
         shared.journal.booted("Started")
         self.console.says(b"login: ")
         again = self.back(viewer, 2)
-        self.assertEqual(again.sent[1:3], [Notice(LINE_AGAIN), b"login: "])
+        self.assertEqual(again.sent[1:3], [RESTARTED, b"login: "])
         viewer.data_received(b"rm x\n")
         self.successResultOf(shared.open())
         viewer.data_received(b"rm y\n")

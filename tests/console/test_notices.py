@@ -8,7 +8,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.console.test_floor import Person, people_with_notices
 from tests.retained import weight
 from twisted_exec.console.floor import ANNOUNCE_SECONDS, Floor
-from twisted_exec.console.notices import HINT, LINE_AGAIN, WAITS, RoleNotices, notice, understood
+from twisted_exec.console.notices import (
+    HINT,
+    RESTARTED,
+    WAITS,
+    RoleNotices,
+    notice,
+    understood,
+    with_kind,
+)
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.streaming.remotecommand.server import MAY_OBSERVE
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
@@ -64,8 +72,23 @@ class RoleNoticesTests(SynchronousTestCase):
             notices = RoleNotices()
             notices.read(notice_)
             self.assertEqual(notices.interruption, "the emulator ended")
-            notices.read(Notice(LINE_AGAIN))
+            self.assertTrue(notices.is_off)
+            notices.read(RESTARTED)
             self.assertEqual(notices.interruption, "the emulator ended")
+            self.assertFalse(notices.is_off)
+
+    def test_earlier_release(self) -> None:
+        """
+        A machine that has started again has a kind of its own, also in output, and for a mark of release 0.2.0.
+
+        A notice with a kind, and every other text, stays as it is.
+        """
+        text = "the machine has started again"
+        self.assertEqual(understood(text), RESTARTED)
+        self.assertEqual(with_kind(Notice(text)), RESTARTED)
+        self.assertIs(RESTARTED.kind, NoticeKind.RESTARTED)
+        for other in (RESTARTED, Notice(f"{text}!"), Notice(text, NoticeKind.SAID)):
+            self.assertIs(with_kind(other), other)
 
     def test_rights(self) -> None:
         """Whoever reads the notices knows that the user may not type, and when it may again."""

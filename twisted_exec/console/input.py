@@ -14,7 +14,7 @@ from twisted_exec.console.echo import EchoUser
 from twisted_exec.console.floor import Floor, Participant
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.interruption import Interruption
-from twisted_exec.console.notices import LINE_AGAIN, TYPED_BEFORE
+from twisted_exec.console.notices import RESTARTED, TYPED_BEFORE
 from twisted_exec.console.output import ViewerOutput
 from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.console.wrappers import Wrappers
@@ -231,7 +231,7 @@ class ViewerInput:
     def restarted(self, offset: int) -> None:
         """Go on with the next boot of the machine, whose output begins at ``offset``."""
         self.is_interrupted = False
-        self._viewer.tell(Notice(LINE_AGAIN))
+        self._viewer.tell(RESTARTED)
         if self._viewer.ask():
             self.fall_behind(offset)
 
@@ -246,7 +246,7 @@ class ViewerInput:
         Repeat the notice of the present boot to a user who has seen the output up to ``position``.
         """
         if self.is_behind and not self.is_interrupted and position.offset <= self._restarted_at:
-            self._viewer.output.tell(Notice(LINE_AGAIN), self._restarted_at)
+            self._viewer.output.tell(RESTARTED, self._restarted_at)
 
     def caught_up(self) -> None:
         """Take note that what arrives now was typed at the machine's present boot."""

@@ -18,7 +18,9 @@ from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 WAITS = "this session waits up to"
 """In the notice that the machine has ended, before the seconds."""
 LINE_AGAIN = "the machine has started again"
-"""The notice that follows when the next line is open."""
+"""The text of :data:`RESTARTED`."""
+RESTARTED = Notice(LINE_AGAIN, NoticeKind.RESTARTED)
+"""The notice to sessions that have waited, when the next line is open."""
 TYPED_BEFORE = "it was typed before the machine started again"
 """Why input that arrives late is discarded."""
 NOBODY = "nobody"
@@ -88,7 +90,7 @@ class RoleNotices:
             self.not_sent = notice.why or notice.text
         elif notice.kind is NoticeKind.INTERRUPTED:
             self.interruption, self.is_off = notice.why or notice.text, True
-        elif notice.text == LINE_AGAIN:
+        elif notice.kind is NoticeKind.RESTARTED:
             self.is_off = False
         if notice.role is None:
             return
@@ -125,6 +127,15 @@ def understood(text: str) -> Notice:
     return found or Notice(text)
 
 
+def with_kind(notice: Notice) -> Notice:
+    """
+    Return the notice with the kind that it has in this release.
+
+    :param notice: came as a mark.  Release 0.2.0 has no kind for a machine that has started again.
+    """
+    return RESTARTED if notice == Notice(LINE_AGAIN) else notice
+
+
 def _meaning(text: str, wordings: Sequence[_Wording]) -> Notice | None:
     for kind, role, pattern in wordings:
         if match := re.fullmatch(pattern, text):
@@ -159,6 +170,7 @@ _BEGIN_WITH_WORDS: Sequence[_Wording] = (
     (_DISCARDED, _TO_OBSERVER, rf"{_NOT_SENT} (?P<why>{_STATUS}) {_HINTS}"),
     (_DISCARDED, None, rf"{_NOT_SENT} (?P<why>.+)"),
     (NoticeKind.BANNER, None, r"banner: .+"),
+    (NoticeKind.RESTARTED, None, LINE_AGAIN),
 )
 _FREE = "(?:has left|has released this console|may no longer type); this console has no writer"
 _TAKEN = f"(?:{ELSEWHERE},)? has taken over this console; you are an observer"

@@ -238,6 +238,8 @@ class NoticeKind(Enum):
     """Input was discarded."""
     INTERRUPTED = "interrupted"
     """The machine has ended; the session waits for it to start again."""
+    RESTARTED = "restarted"
+    """The machine has started again."""
     BANNER = "banner"
     """The machine's banner."""
     SAID = "said"

@@ -29,7 +29,7 @@ from twisted_exec.cli.console.menu import (
 )
 from twisted_exec.cli.console.session import WHEN_BACK, Outcome
 from twisted_exec.console.floor import Floor
-from twisted_exec.console.notices import LINE_AGAIN
+from twisted_exec.console.notices import RESTARTED
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import (
     COMPLETED,
@@ -743,7 +743,7 @@ class StoppedTests(SessionCase):
         command = "kubectl patch machine a"
         remedy = f"; if the machine is still off, to power it on, run {command}"
         reason = "the session could not be resumed: no session; open the console again"
-        for notices, expected in (((off,), remedy), ((off, Notice(LINE_AGAIN)), ""), ((), "")):
+        for notices, expected in (((off,), remedy), ((off, RESTARTED), ""), ((), "")):
             for ends in (
                 lambda: self.session.detached(reason),
                 lambda: self.session.ended(Ending(SHUTTING_DOWN, "")),

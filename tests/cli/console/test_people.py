@@ -19,12 +19,12 @@ from twisted_exec.cli.console.menu import MachineAccess
 from twisted_exec.cli.console.people import (
     ATTEMPTS,
     MOST_TOLD,
+    NOT_LISTED,
     Company,
     Person,
     names_of,
     people_at,
 )
-from twisted_exec.cli.console.session import NOT_LISTED
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.control_messages import Message
 from twisted_exec.wire.resume import Attendance

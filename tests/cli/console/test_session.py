@@ -30,7 +30,7 @@ from twisted_exec.cli.console.session import (
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import Floor
-from twisted_exec.console.notices import HINT, LINE_AGAIN, notice
+from twisted_exec.console.notices import HINT, RESTARTED, notice
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.wire.control_messages import (
     COMPLETED,
@@ -464,13 +464,13 @@ class MenuTests(SessionCase):
             Notice("it ended", NoticeKind.INTERRUPTED, why="it ended"),
             not_sent("it ended"),
             Notice("another"),
-            Notice(LINE_AGAIN),
+            RESTARTED,
         ):
             self.session.notice(news)
             self.session.typed(b"ab")
             told = len(said)
             self.session.typed(b"~s")
-            self.assertEqual(len(said), told + (news.text != LINE_AGAIN), news)
+            self.assertEqual(len(said), told + (news is not RESTARTED), news)
         self.assertTrue(stream.sent.endswith(b"ab~s"))
         # Discarded keys have no further notice, and input that arrives again has an echo at least.
         for news in (Notice("the console line is back"), None):
@@ -567,14 +567,15 @@ class OtherSideTests(SessionCase):
 
     def test_process_ended_well(self) -> None:
         """A session that completes ends with exit code 0 and a message."""
-        self.assertEqual(self.end(Ending(COMPLETED)), Outcome(0, "session ended: Completed"))
+        ending = Ending(COMPLETED)
+        outcome = Outcome(0, "session ended: Completed", ending=ending)
+        self.assertEqual(self.end(ending), outcome)
 
     def test_machine_deleted(self) -> None:
         """Any other reason is a failure, and the message names it."""
-        outcome = self.end(Ending(MACHINE_DELETED, 'machine "vm" was deleted'))
-        self.assertEqual(
-            outcome, Outcome(1, 'session ended: MachineDeleted: machine "vm" was deleted')
-        )
+        ending = Ending(MACHINE_DELETED, 'machine "vm" was deleted')
+        line = 'session ended: MachineDeleted: machine "vm" was deleted'
+        self.assertEqual(self.end(ending), Outcome(1, line, ending=ending))
 
     def test_lost(self) -> None:
         """A connection lost without a status is a failure."""

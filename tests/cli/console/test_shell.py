@@ -39,6 +39,14 @@ from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import HINT, WAITS, understood
+from twisted_exec.wire.control_messages import (
+    COMPLETED,
+    LINE_LOST,
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
+    Ending,
+)
 from twisted_exec.wire.escape_sequences import PlainLines
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -412,13 +420,16 @@ class PromptTests(SynchronousTestCase):
         interrupted = scripted_outcome(run, Outcome(signal=2))
         line = f"interrupted: {GOES_ON}; {remedy}"
         self.assertEqual(interrupted, Outcome(line=line, signal=2))
-        for line, more in (
-            ("session ended: LineLost: gone", f"; {MAY_GO_ON}; {remedy}"),
-            ("connection lost before the session's status", f"; {MAY_GO_ON}; {remedy}"),
-            ("session ended: PoweredOff: by ada", ""),
+        for ending, more in (
+            (Ending(LINE_LOST), f"; {MAY_GO_ON}; {remedy}"),
+            (None, f"; {MAY_GO_ON}; {remedy}"),
+            (Ending(COMPLETED), ""),
+            (Ending(MACHINE_DELETED), ""),
+            (Ending(POOL_DELETED), ""),
+            (Ending(POWERED_OFF), ""),
         ):
-            lost = scripted_outcome(run, Outcome(1, line))
-            self.assertEqual(lost, Outcome(FAILED_CODE, f"{line}{more}"))
+            lost = scripted_outcome(run, Outcome(1, "lost", ending=ending))
+            self.assertEqual(lost, Outcome(FAILED_CODE, f"lost{more}", ending=ending))
         text = f"the writer of this console is ada; you are an observer {HINT}"
         run.noticed(Notice(text, NoticeKind.ROLE, NoticeRole.OBSERVER, "ada"))
         lost = scripted_outcome(run, Outcome())
@@ -792,8 +803,10 @@ class PromptTests(SynchronousTestCase):
         clock.pump([0.1] * 20)
         why = "the process was ended by signal 9"
         line = f"the machine ended during the command, whose exit code is not known: {why}"
-        outcome = scripted_outcome(run, Outcome(137, f"session ended: Completed: {why}"))
-        self.assertEqual(outcome, Outcome(FAILED_CODE, line))
+        for code in (137, TIMED_OUT_CODE):
+            ending = Ending(COMPLETED, why, code)
+            outcome = scripted_outcome(run, Outcome(code, "it ended", ending=ending))
+            self.assertEqual(outcome, Outcome(FAILED_CODE, line, ending=ending))
         run.noticed(Notice(f"{why}; {WAITS} 60 s", NoticeKind.INTERRUPTED, why=why))
         clock.pump([0.1])
         self.assertEqual(terminal.outcome, Outcome(FAILED_CODE, line))

@@ -23,7 +23,7 @@ class EndOfInputTests(SessionCase):
         self.session.detached("connection closed")
         self.sink.flush()
         self.assertEqual(self.sink.written, b"more")
-        self.assertEqual(self.outcome(), Outcome())
+        self.assertEqual(self.outcome(), Outcome(ending=Ending(COMPLETED)))
 
     def test_linger(self) -> None:
         """With linger, the session ends after that many quiet seconds."""

@@ -7,13 +7,12 @@ the user reads how many keys were discarded.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.api.display import display_name
 from twisted_exec.cli.console.dialog import Dialog
 from twisted_exec.cli.console.display import Display, UserTerminal
 from twisted_exec.cli.messages import explain, one_line
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from twisted_exec.cli.console.interfaces import NextSession
-    from twisted_exec.cli.console.people import Person
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
 Talk = Callable[[Dialog], Coroutine[Any, Any, "NextSession | None"]]
@@ -34,8 +32,6 @@ Talk = Callable[[Dialog], Coroutine[Any, Any, "NextSession | None"]]
 NO_MESSAGES = (
     "The machine runtime of this console passes no messages on: it is of an earlier release."
 )
-TAKES_OVER = "y takes over; any other key cancels: "
-YOU_ARE_WRITER = "You are the writer of this console already."
 NO_MARKS = "A session that cannot be resumed sends no messages."
 
 _INTERRUPT = b"\x03"
@@ -161,59 +157,3 @@ async def write_message(
         dialog.tell("Nothing was sent.")
     elif not say(line):
         dialog.tell("your message was not sent: the connection is lost")
-
-
-async def confirm_takeover(
-    dialog: Dialog,
-    writer: str,
-    take_over: Callable[[], object],
-    people: Awaitable[Sequence[Person]],
-) -> None:
-    """
-    Ask as the web console does, and take over.
-
-    :param people: the sessions at the console; empty if they are not known.
-    """
-    sessions = [each for each in await people if display_name(each.user) == writer]
-    loser, state = writer, f"{writer} types at this console"
-    if any(each.is_own for each in sessions):
-        loser, state = "that session", "You type at this console in another session"
-    elif sessions and all(each.is_lost for each in sessions):
-        state = f"{writer}'s connection is lost; {writer} is the writer"
-    dialog.tell(f"{state}. If you take it over, {loser} only observes.")
-    if await dialog.key(TAKES_OVER) == "y":
-        take_over()
-
-
-async def confirm_takeover_again(
-    dialog: Dialog,
-    take_over: Callable[[], object],
-    people: Awaitable[Sequence[Person]],
-    *,
-    is_alone: bool,
-) -> None:
-    """
-    Ask a writer, and take over from the user's other sessions.
-
-    :param people: as of :func:`confirm_takeover`.
-    :param is_alone: there is no other session at the console.
-    """
-    sessions = [] if is_alone else await people
-    own = next((each.user for each in sessions if each.is_own), None)
-    others = sum(each.user == own and not each.is_own for each in sessions)
-    if is_alone or (own is not None and not others):
-        dialog.tell(YOU_ARE_WRITER)
-        return
-    if others:
-        state = "You type at this console in another session, too"
-        loser = "that session only observes"
-        if others > 1:
-            state, loser = (
-                f"You type at this console in {others} other sessions, too",
-                "these only observe",
-            )
-    else:  # the server has not listed them
-        state, loser = "You are the writer already", "other sessions of yours only observe"
-    dialog.tell(f"{state}. If you take it over, {loser}.")
-    if await dialog.key(TAKES_OVER) == "y":
-        take_over()

@@ -11,9 +11,9 @@ import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -21,9 +21,16 @@ from twisted_exec.api.display import display_name
 from twisted_exec.api.status import APIError
 
 if TYPE_CHECKING:
+    from twisted.python.failure import Failure
+
     from twisted_exec.cli.console.menu import MachineAccess
+    from twisted_exec.streaming.remotecommand.stream import ConsoleStream
     from twisted_exec.wire.resume import Attendance
 
+NOT_LISTED = "names are for users who may list consolesessions"
+
+NAMES_SECONDS = 1.0
+"""Time for the names of the viewers in the status, and in a question."""
 LOOK_SECONDS = 0.7
 """The object of a session appears a moment after it; all clients do not look at the same time."""
 ATTEMPTS = 4
@@ -107,6 +114,92 @@ def names_of(people: Iterable[Person]) -> str:
 def _counted(user: str, note: str, count: int) -> str:
     more = ", ".join(filter(None, (note, str(count) if count > 1 else "")))
     return display_name(user) + (f" ({more})" if more else "")
+
+
+class SharedSession(Protocol):
+    """The session, as its people need it; :class:`.ConsoleSession` describes the members."""
+
+    @property
+    def facts(self) -> ConsoleStream: ...
+    @property
+    def is_carried(self) -> bool: ...
+    def inform(self, line: str) -> None: ...
+
+
+class People:
+    """
+    The people at the console of one session.
+
+    :param list_people: lists the sessions at the console, for the session with an id; ``None`` if
+        nobody can.
+    :param tells: tell the user who joins and leaves.
+    """
+
+    def __init__(
+        self,
+        session: SharedSession,
+        clock: IReactorTime,
+        list_people: Callable[[str], Awaitable[Sequence[Person]]] | None,
+        *,
+        tells: bool,
+    ) -> None:
+        self._session, self._clock = session, clock
+        self._list_people, self._tells = list_people, tells
+        self._company: Company | None = None
+        self._naming: Deferred[None] | None = None
+
+    async def _look(self) -> Sequence[Person]:
+        assert self._list_people is not None
+        return await self._list_people(self._session.facts.session)
+
+    def _look_soon(self) -> Deferred[Sequence[Person]]:
+        return Deferred.fromCoroutine(self._look()).addTimeout(NAMES_SECONDS, self._clock)
+
+    async def soon(self) -> Sequence[Person]:
+        """List the people; empty if the server does not do so soon."""
+        if self._list_people is None or not self._session.is_carried:
+            return ()
+        try:
+            return await self._look_soon()
+        except (APIError, TimeoutError):
+            return ()
+
+    def name(self, tell: Callable[[str], None]) -> None:
+        """
+        Look for the names of the people.
+
+        :param tell: gets :func:`names_of` them, soon: why there are none if the user may not list
+            them, and an empty string if they are not known.
+        """
+
+        def unnamed(failure: Failure) -> str:
+            error = failure.value
+            return NOT_LISTED if isinstance(error, APIError) and error.code == 403 else ""
+
+        session = self._session
+        if self._list_people is None or session.facts.attendance is None or not session.is_carried:
+            tell("")
+            return
+        self._naming = self._look_soon().addCallbacks(names_of, unnamed).addCallback(tell)
+
+    def changed(self, attendance: Attendance) -> None:
+        """Tell the user who has joined and left."""
+        if self._tells and self._list_people is not None:
+            if self._company is None:
+                self._company = Company(self._clock, self._look, self._session.inform)
+            self._company.changed(attendance)
+
+    def heard(self, notice: str) -> None:
+        """See :meth:`Company.heard`."""
+        if self._company is not None:
+            self._company.heard(notice)
+
+    def stop(self) -> None:
+        """Tell nothing more."""
+        if self._naming is not None:
+            self._naming.cancel()
+        if self._company is not None:
+            self._company.stop()
 
 
 class Company:

@@ -27,10 +27,16 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.patterns import Search
 from twisted_exec.cli.console.display import SessionScript
 from twisted_exec.cli.console.options import recorded_input_of
-from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT, TIMED_OUT_CODE, Outcome
+from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import RoleNotices
+from twisted_exec.wire.control_messages import (
+    COMPLETED,
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
+)
 from twisted_exec.wire.escape_sequences import PlainLines, Stripper
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.shell_run import MARK, WAKE, command_lines, mark, probe, probe_mark
@@ -41,12 +47,8 @@ if TYPE_CHECKING:
     from twisted_exec.wire.resume import Notice
 
 
-_COMPLETED = "session ended: Completed: "
-_MACHINE_ENDED = tuple(
-    f"session ended: {each}"
-    for each in ("Completed", "MachineDeleted", "PoolDeleted", "PoweredOff")
-)
-"""Beginnings of messages about machines that run no command any more."""
+_MACHINE_ENDED = frozenset({COMPLETED, MACHINE_DELETED, POOL_DELETED, POWERED_OFF})
+"""Reasons of endings after which the machine runs no command any more."""
 OCCUPIED_CODE = 123
 """Exit code: another user is the writer of the console, or another ``--run`` has its shell."""
 RECORDS_ON = "the recording that --record began goes on until the console has no session"
@@ -624,25 +626,27 @@ def make_script(options: argparse.Namespace, clock: IReactorTime) -> Script:
 
 def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     """Return the outcome of a session that a script drove: other endings are failures."""
-    more = f"; {MAY_GO_ON}; {script.remedy}" * (
-        script.waiting == GOES_ON and not outcome.line.startswith(_MACHINE_ENDED)
-    )
+    ending = outcome.ending
+    is_timed_out = ending is None and outcome.exit_code == TIMED_OUT_CODE
+    has_machine_ended = ending is not None and ending.reason in _MACHINE_ENDED
+    more = f"; {MAY_GO_ON}; {script.remedy}" * (script.waiting == GOES_ON and not has_machine_ended)
     if script.outcome is not None:
         if script.records and script.outcome.exit_code == OCCUPIED_CODE:
             more += f"; {RECORDS_ON}"
-        if outcome.signal or outcome.line == TIMED_OUT:  # it ends the writing
+        if outcome.signal or is_timed_out:  # it ends the writing
             return outcome
         return replace(script.outcome, line=script.outcome.line and script.outcome.line + more)
     if outcome.signal and script.waiting == GOES_ON:
         return replace(outcome, line=f"interrupted: {GOES_ON}; {script.remedy}")
     if outcome.signal or script.is_over:
         return outcome
-    if outcome.exit_code == TIMED_OUT_CODE:
+    if is_timed_out:
         line = f"{outcome.line}: {script.waiting}" if script.waiting else outcome.line
         line += f"; {script.remedy}" * (script.waiting == GOES_ON)
         return replace(outcome, line=line)
-    if script.waiting == GOES_ON and outcome.line.startswith(_COMPLETED):
-        line = ended_during(script.machine, outcome.line.removeprefix(_COMPLETED))
+    why = ending.message if ending is not None and ending.reason == COMPLETED else ""
+    if why and script.waiting == GOES_ON:
+        line = ended_during(script.machine, why)
         return replace(outcome, exit_code=FAILED_CODE, line=line)
     if not outcome.line and not outcome.exit_code:  # the reader of the output closed it
         return outcome

@@ -13,37 +13,32 @@ import random
 import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from twisted_exec.api.status import APIError
 from twisted_exec.cli.console.display import NO_TERMINAL, Display, SessionScript, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
-from twisted_exec.cli.console.menu_command import (
-    Conversation,
-    confirm_takeover,
-    confirm_takeover_again,
-    write_message,
-)
+from twisted_exec.cli.console.menu_command import Conversation, write_message
 from twisted_exec.cli.console.outage import Outage, Silence
-from twisted_exec.cli.console.people import Company, names_of
+from twisted_exec.cli.console.people import People
 from twisted_exec.cli.console.status import status
+from twisted_exec.cli.console.takeover import Takeover
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import (
     SCRIPT_SECONDS,
-    TYPE_AHEAD_BYTES,
     EndOfInput,
     TypeAhead,
-    TypedBehind,
 )
+from twisted_exec.cli.console.window import Window
 from twisted_exec.cli.messages import duration, one_line
-from twisted_exec.console.notices import LINE_AGAIN, NOBODY
+from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
@@ -54,21 +49,16 @@ from twisted_exec.wire.control_messages import (
     Ending,
     Message,
     Role,
-    TerminalSize,
     dropped_keys,
-    keys_discarded,
 )
-from twisted_exec.wire.resume import NoticeKind, NoticeRole
+from twisted_exec.wire.resume import NoticeKind
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 if TYPE_CHECKING:
-    from twisted.python.failure import Failure
-
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.interfaces import NextSession, Sink, Source
-    from twisted_exec.cli.console.menu_command import Conversation, Talk
-    from twisted_exec.cli.console.outage import Outage, Silence
-    from twisted_exec.cli.console.people import Company, Person
+    from twisted_exec.cli.console.menu_command import Talk
+    from twisted_exec.cli.console.people import Person
     from twisted_exec.cli.console.scrollback import Scrollback
     from twisted_exec.wire.resume import Attendance, Notice
 
@@ -91,18 +81,9 @@ NO_BREAK = "this console has no BREAK; nothing was sent"
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
-TOO_LONG_BEHIND_TAKEOVER = (
-    f"more than {TYPE_AHEAD_BYTES >> 10} KiB is typed behind the takeover: all of it is discarded, and so is "
-    "what you type until the takeover is carried out"
-)
-NOT_LISTED = "names are for users who may list consolesessions"
 
 RECEIPT_SECONDS = 5.0
 """Time for the runtime to say who gets a message."""
-ROLE_SECONDS = 3.0
-"""Time for the server to tell the role."""
-NAMES_SECONDS = 1.0
-"""Time for the names of the viewers in the status."""
 _MOST_MESSAGES = 5
 """Messages of other users that the status repeats."""
 
@@ -110,16 +91,8 @@ _INTERRUPT = b"\x03"
 
 _WISHES: dict[EscapeCommand, Break | Role] = {
     EscapeCommand.BREAK: Break(),
-    EscapeCommand.TAKE_OVER: Role.WRITER,
     EscapeCommand.RELEASE: Role.OBSERVER,
 }
-
-_ANSWERED_AT_ONCE = (
-    EscapeCommand.LEAVE,
-    EscapeCommand.HELP,
-    EscapeCommand.STATUS,
-    EscapeCommand.SUSPEND,
-)
 
 PATIENCE_SECONDS = 60.0
 """How long ``Retry-After`` is obeyed."""
@@ -128,14 +101,6 @@ _BUSY = (429, 503)
 
 _DRAWN_SECONDS = 0.1
 """Silence after which a program of the machine has drawn its screen."""
-
-_RESIZED_SECONDS = 0.3
-"""Pause after which a user has resized the window."""
-
-_REFRESH_SECONDS = 0.5
-"""Time behind a program's output until its picture in a window of another size is drawn again."""
-_REFRESHED_SECONDS = 2.0
-"""Least time between two of these pictures: the server renders each."""
 
 # Time limit for the last bytes after the user has left.
 _FAREWELL_SECONDS = 1.0
@@ -149,12 +114,14 @@ class Outcome:
     :param line: message for stderr, without newline; may be empty.
     :param signal: the signal to die of, instead of ``exit_code``.
     :param next: the session that the user has chosen to follow.
+    :param ending: the server's end of the session; ``None`` if this side ended it, or it was lost.
     """
 
     exit_code: int = 0
     line: str = ""
     signal: int = 0
     next: NextSession | None = None
+    ending: Ending | None = None
 
 
 class Life(Enum):
@@ -236,9 +203,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._interactive = interactive
         self._terminal = terminal
         self._escapes = escapes if interactive else None
-        self._read_only, self._takes_over = read_only, False
-        self._knows_role = False  # the server has told the role, or has had the time to do so
-        self._behind_takeover = TypedBehind()  # the takeover waits for the role
+        self._read_only = read_only
         self._interrupted_at: float | None = None  # when the user gave up the input so far
         self._machine_discards = False  # as its last notice says
         self._script = script or SessionScript()
@@ -271,16 +236,14 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._outcome = Outcome()  # from the phase ``ENDING`` on
         self._recordings = RecordingNews()
         self._act = act if interactive and terminal.draw is not None else None
+        self._window = Window(self, clock, self._timers, terminal, self._display)
+        tells_company = tells_company and interactive and terminal.shows_more and not quiet
+        self._people = People(self, clock, people, tells=tells_company)
+        self._takeover = Takeover(
+            self, self._timers, self._display, self._escapes, self._people.soon
+        )
         self._scrollback: Scrollback | None = None
         self._conversation: Conversation | None = None
-        self._people = people
-        self._tells_company = tells_company and interactive and terminal.shows_more and not quiet
-        self._company: Company | None = None
-        self._looking: Deferred[None] | None = None  # for the names in the status
-        self._unequal: tuple[TerminalSize, TerminalSize] | None = None
-        """The sizes of this and the writer's window that the user has read."""
-        self._lacks_picture = False  # nobody could draw it when it was needed
-        self._refreshed_at = float("-inf")
         self._messages: deque[tuple[float, str]] = deque(maxlen=_MOST_MESSAGES)
 
     @property
@@ -337,7 +300,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         return self._scrollback.last_line()
 
     def _draws_rows(self, rows: int) -> bool:
-        attendance = self._facts.attendance
+        attendance = self.facts.attendance
         if attendance is not None and attendance.size is not None:
             rows = max(rows, attendance.size.rows)  # the program draws for the writer's window
         return self._scrollback is not None and self._scrollback.draws_rows(rows)
@@ -353,8 +316,39 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     @property
     def viewers(self) -> int:
         """Number of sessions at the console, with this session; 0 if unknown."""
-        attendance = self._facts.attendance
+        attendance = self.facts.attendance
         return 0 if attendance is None else int(attendance.viewers)
+
+    @property
+    def may_wish(self) -> bool:
+        """Whether a wish for a role is sent, now or when the stream is attached."""
+        return not self._read_only and not (self._input is not None and self._input.discards)
+
+    @property
+    def is_carried(self) -> bool:
+        """True while the connection is up."""
+        return self.life is Life.CARRIED
+
+    @property
+    def is_talking(self) -> bool:
+        """True while a conversation has the terminal."""
+        return self._conversation is not None
+
+    @property
+    def is_attached(self) -> bool:
+        """True if the session has a stream, also while its connection is lost."""
+        return self._stream is not None
+
+    @property
+    def has_dialogs(self) -> bool:
+        """True if a command that needs a dialog can have it, once the stream is attached."""
+        return self._act is not None
+
+    @property
+    def is_writer(self) -> bool:
+        """True if the session has the floor, as far as the server says so."""
+        attendance = self.facts.attendance
+        return not self.is_observer and attendance is not None and bool(attendance.writer)
 
     @property
     def is_observer(self) -> bool:
@@ -389,15 +383,14 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._input.discards and self._escapes is not None:
             self._escapes.begin_line()  # the machine has nothing of the line
         self._input.open(stream)
-        if self._behind_takeover:
-            self._await_role()
+        self._takeover.attached()
         if self._interactive:
             self._silence = Silence(self._display, self._how_to_leave)
             self._listen(self._silence)
 
     @property
-    def _facts(self) -> ConsoleStream:
-        """The stream, or a stream that knows nothing."""
+    def facts(self) -> ConsoleStream:
+        """The stream, for what it knows; until there is one, a stream that knows nothing."""
         return ConsoleStream() if self._stream is None else self._stream
 
     def greet(self) -> None:
@@ -406,16 +399,14 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             return
         if greeting := self._terminal.greeting():
             self._display.tell(greeting)
-        if news := self._recordings.begun(self._facts.recorded_input):
+        if news := self._recordings.begun(self.facts.recorded_input):
             self._tell_recorded(news)
 
     def _listen(self, silence: Silence) -> None:
-        overdue_seconds = self._facts.overdue_seconds
+        overdue_seconds = self.facts.overdue_seconds
         silence.look(overdue_seconds)
-        if self._lacks_picture and overdue_seconds == 0 and self._conversation is None:
-            self._lacks_picture = False
-            if self._display.is_drawn:
-                self._redraw()
+        if overdue_seconds == 0:
+            self._window.answered()
         self._timers.after("listen", 1, partial(self._listen, silence))
 
     def data_received(self, data: bytes) -> None:
@@ -423,7 +414,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._machine_discards = False  # the notice that input arrives again may be missing
             self.remember(data)
             self._display.output(data)
-            self._compare_sizes(has_drawn=True)
+            self._window.compare(has_drawn=True)
 
     def remember(self, data: bytes) -> None:
         """Keep output for the escape menu, whether or not it is shown."""
@@ -434,80 +425,23 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """Show a screen in place of output."""
         if self._is_live:
             self._display.output(data)
-            self._compare_sizes()
-
-    @property
-    def _is_full_screen(self) -> bool:
-        return self._terminal.shows_more and self._terminal.full_screen()
-
-    def _compare_sizes(self, *, has_drawn: bool = False, is_drawn: bool = False) -> None:
-        """
-        Tell an observer, once for each pair of sizes, if a program draws for another window.
-
-        :param has_drawn: a full-screen program has drawn, so that the server draws its picture again.
-        :param is_drawn: a program draws on the usual screen.
-        """
-        attendance = self._facts.attendance
-        drawn = attendance.size if attendance is not None else None
-        if drawn is None or not (self.is_observer and self._terminal.shows_more):
-            return
-        own = self._terminal.size() or drawn
-        if own == drawn:
-            self._unequal = None
-            return
-        is_new = self._unequal != (own, drawn)
-        is_smaller = own.columns < drawn.columns or own.rows < drawn.rows
-        if not self._is_full_screen and not (is_drawn and is_smaller):
-            if is_new and is_smaller and "compare" not in self._timers:
-                # Not for each output: the question looks at much of it.
-                self._timers.after("compare", _REFRESH_SECONDS, self._compare_drawn)
-            return
-        if self._is_full_screen and (is_new or has_drawn) and "refresh" not in self._timers:
-            pause = self._refreshed_at + _REFRESHED_SECONDS - self._clock.seconds()
-            self._timers.after("refresh", max(_REFRESH_SECONDS, pause), self._refresh)
-        if is_new:
-            self._unequal = own, drawn
-            self._inform(self._size_difference(own, drawn))
-
-    def _size_difference(self, own: TerminalSize, drawn: TerminalSize) -> str:
-        writer = self._display.notices.writer
-        whose = "the writer's" if writer in ("", NOBODY) else f"{writer}'s"
-        size = f"{drawn.columns}x{drawn.rows}"
-        what = f"this picture may be wrong at times; make your window {size}"
-        if own.columns < drawn.columns or own.rows < drawn.rows:
-            what = "this picture is incomplete; enlarge your window"
-        return f"{whose} window is {size} and yours {own.columns}x{own.rows}: {what}"
-
-    def _compare_drawn(self) -> None:
-        if self._display.is_drawn:
-            self._compare_sizes(is_drawn=True)
-
-    def _refresh(self) -> None:
-        """Draw the picture of a program for another window, where its own output may go wrong."""
-        self._refreshed_at = self._clock.seconds()
-        if self._is_full_screen and self.is_observer and self._conversation is None:
-            self._terminal.refresh()
+            self._window.compare()
 
     def notice(self, notice: Notice) -> None:
         if not self._is_live:
             return
+        notice = with_kind(notice)
         self._display.notice(notice)
-        if self._company is not None:
-            self._company.heard(notice.text)
+        self._people.heard(notice.text)
         if notice.kind is NoticeKind.SAID:
             self._messages.append((self._clock.seconds(), notice.text))
         elif notice.kind is NoticeKind.RECEIPT:
             self._timers.cancel("receipt")
         self._machine_discards = notice.kind is NoticeKind.DISCARDED
-        if notice.text == LINE_AGAIN and self._escapes is not None:
+        if notice.kind is NoticeKind.RESTARTED and self._escapes is not None:
             self._escapes.begin_line()  # the machine has nothing of what was typed before
-        if notice.kind is not NoticeKind.ROLE:
-            return
-        if self._takes_over:
-            self._takes_over = False
-            if notice.role is not NoticeRole.WRITER and not notice.hint:
-                self._explain_takeover()
-        self._learned_role()
+        if notice.kind is NoticeKind.ROLE:
+            self._takeover.noticed(notice)
 
     def attendance_changed(self, attendance: Attendance) -> None:
         """
@@ -522,30 +456,14 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if not self._is_live:
             return
         if writer and self.is_observer and self._interactive and self._terminal.shows_more:
-            self._inform(writer)
+            self.inform(writer)
         if news:
             self._tell_recorded(news)
-        self._compare_sizes()
-        if self._tells_company and self._people is not None:
-            if self._company is None:
-                self._company = Company(self._clock, self._look, self._inform)
-            self._company.changed(attendance)
-        self._learned_role()  # the role precedes it
+        self._window.compare()
+        self._people.changed(attendance)
+        self._takeover.go_on()  # the role precedes it
 
-    async def _look(self) -> Sequence[Person]:
-        assert self._people is not None
-        return await self._people(self._facts.session)
-
-    async def _people_soon(self) -> Sequence[Person]:
-        """List the people, unless the server does not do so soon."""
-        if self._people is None or self.life is not Life.CARRIED:
-            return ()
-        try:
-            return await Deferred.fromCoroutine(self._look()).addTimeout(NAMES_SECONDS, self._clock)
-        except (APIError, TimeoutError):
-            return ()
-
-    def _inform(self, line: str) -> None:
+    def inform(self, line: str) -> None:
         self._display.inform(f"[twisted-exec: {line}]")
 
     def _inform_recorded(self, news: str) -> None:
@@ -571,8 +489,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._display,
             self._how_to_leave + ", not Ctrl-C" * (self._escapes is not None),
             self._watch_network,
-            self._facts.network_changed,
-            lambda: self._facts.waiting_keys if self._is_sent else 0,
+            self.facts.network_changed,
+            lambda: self.facts.waiting_keys if self._is_sent else 0,
         )
 
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
@@ -592,7 +510,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if keys and self._escapes is not None:
             self._escapes.begin_line()  # the machine has not all of the line
         if outage is not None:
-            outage.resumed(seconds, self._facts.missed_bytes, keys)
+            outage.resumed(seconds, self.facts.missed_bytes, keys)
 
     def _end_outage(self) -> Outage | None:
         outage, self._outage = self._outage, None
@@ -616,7 +534,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             line += f"; {WHEN_BACK}{self._remedy_if_off}"
         elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
             line += f"; to power it on, run {command}"
-        self._end(Outcome(_exit_code(ending), line, next=following), in_haste=False)
+        outcome = Outcome(_exit_code(ending), line, next=following, ending=ending)
+        self._end(outcome, in_haste=False)
 
     @property
     def _remedy_if_off(self) -> str:
@@ -637,7 +556,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def typed(self, data: bytes) -> None:
         if self._conversation is None and self._display.uncover():
-            self._redraw()
+            self._window.redraw()
         if self._conversation is not None:
             leave = self._escapes.leave if self._escapes is not None else None
             data, leaves = leave.feed(data) if leave is not None else (data, False)
@@ -649,64 +568,26 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             pieces: list[Typed] = [data]
         else:
             pieces = self._escapes.feed(data, is_sent=self._is_sent)
-        self._handle(pieces)
+        self.handle(pieces)
 
-    def _handle(self, pieces: Sequence[Typed]) -> None:
+    def handle(self, pieces: Sequence[Typed]) -> None:
+        """Carry out commands, and send keys to the machine."""
         for piece in pieces:
             if not self._is_live:
                 return
-            if self._waits_for_role(piece):
-                self._keep_behind_takeover(piece)
-            elif self._conversation is not None and piece is not EscapeCommand.LEAVE:
+            if self._takeover.keeps(piece):
+                continue
+            if self._conversation is not None and piece is not EscapeCommand.LEAVE:
                 assert self._escapes is not None
                 self._conversation.typed(self._escapes.keys_of(piece))
                 self._escapes.begin_line()  # the machine has nothing of it
             else:
                 self._do(piece)
 
-    def _waits_for_role(self, typed: Typed) -> bool:
-        """
-        Return whether to keep a takeover, and what is typed behind it, until the role is known.
-
-        Only then is it known whether the takeover needs a question, whose answer follows.
-        """
-        assert self._input is not None
-        if self._behind_takeover:
-            is_interrupt = isinstance(typed, bytes) and self._interrupts(typed)
-            return typed not in _ANSWERED_AT_ONCE and not is_interrupt
-        is_asked = typed is EscapeCommand.TAKE_OVER and self._refusal(Role.WRITER) == ""
-        if not is_asked or self._knows_role or self._input.discards or self._act is None:
-            return False
-        self._tell_waits()
-        if self.life is not Life.CONNECTING:
-            self._await_role()
-        return True
-
-    def _keep_behind_takeover(self, typed: Typed) -> None:
-        assert self._escapes is not None
-        was_full = self._behind_takeover.is_full
-        self._behind_takeover.add(typed, self._escapes.keys_of(typed))
-        if self._behind_takeover.is_full and not was_full:
-            self._display.tell(TOO_LONG_BEHIND_TAKEOVER)
-
-    def _await_role(self) -> None:
-        # Not every server tells a writer.
-        self._timers.after("role", ROLE_SECONDS, self._learned_role)
-
-    def _learned_role(self) -> None:
-        """Go on with the takeover that has waited for the role."""
-        self._knows_role = True
-        self._timers.cancel("role")
-        behind, self._behind_takeover = self._behind_takeover, TypedBehind()
-        if behind.is_full and self._escapes is not None:
-            self._display.tell(keys_discarded(behind.dropped, "typed behind the takeover"))
-            self._escapes.begin_line()  # the machine has nothing of the line
-        self._handle(behind.typed)
-
     @property
     def _is_sent(self) -> bool:
         """False if the machine gets nothing of what is typed now, as far as it is known."""
-        attendance = self._facts.attendance
+        attendance = self.facts.attendance
         return not (
             (self._input is not None and self._input.discards)
             or self._display.notices.is_off
@@ -717,14 +598,14 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def _do(self, typed: Typed) -> None:
         if isinstance(typed, bytes):
-            if self._interrupts(typed):
+            if self.interrupts(typed):
                 self.interrupted(signal.SIGINT)  # there is no machine yet to receive Ctrl-C
             else:
                 self._send(typed)
         elif isinstance(typed, SysRq):
             if not typed.key and not self._refusal(Break()):
                 self._display.tell(WHICH_KEY)
-            elif self._wish(Break()):
+            elif self.wish(Break()):
                 self._send(typed.key)
                 self._tell_sent(f"BREAK and {typed.key.decode()} sent")
         elif typed is EscapeCommand.LEAVE:
@@ -738,14 +619,12 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._suspend()
         elif typed in DIALOGS:
             self._open_dialog(typed)
-        elif typed is EscapeCommand.TAKE_OVER and self._asks_first:
-            self._confirm_takeover()
-        elif typed is EscapeCommand.TAKE_OVER and self._is_writer and self._scrollback is not None:
-            self._confirm_takeover_again()
-        elif self._wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
+        elif typed is EscapeCommand.TAKE_OVER:
+            self._takeover.begin()
+        elif self.wish(_WISHES[typed]) and typed is EscapeCommand.BREAK:
             self._tell_sent("BREAK sent")
 
-    def _interrupts(self, typed: bytes) -> bool:
+    def interrupts(self, typed: bytes) -> bool:
         """Return whether keys end the program with Ctrl-C."""
         ends = self._interactive and self._interrupted_at is None and _INTERRUPT in typed
         return ends and self.life is Life.CONNECTING
@@ -763,7 +642,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if not self._interactive or not self._is_live:
             return
         if self._display.is_drawn:
-            self._redraw()
+            self._window.redraw()
         self._display.tell(f"The console of {self._terminal.place()} goes on.")
 
     def _tell_sent(self, line: str) -> None:
@@ -774,44 +653,11 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         place = self._terminal.place()
         self._display.tell("\n".join([place] * bool(place) + lines))
 
-    @property
-    def _asks_first(self) -> bool:
-        """Whether a takeover takes the console from a user, and there is a terminal to ask at."""
-        notices = self._display.notices
-        is_ready = self._scrollback is not None and not self._read_only
-        return is_ready and notices.may_take_over and notices.writer not in ("", NOBODY)
-
-    @property
-    def _is_writer(self) -> bool:
-        """True if the session has the floor, as far as the server says so."""
-        attendance = self._facts.attendance
-        return not self.is_observer and attendance is not None and bool(attendance.writer)
-
-    def _confirm_takeover(self) -> None:
-        writer = self._display.notices.writer
-        take_over = partial(self._wish, Role.WRITER)
-        self._converse(
-            lambda dialog: confirm_takeover(dialog, writer, take_over, self._people_soon())
-        )
-
-    def _confirm_takeover_again(self) -> None:
-        """Ask a writer whether to take over from the user's other sessions, which may type, too."""
-        take_over = partial(self._wish, Role.WRITER)
-        is_alone = self.viewers == 1
-        self._converse(
-            lambda dialog: confirm_takeover_again(
-                dialog, take_over, self._people_soon(), is_alone=is_alone
-            ),
-            pauses=True,
-        )
-
-    def _explain_takeover(self) -> None:
-        """Say why the user did not become the writer."""
-        if self._act is not None and self._scrollback is not None and self._conversation is None:
-            act, scrollback = self._act, self._scrollback
-            self._converse(
-                lambda dialog: act(EscapeCommand.TAKE_OVER, dialog, scrollback), asks=False
-            )
+    def explain(self, command: EscapeCommand) -> None:
+        """Say why a command had no effect, unless a conversation has the terminal."""
+        act, scrollback = self._act, self._scrollback
+        if act is not None and scrollback is not None and self._conversation is None:
+            self.converse(lambda dialog: act(command, dialog, scrollback), asks=False)
 
     def _open_dialog(self, command: EscapeCommand) -> None:
         act, scrollback, notices = self._act, self._scrollback, self._display.notices
@@ -822,12 +668,12 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         elif scrollback is None:
             self._wait_for_server()
         elif command is EscapeCommand.MESSAGE:
-            say = partial(write_message, stream=self._facts, notices=notices, say=self._say)
-            self._converse(say, pauses=True)
+            say = partial(write_message, stream=self.facts, notices=notices, say=self._say)
+            self.converse(say, pauses=True)
         else:
             is_warned = command is EscapeCommand.POWER and self.is_observer and notices.writer
             warning = f"You are an observer; {notices.writer} is the writer." if is_warned else ""
-            self._converse(lambda dialog: act(command, dialog, scrollback), warning, pauses=True)
+            self.converse(lambda dialog: act(command, dialog, scrollback), warning, pauses=True)
 
     def _wait_for_server(self) -> None:
         """Say that a command needs the server, and why there is no answer of the server yet."""
@@ -839,9 +685,15 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             line += "; no further key is sent until then"
         self._display.tell(line)
 
-    def _converse(
+    def converse(
         self, talk: Talk, first_line: str = "", *, pauses: bool = False, asks: bool = True
     ) -> None:
+        """
+        Let a conversation have the terminal until its end.
+
+        :param pauses: see :meth:`.Conversation.begin`.
+        :param asks: see :class:`.Dialog`.
+        """
         assert self._terminal.draw is not None
         conversation = self._conversation = Conversation(
             self._clock, self._terminal, self._terminal.draw, self._display, asks=asks
@@ -857,7 +709,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._silence.paused()
         conversation.close(tells=self._is_live)
         if self._display.is_drawn:
-            self._redraw()
+            self._window.redraw()
         if self._is_live and conversation.held:
             self.typed(conversation.held)
 
@@ -877,20 +729,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if following is not None:
             self._end(Outcome(next=following))
 
-    def _redraw(self) -> None:
-        """
-        Have the screen drawn again by the server, and by the machine's program, which does so when
-        the size changes; once more when the server answers again, if it does not do so now.
-        """
-        is_silent = (self._facts.overdue_seconds or 0) >= 1
-        self._lacks_picture = is_silent or self.life is not Life.CARRIED
-        self._terminal.redraw()
-        size = self._terminal.size()
-        if self._stream is not None and size is not None:
-            self._stream.resize(replace(size, rows=max(1, size.rows - 1)))
-            self._stream.resize(size)
-
-    def _wish(self, wish: Break | Role) -> bool:
+    def wish(self, wish: Break | Role) -> bool:
+        """Send a wish, unless it cannot come true at present; return whether it was sent."""
         if why := self._refusal(wish):
             assert self._escapes is not None
             self._escapes.begin_line()  # a SysRq needs no key
@@ -900,11 +740,11 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._wait_for_server()
             return False
         self._send(wish)
-        self._takes_over = wish is Role.WRITER
-        self._tell_waits()
+        self._takeover.wished(wish)
+        self.tell_waits()
         return True
 
-    def _tell_waits(self) -> None:
+    def tell_waits(self) -> None:
         """Say that a command waits; while the connection is up, it does not wait for long."""
         if self.life is not Life.CARRIED:
             until = "the connection is back" if self.life is Life.WAITING else "the console is open"
@@ -918,7 +758,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             return ""
         if self.is_observer:
             return self._no_break_of_observer()
-        attendance = self._facts.attendance
+        attendance = self.facts.attendance
         return "" if attendance is None or attendance.has_break else NO_BREAK
 
     def _no_break_of_observer(self) -> str:
@@ -930,32 +770,20 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def _tell_status(self) -> None:
         """Show the status, with the names of the viewers if the server lists them soon."""
-        attendance = self._facts.attendance
-        if self._people is None or attendance is None or self.life is not Life.CARRIED:
-            self._tell_about(self._status())
-            return
 
         def tell(names: str) -> None:
             if self._is_live:
                 self._tell_about(self._status(names))
 
-        def unnamed(failure: Failure) -> str:
-            error = failure.value
-            return NOT_LISTED if isinstance(error, APIError) and error.code == 403 else ""
-
-        looking = Deferred.fromCoroutine(self._look()).addTimeout(NAMES_SECONDS, self._clock)
-        self._looking = looking.addCallbacks(names_of, unnamed).addCallback(tell)
+        self._people.name(tell)
 
     def _status(self, names: str = "") -> list[str]:
         now, is_attached = self._clock.seconds(), self._stream is not None
         outage = ""
         if self._outage is not None:
-            outage = self._outage.status(one_line(self._facts.hindrance))
+            outage = self._outage.status(one_line(self.facts.hindrance))
         if self._interrupted_at is not None and not is_attached:
             outage = f"not connected for {duration(now - self._interrupted_at)}"
-        size = ""
-        if self._unequal is not None and self.is_observer and self._display.is_drawn:
-            size = self._size_difference(*self._unequal)
         return status(
             self._stream,
             seconds=now - self._attached_at if is_attached else None,
@@ -964,7 +792,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             notices=self._display.notices,
             read_only=self._read_only,
             names=names,
-            size=size,
+            size=self._window.status(),
             messages=[f"{duration(now - at)} ago: {text}" for at, text in self._messages],
         )
 
@@ -972,26 +800,13 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._interactive:
             self._end(Outcome(1))  # the terminal's window was closed
         else:
-            self._end_of_input.begin(self._facts)
+            self._end_of_input.begin(self.facts)
 
     def window_changed(self) -> None:
         self._display.resized()
-        size = self._terminal.size()
-        if self._stream is not None and size is not None:
-            self._stream.resize(size)
-        if self.is_observer and self._display.covers:
-            # The machine's program does not draw for an observer's window.
-            self._timers.after("resized", _RESIZED_SECONDS, self._draw_resized, steady=True)
+        self._window.resized()
         if self._conversation is not None:
             self._conversation.resized()
-
-    def _draw_resized(self) -> None:
-        if self._display.covers and self._conversation is None:
-            self._display.uncover()
-            self._terminal.redraw()
-            self._unequal = None
-            self._compare_sizes()
-            self._timers.cancel("refresh")
 
     def output_lost(self, error: OSError | None) -> None:
         """The output is flushed and closed, or cannot be written."""
@@ -1051,7 +866,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             return "the connection is lost"
         if self.life is not Life.CARRIED:
             return self.problem or self.step()
-        is_silent = (self._facts.overdue_seconds or 0.0) >= 1
+        is_silent = (self.facts.overdue_seconds or 0.0) >= 1
         return "the server does not answer" * is_silent
 
     def _end(self, outcome: Outcome, *, in_haste: bool = True) -> None:
@@ -1067,10 +882,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._end_outage()
         if self._conversation is not None:
             self._conversation.stop()
-        if self._looking is not None:
-            self._looking.cancel()
-        if self._company is not None:
-            self._company.stop()
+        self._people.stop()
         attempt = self._connecting
         if attempt is not None:
             attempt.cancel()

@@ -17,7 +17,6 @@ from twisted_exec.cli.console.timers import Timers
 from twisted_exec.wire.control_messages import Break, Role, keys_in
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.escape import Typed
     from twisted_exec.cli.console.interfaces import Source
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
@@ -39,44 +38,6 @@ class DroppedKeys:
     @property
     def count(self) -> int:
         return self._count + keys_in(self._bytes)
-
-
-class TypedBehind:
-    """
-    A command that waits for the server, and what is typed behind it, up to :data:`TYPE_AHEAD_BYTES`.
-
-    Nothing of a longer input is kept: the machine must not receive a part of a line.
-
-    :ivar typed: the command, and what is kept behind it.
-    :ivar is_full: the input was too long; what follows is dropped as well.
-    """
-
-    def __init__(self) -> None:
-        self.typed: list[Typed] = []
-        self.is_full = False
-        self._bytes, self._keys = 0, DroppedKeys()
-
-    def __bool__(self) -> bool:
-        return bool(self.typed)
-
-    def add(self, typed: Typed, keys: bytes) -> None:
-        """
-        Keep the command, or what is typed behind it.
-
-        :param keys: those of ``typed``.
-        """
-        if self.typed:
-            self._bytes += len(keys)
-            self._keys.add(keys)
-        self.is_full = self._bytes > TYPE_AHEAD_BYTES
-        self.typed.append(typed)
-        if self.is_full:
-            del self.typed[1:]
-
-    @property
-    def dropped(self) -> int:
-        """Number of keys that were dropped."""
-        return self._keys.count if self.is_full else 0
 
 
 @implementer(IPushProducer)
