@@ -19,9 +19,9 @@ from twisted_exec.wire.control_messages import Break, Role, keys_discarded
 from twisted_exec.wire.resume import NoticeRole
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.console.conversation import Talk
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.display import Display
+    from twisted_exec.cli.console.menu_command import Talk
     from twisted_exec.cli.console.people import Person
     from twisted_exec.cli.console.timers import Timers
     from twisted_exec.wire.resume import Notice
