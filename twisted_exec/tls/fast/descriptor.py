@@ -127,7 +127,7 @@ else:
     _Socket = object
 
 
-class Session(Typing):
+class TLSSession(Typing):
     """
     A session that ends without its connection; see
     :class:`~twisted_exec.tls.fast.sessions.CarriedSession`.
@@ -177,7 +177,7 @@ class TLSOnDescriptor(_Socket):
     _refusal: Failure | None = None
     _broken: BaseException | None = None
     _deadline: IDelayedCall | Deadline | None = None
-    _session: Session | None = None
+    _session: TLSSession | None = None
     made = 0.0  # by the monotonic clock, which nobody sets back
 
     def begin(self, engine: SSL.Connection, clock: IReactorTime, seconds: float | None) -> None:
@@ -231,7 +231,7 @@ class TLSOnDescriptor(_Socket):
         engine = self._engine
         return b"" if engine is None else engine.export_keying_material(label, size, context)
 
-    def carry(self, session: Session, early: bytes = b"") -> bytes:
+    def carry(self, session: TLSSession, early: bytes = b"") -> bytes:
         """
         Carry a session from now on.
 
@@ -255,7 +255,7 @@ class TLSOnDescriptor(_Socket):
             if why is not None:
                 self.connectionLost(Failure(why))
 
-    def _read_blocks(self, session: Session, data: Any) -> bytes:
+    def _read_blocks(self, session: TLSSession, data: Any) -> bytes:
         try:
             return session.blocks.read(data)
         except RemoteProtocolError:
@@ -388,7 +388,7 @@ class TLSOnDescriptor(_Socket):
         return self._received(ended)
 
     def _receive_blocks(
-        self, session: Session, size: int, ended: SSL.Error | None
+        self, session: TLSSession, size: int, ended: SSL.Error | None
     ) -> BaseException | None:
         if size:
             data = self._read_blocks(session, _ffi.buffer(_plain, size))
@@ -508,7 +508,7 @@ class TLSOnDescriptor(_Socket):
         else:
             super().write(data)
 
-    def _write_long(self, session: Session, data: bytes) -> None:
+    def _write_long(self, session: TLSSession, data: bytes) -> None:
         for first, rest in session.divided(data):
             if self._may_send_now() and self._send(first):
                 sent = self._send(rest)
@@ -608,7 +608,7 @@ class TLSOnDescriptor(_Socket):
             self._deadline = self._clock.callLater(LINGER_SECONDS, self._unanswered)
         return None
 
-    def _send_mark(self, session: Session) -> BaseException | None:
+    def _send_mark(self, session: TLSSession) -> BaseException | None:
         sent = self._encrypt(session.our_mark(self, peer_ended=self._peer_ended).value)
         if not isinstance(sent, int):
             return main.CONNECTION_LOST

@@ -70,7 +70,7 @@ def is_quiet(transport: object) -> bool:
 
 
 class CarriedSession:
-    """One session, see :class:`~twisted_exec.tls.fast.descriptor.Session`."""
+    """One session, see :class:`~twisted_exec.tls.fast.descriptor.TLSSession`."""
 
     __slots__ = ("_following", "_is_server", "_mark", "_next", "blocks")
 
