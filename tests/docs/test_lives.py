@@ -48,9 +48,9 @@ def _lives() -> set[str]:
     """Return the names of all tables of transitions in the code."""
     root = Path(twisted_exec.__path__[0])
     return {
-        ".".join((root.name, *path.relative_to(root).with_suffix("").parts, "TRANSITIONS"))
+        ".".join((root.name, *path.relative_to(root).with_suffix("").parts, name))
         for path in root.rglob("*.py")
-        if re.search(r"^TRANSITIONS\b", path.read_text(), re.M)
+        for name in re.findall(r"^\w*TRANSITIONS\b(?=:)", path.read_text(), re.M)
     }
 
 

@@ -28,7 +28,7 @@ from twisted_exec.auth.interfaces import (
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.kubelet_api.gate import NodeAccess
-from twisted_exec.nodeserver.kubelet_api.routes import HOP, Hop, NodeRoutes
+from twisted_exec.nodeserver.kubelet_api.routes import HOP, KubeletCollaborators, NodeRoutes
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.metrics import new_registry
 from twisted_exec.streaming.http.responses import Dispatcher, respond
@@ -147,7 +147,7 @@ class ChainTestCase(TestCase):
         self.everyone, self.records = Everyone(), AuditList()
         self.sessions = Sessions(Trail(self.records, HOP, reactor))
         access = NodeAccess(self.everyone, self.everyone)
-        self.hop = Hop(
+        self.hop = KubeletCollaborators(
             access,
             self.roots,
             self.leaves,

@@ -12,7 +12,7 @@ from twisted.internet.protocol import Factory, Protocol
 from tests.chain import reactor
 from tests.nodeserver.support import put_pod
 from tests.streaming.session_streams import StreamDouble
-from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, of_pod
+from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route, of_pod
 from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.context import RequestContext
@@ -35,7 +35,7 @@ class Streams:
         self.uid = "uid-1"
         self.stays = False
 
-    def __call__(self, hop: Hop) -> Iterable[Route]:
+    def __call__(self, hop: KubeletCollaborators) -> Iterable[Route]:
         async def answer(context: RequestContext) -> None:
             request = context.request
             await hop.access.authorize_session(context, NODE)

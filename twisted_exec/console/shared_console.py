@@ -9,10 +9,10 @@ missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any
 
-from automat import TypeMachineBuilder
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Factory
@@ -42,6 +42,7 @@ from twisted_exec.streaming.interfaces import (
     IConsole,
     TerminalSize,
 )
+from twisted_exec.streaming.lives import Living
 from twisted_exec.wire.control_messages import decode_notice
 from twisted_exec.wire.resume import Notice
 
@@ -52,93 +53,41 @@ the line.
 """
 
 
-class Lifecycle(Protocol):
-    """Inputs of the state machine."""
+class ConsoleLife(Enum):
+    """Where a console is in its life; :data:`CONSOLE_TRANSITIONS` has the order."""
 
-    def open(self) -> None:
-        """Connect the line, or the next one."""
-
-    def opened(self, line: Line) -> None:
-        """The line is connected."""
-
-    def let_go(self) -> None:
-        """Give up the line, which goes on."""
-
-    def failed(self, ending: Ending) -> None:
-        """The line could not be opened."""
-
-    def interrupted(self, ending: Ending) -> None:
-        """The line ended or is to be closed, and another line may follow."""
-
-    def over(self, ending: Ending) -> None:
-        """The line ended, or the console is to end."""
+    NEW = "new"
+    """It has no line, or has let go of it."""
+    OPENING = "opening"
+    """Its line is being connected."""
+    LIVE = "live"
+    """It has a line."""
+    WAITING = "waiting"
+    """Its line has ended, and another may follow."""
+    REOPENING = "reopening"
+    """Another line is being connected."""
+    OVER = "over"
+    """It has no line any more."""
 
 
-def build(console: type[SharedConsole]) -> Any:
-    """Build the state machine."""
-    builder = TypeMachineBuilder(Lifecycle, console)
-    new, opening, live, waiting, reopening, over = (
-        builder.state(name) for name in ("New", "Opening", "Live", "Waiting", "Reopening", "Over")
-    )
+CONSOLE_TRANSITIONS: Mapping[ConsoleLife, frozenset[ConsoleLife]] = {
+    ConsoleLife.NEW: frozenset({ConsoleLife.OPENING, ConsoleLife.WAITING, ConsoleLife.OVER}),
+    ConsoleLife.OPENING: frozenset({ConsoleLife.LIVE, ConsoleLife.WAITING, ConsoleLife.OVER}),
+    ConsoleLife.LIVE: frozenset({ConsoleLife.NEW, ConsoleLife.WAITING, ConsoleLife.OVER}),
+    ConsoleLife.WAITING: frozenset({ConsoleLife.REOPENING, ConsoleLife.OVER}),
+    ConsoleLife.REOPENING: frozenset({ConsoleLife.LIVE, ConsoleLife.WAITING, ConsoleLife.OVER}),
+    ConsoleLife.OVER: frozenset(),
+}
+"""What may follow each phase of a console's life."""
 
-    @new.upon(Lifecycle.open).to(opening)
-    @waiting.upon(Lifecycle.open).to(reopening)
-    def connect(_: Lifecycle, console: SharedConsole) -> None:
-        console._connect()
-
-    @opening.upon(Lifecycle.opened).to(live)
-    @reopening.upon(Lifecycle.opened).to(live)
-    def go_live(_: Lifecycle, console: SharedConsole, line: Line) -> None:
-        console._go_live(line)
-
-    @live.upon(Lifecycle.let_go).to(new)
-    def let_go(_: Lifecycle, console: SharedConsole) -> None:
-        console._let_go()
-
-    @new.upon(Lifecycle.interrupted).to(waiting)
-    @opening.upon(Lifecycle.interrupted).to(waiting)
-    @live.upon(Lifecycle.interrupted).to(waiting)
-    @waiting.upon(Lifecycle.interrupted).loop()
-    @reopening.upon(Lifecycle.interrupted).to(waiting)
-    def wait(_: Lifecycle, console: SharedConsole, ending: Ending) -> None:
-        console._wait(ending)
-
-    @reopening.upon(Lifecycle.failed).to(waiting)
-    def wait_on(_: Lifecycle, console: SharedConsole, ending: Ending) -> None:
-        console._drop_line(ending)
-
-    @opening.upon(Lifecycle.failed).to(over)
-    @new.upon(Lifecycle.over).to(over)
-    @opening.upon(Lifecycle.over).to(over)
-    @live.upon(Lifecycle.over).to(over)
-    @waiting.upon(Lifecycle.over).to(over)
-    @reopening.upon(Lifecycle.over).to(over)
-    def finish(_: Lifecycle, console: SharedConsole, ending: Ending) -> None:
-        console._finish(ending)
-
-    @waiting.upon(Lifecycle.opened).loop()
-    @over.upon(Lifecycle.opened).loop()
-    def too_late(_: Lifecycle, console: SharedConsole, line: Line) -> None:
-        line.transport.loseConnection()
-
-    @over.upon(Lifecycle.open).loop()
-    def refuse(_: Lifecycle, console: SharedConsole) -> None:
-        console._refuse()
-
-    for state in (new, waiting, over):
-        state.upon(Lifecycle.let_go).loop().returns(None)
-    waiting.upon(Lifecycle.failed).loop().returns(None)
-    over.upon(Lifecycle.failed).loop().returns(None)
-    over.upon(Lifecycle.interrupted).loop().returns(None)
-    over.upon(Lifecycle.over).loop().returns(None)
-    return builder.build()
+_WITHOUT_LINE = frozenset({ConsoleLife.NEW, ConsoleLife.WAITING, ConsoleLife.OVER})
 
 
 def _never(ending: Ending, has_exited: bool) -> bool:
     return False
 
 
-class SharedConsole:
+class SharedConsole(Living[ConsoleLife]):
     """
     A line, or several one after the other, and any number of viewers.
 
@@ -149,9 +98,12 @@ class SharedConsole:
         its ending, and whether that is the exit code of a process.
     :param answers_queries: answer queries of the machine, such as for the size of a terminal, while
         no user has the floor.
+    :ivar life: where it is in its life.
     :ivar is_new_boot: the machine starts with the line.
     :ivar unsent: input that the line gets before any other once it is open.
     """
+
+    transitions = CONSOLE_TRANSITIONS
 
     def __init__(
         self,
@@ -198,7 +150,7 @@ class SharedConsole:
         self._waiting: list[Deferred[Ending]] = []
         self._opening: Deferred[Any] | None = None
         self._opened: Deferred[None] = Deferred()
-        self._lifecycle = _build(self)
+        self.life = ConsoleLife.NEW
         if size is not None:
             console.window_changed(size)
 
@@ -265,22 +217,31 @@ class SharedConsole:
             for the next line.
         """
         opened = self._opened = Deferred()
-        self._lifecycle.open()
+        if self.ending is not None:
+            opened.errback(LineEnded(self.ending))
+        else:
+            is_next = self.life is ConsoleLife.WAITING
+            self._become(ConsoleLife.REOPENING if is_next else ConsoleLife.OPENING)
+            self._connect()
         return opened
 
     def end(self, ending: Ending) -> None:
         """End every viewer with this status and close the line."""
-        self._lifecycle.over(ending)
+        if self.life is not ConsoleLife.OVER:
+            self._become(ConsoleLife.OVER)
+            self._finish(ending)
 
     def interrupt(self, ending: Ending) -> None:
         """
         Close the line, after which another line may follow; without ``restart_seconds`` end the
         console.
         """
-        if self.limits.restart_seconds > 0:
-            self._lifecycle.interrupted(ending)
-        else:
-            self._lifecycle.over(ending)
+        if self.limits.restart_seconds <= 0:
+            self.end(ending)
+        elif self.life is not ConsoleLife.OVER:
+            if self.life is not ConsoleLife.WAITING:
+                self._become(ConsoleLife.WAITING)
+            self._wait(ending)
 
     def suspend(self) -> None:
         """
@@ -291,7 +252,9 @@ class SharedConsole:
         """
         self._viewers.suspend()
         self.interruption.suspend()
-        self._lifecycle.let_go()
+        if self.life not in _WITHOUT_LINE:
+            self._become(ConsoleLife.NEW)
+            self._let_go()
 
     def unsuspend(self, console: IConsole | None = None) -> None:
         """Go on after :meth:`suspend`; the line is opened by :meth:`open`."""
@@ -429,7 +392,7 @@ class SharedConsole:
         if self._restarts(ending, has_exited):
             self.interrupt(ending)
         else:
-            self._lifecycle.over(ending)
+            self.end(ending)
 
     def line_accepts(self, is_accepting: bool) -> None:
         self._line_writable = is_accepting
@@ -447,7 +410,7 @@ class SharedConsole:
         oldest = max(slowest - self.limits.scrollback_bytes, end - self.limits.lag_bytes)
         self.journal.discard_before(oldest, slowest)
 
-    # Actions of the lifecycle.
+    # The steps of its life.
 
     def _connect(self) -> None:
         self._line_ending = None
@@ -462,20 +425,24 @@ class SharedConsole:
 
     def _connected(self, line: Line) -> None:
         self._opening = None
-        self._lifecycle.opened(line)
+        if self.life in _WITHOUT_LINE:  # too late
+            line.transport.loseConnection()
+        else:
+            self._become(ConsoleLife.LIVE)
+            self._go_live(line)
         self._opened.callback(None)
 
     def _not_connected(self, failure: Failure) -> None:
         self._opening = None
         error = failure.value
         why = error.message if isinstance(error, APIError) else message_of(error)
-        self._lifecycle.failed(Ending(LINE_LOST, f"the console cannot be opened: {why}"))
+        ending = Ending(LINE_LOST, f"the console cannot be opened: {why}")
+        if self.life is ConsoleLife.REOPENING:
+            self._become(ConsoleLife.WAITING)
+            self._drop_line(ending)
+        elif self.life is ConsoleLife.OPENING:
+            self.end(ending)
         self._opened.errback(failure)
-
-    def _refuse(self) -> None:
-        assert self.ending is not None
-        if not self._opened.called:
-            self._opened.errback(LineEnded(self.ending))
 
     def _go_live(self, line: Line) -> None:
         self._line = line
@@ -532,6 +499,3 @@ class SharedConsole:
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             waiter.callback(ending)
-
-
-_build = build(SharedConsole)

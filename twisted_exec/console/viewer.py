@@ -68,7 +68,7 @@ class ViewedConsole(InputConsole, Protocol):
     def pace(self) -> None: ...
 
 
-class Company(Protocol):
+class ConsoleViewers(Protocol):
     """What a viewer needs of the viewers of its console, of which it is one."""
 
     harmless_output: HarmlessOutput
@@ -96,7 +96,7 @@ class Viewer:
     """
 
     def __init__(
-        self, console: ViewedConsole, viewers: Company, banner: Sequence[str] = ()
+        self, console: ViewedConsole, viewers: ConsoleViewers, banner: Sequence[str] = ()
     ) -> None:
         self._console, self._viewers, self._banner = console, viewers, banner
         self._transport: IAttachmentTransport | None = None

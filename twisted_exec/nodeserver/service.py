@@ -25,7 +25,7 @@ from twisted_exec.nodeserver.certificate import NodeCertificate
 from twisted_exec.nodeserver.endings import Endings
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.kubelet_api.gate import NamedCertificateAuthenticator, NodeAccess
-from twisted_exec.nodeserver.kubelet_api.routes import HOP, Hop, NodeRoutes, Route
+from twisted_exec.nodeserver.kubelet_api.routes import HOP, KubeletCollaborators, NodeRoutes, Route
 from twisted_exec.nodeserver.recordings.options import MakeRecordings
 from twisted_exec.nodeserver.settings import USERS_SHARE, Settings
 from twisted_exec.program.audit import Trail
@@ -58,7 +58,7 @@ MAX_BODY_BYTES = 64 << 10
 
 STOPPING = "the node server is shutting down"
 
-Make = Callable[[Hop], Iterable[Route]]
+Make = Callable[[KubeletCollaborators], Iterable[Route]]
 """Creates routes from their collaborators."""
 
 
@@ -125,7 +125,7 @@ class NodeServer(AsyncService):
             self._checks = [*checks, self._recordings.check]
         rights = authorizer or DelegatedAuthorizer(client, reactor)
         access = NodeAccess(self._authenticator(), rights)
-        self.hop = Hop(
+        self.hop = KubeletCollaborators(
             access,
             root_pods,
             leaves,

@@ -51,7 +51,7 @@ def listed_as_added(changed: Callable[[Event], None]) -> Callable[[Listing], Non
     return listed
 
 
-class Part(Protocol):
+class ServicePart(Protocol):
     """A queue, loop or recorder of a service."""
 
     @property
@@ -79,7 +79,7 @@ class StoreFollower(Service):
     def followed(self) -> Iterable[Followed]:
         raise NotImplementedError
 
-    def add_part(self, part: Part, *arguments: Any) -> None:
+    def add_part(self, part: ServicePart, *arguments: Any) -> None:
         """
         Add a part that runs while this service does; it starts before the watches.
 

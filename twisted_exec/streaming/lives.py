@@ -9,6 +9,10 @@ from typing import Generic, TypeVar
 Phase = TypeVar("Phase", bound=Enum)
 
 
+class ImpossibleTransition(RuntimeError):
+    """An object was to enter a phase that may not follow its present one: a mistake of ours."""
+
+
 class Living(Generic[Phase]):
     """
     A base of objects with a life.
@@ -21,5 +25,12 @@ class Living(Generic[Phase]):
     life: Phase
 
     def _become(self, life: Phase) -> None:
-        assert life in self.transitions[self.life], f"{self.life.value} to {life.value}"
+        """
+        Enter the next phase.
+
+        :raises ImpossibleTransition: it may not follow the present one, which stays.
+        """
+        if life not in self.transitions[self.life]:
+            name = type(self).__name__
+            raise ImpossibleTransition(f"{name}: {life.value} may not follow {self.life.value}")
         self.life = life

@@ -51,8 +51,8 @@ _END_OF_HEAD = b"\r\n\r\n"
 _MOST_STREAMS = 20_000
 
 
-class Life(Enum):
-    """Where a transport is in its life; :data:`TRANSITIONS` has the order."""
+class TransportLife(Enum):
+    """Where a transport is in its life; :data:`TRANSPORT_TRANSITIONS` has the order."""
 
     OPENING = "opening"
     """It has no connection yet."""
@@ -66,12 +66,16 @@ class Life(Enum):
     """The protocol knows of the end."""
 
 
-TRANSITIONS: Mapping[Life, frozenset[Life]] = {
-    Life.OPENING: frozenset({Life.CARRIED, Life.WAITING}),
-    Life.CARRIED: frozenset({Life.WAITING, Life.CLOSING, Life.OVER}),
-    Life.WAITING: frozenset({Life.CARRIED, Life.CLOSING, Life.OVER}),
-    Life.CLOSING: frozenset({Life.OVER}),
-    Life.OVER: frozenset(),
+TRANSPORT_TRANSITIONS: Mapping[TransportLife, frozenset[TransportLife]] = {
+    TransportLife.OPENING: frozenset({TransportLife.CARRIED, TransportLife.WAITING}),
+    TransportLife.CARRIED: frozenset(
+        {TransportLife.WAITING, TransportLife.CLOSING, TransportLife.OVER}
+    ),
+    TransportLife.WAITING: frozenset(
+        {TransportLife.CARRIED, TransportLife.CLOSING, TransportLife.OVER}
+    ),
+    TransportLife.CLOSING: frozenset({TransportLife.OVER}),
+    TransportLife.OVER: frozenset(),
 }
 """What may follow each phase of a transport's life."""
 
@@ -102,7 +106,7 @@ class _Suspension:
 
 
 @implementer(ITransport, IConsumer, IPushProducer)
-class RejoinableTransport(Living[Life]):
+class RejoinableTransport(Living[TransportLife]):
     """
     A transport of one stream's protocol, over one connection after the other.
 
@@ -114,7 +118,7 @@ class RejoinableTransport(Living[Life]):
     :ivar received: bytes that the protocol got.
     """
 
-    transitions = TRANSITIONS
+    transitions = TRANSPORT_TRANSITIONS
 
     disconnecting = False
 
@@ -129,7 +133,7 @@ class RejoinableTransport(Living[Life]):
         on_open: Callable[[], None] = lambda: None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        self.life = Life.OPENING
+        self.life = TransportLife.OPENING
         self.digest, self.received = digest, 0
         self.ping: Callable[[], bool] | None = None
         self.on_wait: Callable[[], None] | None = None
@@ -157,7 +161,7 @@ class RejoinableTransport(Living[Life]):
 
     @property
     def connected(self) -> bool:
-        return self.life is not Life.OVER
+        return self.life is not TransportLife.OVER
 
     def check(self, received: int) -> None:
         """
@@ -216,7 +220,7 @@ class RejoinableTransport(Living[Life]):
         for data in suspension.written:
             self.write(data)
         for data in suspension.received:
-            if self.life is not Life.OVER:
+            if self.life is not TransportLife.OVER:
                 self.received += len(data)
                 self._protocol.dataReceived(data)
         if self._connection is not None and self._reading:
@@ -243,9 +247,9 @@ class RejoinableTransport(Living[Life]):
         if can_half_close(transport):
             alsoProvides(self, IHalfCloseableDescriptor)
         before = self.life
-        if before is not Life.CLOSING:
-            self._become(Life.CARRIED)
-        if before is Life.OPENING:
+        if before is not TransportLife.CLOSING:
+            self._become(TransportLife.CARRIED)
+        if before is TransportLife.OPENING:
             self._on_open()
             self._protocol.makeConnection(self)
             return
@@ -254,21 +258,21 @@ class RejoinableTransport(Living[Life]):
         for data in self._kept:
             transport.write(data)
         self._pace()
-        if before is Life.CLOSING:
+        if before is TransportLife.CLOSING:
             self._close_connection(connection)
 
     def _lost(self, connection: _Connection, reason: Failure) -> None:
         if connection is not self._connection:
             return  # another connection has replaced it
         self._connection = None
-        if self.life is Life.CLOSING or not self._wait_seconds:
+        if self.life is TransportLife.CLOSING or not self._wait_seconds:
             self._over(reason)
             return
         self._wait(reason)
 
     def _wait(self, reason: Failure) -> None:
-        if self.life is not Life.CLOSING:
-            self._become(Life.WAITING)
+        if self.life is not TransportLife.CLOSING:
+            self._become(TransportLife.WAITING)
         self._is_full = True
         self._timer = self._clock.callLater(self._wait_seconds, self._over, reason)
         if self.on_wait is not None:
@@ -287,9 +291,9 @@ class RejoinableTransport(Living[Life]):
 
     def _over(self, reason: Failure) -> None:
         self._stop_waiting()
-        if self.life is Life.OVER:
+        if self.life is TransportLife.OVER:
             return
-        self._become(Life.OVER)
+        self._become(TransportLife.OVER)
         self._kept.clear()
         self.ping = self.on_wait = None
         producer, self._producer = self._producer, None
@@ -338,7 +342,7 @@ class RejoinableTransport(Living[Life]):
 
     def write(self, data: bytes) -> None:
         """Send data, and keep it until it has arrived, up to about :data:`MOST_KEPT_BYTES`."""
-        if self.life is Life.CLOSING or self.life is Life.OVER:
+        if self.life is TransportLife.CLOSING or self.life is TransportLife.OVER:
             return
         if self._suspension is not None:
             self._suspension.written.append(data)
@@ -402,10 +406,10 @@ class RejoinableTransport(Living[Life]):
         return self._host  # type: ignore[no-any-return]
 
     def _close(self, close: Callable[[Any], object]) -> None:
-        if self.life is Life.OVER:
+        if self.life is TransportLife.OVER:
             return
-        if self.life is not Life.CLOSING:
-            self._become(Life.CLOSING)
+        if self.life is not TransportLife.CLOSING:
+            self._become(TransportLife.CLOSING)
         self._close_transport = close  # of a connection that replaces the present one, too
         if self._connection is not None:
             self._close_connection(self._connection)

@@ -14,7 +14,7 @@ from tests.nodeserver.stream_chain import ROOT as ROOT_TOKEN
 from tests.nodeserver.stream_chain import SPDY_HEAD, ChainTestCase
 from twisted_exec.api.status import APIError
 from twisted_exec.nodeserver.kubelet_api.gate import subresources_of
-from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, of_pod
+from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_text
@@ -43,7 +43,7 @@ PATHS = [
 WORDS = {"exec": "exec", "attach": "attach", "run": "run", "containerLogs": "log"}
 
 
-def told(hop: Hop) -> Iterable[Route]:
+def told(hop: KubeletCollaborators) -> Iterable[Route]:
     """Routes that say who was let in where."""
 
     async def answer(context: RequestContext) -> None:

@@ -25,7 +25,7 @@ from tests.nodeserver.support import put_leaf_pod
 from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, BadRequest, Invalid
 from twisted_exec.nodeserver.kubelet_api.logs import log_routes, options_of
-from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
+from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, connect
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
@@ -130,7 +130,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertIn(message, self.refused(query, Invalid), query)
 
 
-def patient_routes(hop: Hop) -> Iterable[Route]:
+def patient_routes(hop: KubeletCollaborators) -> Iterable[Route]:
     """Return the routes, with more time for connections than a busy machine needs."""
     return log_routes(replace(hop, connect_seconds=PATIENCE_SECONDS))
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from tests.nodeserver.chain import ServerCase
 from twisted_exec.api.status import NotFound, TooManyRequests
-from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, of_pod
+from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route, of_pod
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_text
 
 
-def routes(hop: Hop) -> Iterable[Route]:
+def routes(hop: KubeletCollaborators) -> Iterable[Route]:
     """Routes that refuse, answer, break off and crash."""
 
     async def told(context: RequestContext) -> None:

@@ -13,7 +13,7 @@ from twisted_exec.nodeserver.kubelet_api import run
 from twisted_exec.nodeserver.kubelet_api.run import run_routes
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
-from twisted_exec.streaming.sessions.registry import Life
+from twisted_exec.streaming.sessions.registry import SessionLife
 from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import COMPLETED, INTERNAL
@@ -184,7 +184,9 @@ class RefusedTests(RunTestCase):
         self.prints(ending=None)
         client = await self.ask(RUN, *LENGTH)
         await self.until(
-            lambda: [session for session in self.sessions.live() if session.life is Life.CARRIED]
+            lambda: [
+                session for session in self.sessions.live() if session.life is SessionLife.CARRIED
+            ]
         )
         self.sessions.end(lambda _: True, Ending(SHUTTING_DOWN, "going down"))
         await self.answered(client)

@@ -22,7 +22,7 @@ from twisted_exec.streaming.http.browser_websocket import adopt_page
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import RESUMED, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxied import STOP_SECONDS
-from twisted_exec.streaming.sessions.registry import Life
+from twisted_exec.streaming.sessions.registry import SessionLife
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.network import MemoryClient, MemoryServer
 from twisted_exec.wire.resume import Resumable, RoundTrip
@@ -264,7 +264,7 @@ class LossTests(ProxyTestCase):
     def over(self) -> bool:
         """Return whether the session waits, after checking that it is over here."""
         self.assertEqual(len(self.sessions), 0)
-        return self.session.life is Life.LOST
+        return self.session.life is SessionLife.LOST
 
     def test_client_killed(self) -> None:
         """The client's connection ends, and the machine's side leaves without a Close."""
@@ -337,4 +337,4 @@ class LossTests(ProxyTestCase):
         session = self.sessions.live()[-1]
         client.lose()
         self.backend.transport.protocol.connectionLost(Failure(ConnectionDone()))
-        self.assertIs(session.life, Life.OVER)
+        self.assertIs(session.life, SessionLife.OVER)

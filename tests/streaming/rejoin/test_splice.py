@@ -15,8 +15,8 @@ from twisted_exec.streaming.rejoin.splice import KEPT_BYTES
 from twisted_exec.streaming.rejoinable_transport import (
     MOST_KEPT_BYTES,
     PING_BYTES,
-    Life,
     RejoinableTransport,
+    TransportLife,
 )
 from twisted_exec.testing.network import MemoryNetwork
 from twisted_exec.wire.channel import V5
@@ -296,7 +296,7 @@ class LossTests(SynchronousTestCase):
                 self.assertEqual(late.got, expected, (close, is_cut))
                 late.transport.loseConnection()
                 chain.network.pump()
-                self.assertEqual((chain.over, chain.stream.life), ([True], Life.OVER))
+                self.assertEqual((chain.over, chain.stream.life), ([True], TransportLife.OVER))
                 self.assertFalse(late.transport.connected, (close, is_cut))
                 self.assertEqual(chain.clock.getDelayedCalls(), [])
 

@@ -22,9 +22,9 @@ from twisted_exec.streaming.interfaces import REVOKED, TIME_OVER, Ending, IAttac
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS
 from twisted_exec.streaming.remotecommand.server import (
     MAY_OBSERVE,
-    TRANSITIONS,
+    SERVED_TRANSITIONS,
     ConsoleServer,
-    Life,
+    ServedLife,
 )
 from twisted_exec.streaming.remotecommand.spdy_carrier import ServerSPDY
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -41,14 +41,14 @@ class LifeTests(SynchronousTestCase):
     """The life of a stream at the machine's end."""
 
     STEPS: ClassVar = {
-        Life.ATTACHED: lambda server: server.opened(),
-        Life.ENDING: lambda server: server.end(ENDING),
-        Life.LEFT: lambda server: server.end_by_hop(ENDING),
-        Life.OVER: lambda server: server.lost("client lost"),
+        ServedLife.ATTACHED: lambda server: server.opened(),
+        ServedLife.ENDING: lambda server: server.end(ENDING),
+        ServedLife.LEFT: lambda server: server.end_by_hop(ENDING),
+        ServedLife.OVER: lambda server: server.lost("client lost"),
     }
     """What leads to each phase from those before it."""
 
-    def reached(self, way: list[Life]) -> ConsoleServer:
+    def reached(self, way: list[ServedLife]) -> ConsoleServer:
         clock = Clock()
         self.attachment = RecordingAttachment()
         server = ConsoleServer(
@@ -76,20 +76,25 @@ class LifeTests(SynchronousTestCase):
 
     def test_transitions(self) -> None:
         """Each transition of the table happens, on each way to it."""
-        ways = [[Life.OPENING]]
+        ways = [[ServedLife.OPENING]]
         for way in ways:
-            for following in TRANSITIONS[way[-1]]:
+            for following in SERVED_TRANSITIONS[way[-1]]:
                 self.assertIs(self.reached([*way[1:], following]).life, following, way)
                 ways.append([*way, following])
-        self.assertEqual({life for way in ways for life in way}, set(Life))
+        self.assertEqual({life for way in ways for life in way}, set(ServedLife))
 
     def test_detached_once(self) -> None:
         """The attachment is detached once, and nothing changes a stream that is over."""
-        for way in ([], [Life.ATTACHED], [Life.ENDING], [Life.ENDING, Life.LEFT]):
-            server = self.reached([*way, Life.OVER])
+        for way in (
+            [],
+            [ServedLife.ATTACHED],
+            [ServedLife.ENDING],
+            [ServedLife.ENDING, ServedLife.LEFT],
+        ):
+            server = self.reached([*way, ServedLife.OVER])
             for step in self.STEPS.values():
                 step(server)
-            self.assertIs(server.life, Life.OVER)
+            self.assertIs(server.life, ServedLife.OVER)
             self.assertEqual(len(self.attachment.detached_with), 1)
 
 

@@ -25,7 +25,7 @@ from twisted_exec.streaming.interfaces import (
     SHUTTING_DOWN,
     Ending,
 )
-from twisted_exec.streaming.sessions.registry import Life, Session, Sessions
+from twisted_exec.streaming.sessions.registry import Session, SessionLife, Sessions
 from twisted_exec.streaming.subject import Subject
 
 
@@ -164,10 +164,10 @@ class SessionsTests(SynchronousTestCase):
         with self.assertRaises(TooManyRequests):  # one at a time
             self.sessions.open(replace(old, session="5"), resumes="1")
         self.assertTrue(self.sessions.is_being_resumed(Subject("1", user="ann")))
-        self.assertIs(first.life, Life.CARRIED)
+        self.assertIs(first.life, SessionLife.CARRIED)
         Carried(second)
         self.assertFalse(self.sessions.is_being_resumed(Subject("1", user="ann")))
-        self.assertIs(first.life, Life.SUPERSEDED)
+        self.assertIs(first.life, SessionLife.SUPERSEDED)
         self.assertEqual(self.metric("sessions_resumed_total"), 1)
         first.over("client lost")
         self.assertEqual(self.records.ends()[-1], (RESUMED, None))
@@ -183,7 +183,7 @@ class SessionsTests(SynchronousTestCase):
         self.sessions.limits = SessionLimits(9, 9)
         for number, (user, uid) in enumerate((("bob", "u-1"), ("ann", "u-2"))):
             Carried(self.sessions.open(Subject(f"x-{number}", user=user, uid=uid), resumes="1"))
-        self.assertIs(first.life, Life.CARRIED)
+        self.assertIs(first.life, SessionLife.CARRIED)
 
     def test_refuse_resume(self) -> None:
         """A session that was deleted while its user was absent cannot be resumed."""
@@ -203,7 +203,7 @@ class SessionsTests(SynchronousTestCase):
         Carried(first, resumable=True)
         self.sessions.open(Subject("2", user="ann"), resumes="1").over("not found", code=404)
         self.assertFalse(self.sessions.is_being_resumed(Subject("1", user="ann")))
-        self.assertIs(first.life, Life.CARRIED)
+        self.assertIs(first.life, SessionLife.CARRIED)
         self.assertEqual(self.metric("sessions_resumed_total"), 0)
         self.assertNotIn("resumes", self.records[-1])
 

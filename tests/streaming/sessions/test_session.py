@@ -13,7 +13,12 @@ from tests.audits import AuditList
 from tests.streaming.session_streams import StreamDouble
 from twisted_exec.program.audit import Trail
 from twisted_exec.streaming.interfaces import REVOKED, Ending
-from twisted_exec.streaming.sessions.registry import TRANSITIONS, Life, Session, Sessions
+from twisted_exec.streaming.sessions.registry import (
+    SESSION_TRANSITIONS,
+    Session,
+    SessionLife,
+    Sessions,
+)
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 
@@ -68,15 +73,15 @@ class LifeTests(SynchronousTestCase):
     """Tests for the life of a session."""
 
     STEPS: ClassVar = {
-        Life.CARRIED: lambda session: session.carry(StreamDouble(supersede=lambda: None)),
-        Life.CALLED_OFF: lambda session: session.end(Ending(REVOKED)),
-        Life.ENDING: lambda session: (
+        SessionLife.CARRIED: lambda session: session.carry(StreamDouble(supersede=lambda: None)),
+        SessionLife.CALLED_OFF: lambda session: session.end(Ending(REVOKED)),
+        SessionLife.ENDING: lambda session: (
             session.end(Ending(REVOKED)),
             session.carry(StreamDouble()),
         ),
-        Life.SUPERSEDED: lambda session: session.supersede(),
-        Life.OVER: lambda session: session.over("client closed"),
-        Life.LOST: lambda session: session.over("client lost", is_lost=True),
+        SessionLife.SUPERSEDED: lambda session: session.supersede(),
+        SessionLife.OVER: lambda session: session.over("client closed"),
+        SessionLife.LOST: lambda session: session.over("client lost", is_lost=True),
     }
     """What leads to each phase from those before it."""
 
@@ -84,7 +89,7 @@ class LifeTests(SynchronousTestCase):
         records = AuditList()
         return Sessions(Trail(records, "apiserver", Clock())).open(Subject(name))
 
-    def reached(self, way: list[Life]) -> Session:
+    def reached(self, way: list[SessionLife]) -> Session:
         session = self.open("s-1")
         for life in way:
             self.STEPS[life](session)
@@ -92,17 +97,17 @@ class LifeTests(SynchronousTestCase):
 
     def test_transitions(self) -> None:
         """Each transition of the table happens, on each way to it."""
-        ways = [[Life.OPENING]]
+        ways = [[SessionLife.OPENING]]
         for way in ways:
-            for following in TRANSITIONS[way[-1]]:
+            for following in SESSION_TRANSITIONS[way[-1]]:
                 self.assertIs(self.reached([*way[1:], following]).life, following, way)
                 ways.append([*way, following])
-        self.assertEqual({life for way in ways for life in way}, set(Life))
+        self.assertEqual({life for way in ways for life in way}, set(SessionLife))
 
     def test_over(self) -> None:
         """Nothing changes a session that is over."""
-        for last in (Life.OVER, Life.LOST):
-            session = self.reached([Life.CARRIED, last])
+        for last in (SessionLife.OVER, SessionLife.LOST):
+            session = self.reached([SessionLife.CARRIED, last])
             for step in self.STEPS.values():
                 step(session)
             self.assertIs(session.life, last)
@@ -113,15 +118,15 @@ class LifeTests(SynchronousTestCase):
         session = self.open("s-1")
         session.cut("stopped")
         session.supersede()
-        self.assertIs(session.life, Life.OPENING)
+        self.assertIs(session.life, SessionLife.OPENING)
 
     def test_lost_while_opening(self) -> None:
         """A session whose connection is lost before its stream is up is over: nothing waits for its user."""
-        for ways in ([], [Life.CALLED_OFF]):
+        for ways in ([], [SessionLife.CALLED_OFF]):
             session = self.reached(ways)
             session.over("client lost", is_lost=True)
             session.carry(StreamDouble())
-            self.assertIs(session.life, Life.OVER)
+            self.assertIs(session.life, SessionLife.OVER)
 
     def test_on_over(self) -> None:
         """All that wait for the end of a session are called once."""

@@ -11,7 +11,13 @@ from zope.interface import implementer
 from twisted_exec.api.fields import forbidden
 from twisted_exec.api.logs import Args, LogOptions, check, decode, follows
 from twisted_exec.api.status import Invalid
-from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, find, of_pod, to_leaf
+from twisted_exec.nodeserver.kubelet_api.routes import (
+    KubeletCollaborators,
+    Route,
+    find,
+    of_pod,
+    to_leaf,
+)
 from twisted_exec.nodeserver.kubelet_api.streams import ALL_STREAMS, ANSWER_SECONDS, STREAMS
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
@@ -55,7 +61,7 @@ class PodLogLocator:
     ``pkg/apis/core/validation`` and ``GenericHttpResponseChecker`` of ``k8s.io/apiserver``.
     """
 
-    hop: Hop
+    hop: KubeletCollaborators
 
     @as_deferred
     async def locate(self, context: RequestContext) -> Location:
@@ -66,7 +72,7 @@ class PodLogLocator:
         return await to_leaf(self.hop, pod, "log", query)
 
 
-def log_routes(hop: Hop) -> list[Route]:
+def log_routes(hop: KubeletCollaborators) -> list[Route]:
     """Return the routes of ``/containerLogs``."""
     about: dict[str, Any] = {
         "sessions": hop.sessions,

@@ -18,7 +18,7 @@ from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafPod
-from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
+from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route
 from twisted_exec.nodeserver.trimmed import STATUSES
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_json
@@ -58,7 +58,7 @@ def running(pod: LeafPod) -> Object | None:
 class PodLists:
     """The handlers of both paths."""
 
-    def __init__(self, hop: Hop) -> None:
+    def __init__(self, hop: KubeletCollaborators) -> None:
         self._hop = hop
 
     async def pods(self, context: RequestContext) -> None:
@@ -83,7 +83,7 @@ class PodLists:
         respond_json(context.request, 200, listed(pod for pod in items if pod is not None))
 
 
-def pod_routes(hop: Hop) -> list[Route]:
+def pod_routes(hop: KubeletCollaborators) -> list[Route]:
     """Return the routes of Pod lists."""
     pages = PodLists(hop)
     return [

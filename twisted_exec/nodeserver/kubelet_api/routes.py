@@ -114,7 +114,9 @@ class NodeRoutes(GatedDispatcher):
 
     names_unknown = False
 
-    def __init__(self, hop: Hop, registry: MetricsRegistry, routes: Iterable[Route]) -> None:
+    def __init__(
+        self, hop: KubeletCollaborators, registry: MetricsRegistry, routes: Iterable[Route]
+    ) -> None:
         table = GatedRoutes()
         super().__init__(hop.access.gate, table, hop.sessions)
         self._hop, self._registry = hop, registry
@@ -189,7 +191,7 @@ def _refuse(request: Request, error: APIError) -> None:
 
 
 @dataclass(frozen=True)
-class Hop:
+class KubeletCollaborators:
     """The collaborators of routes and locators."""
 
     access: NodeAccess
@@ -246,7 +248,7 @@ def asked_node(request: IRequest, nodes: Collection[str]) -> str:
     return max(fitting, key=len, default="")
 
 
-async def find(hop: Hop, context: RequestContext) -> tuple[KubeletTarget, LeafPod]:
+async def find(hop: KubeletCollaborators, context: RequestContext) -> tuple[KubeletTarget, LeafPod]:
     """
     Find the Pod of a request in its leaf, and authorize the user for its Node.
 
@@ -277,7 +279,7 @@ async def find(hop: Hop, context: RequestContext) -> tuple[KubeletTarget, LeafPo
 
 
 async def to_leaf(
-    hop: Hop,
+    hop: KubeletCollaborators,
     pod: LeafPod,
     subresource: str,
     query: bytes,
@@ -334,7 +336,7 @@ def _whose(leaf: ILeaf) -> str:
         return ""
 
 
-async def _root_pod(hop: Hop, target: KubeletTarget) -> Object | None:
+async def _root_pod(hop: KubeletCollaborators, target: KubeletTarget) -> Object | None:
     for uid in dict.fromkeys((target.uid, "")):
         try:
             return await hop.root_pods.get(target.namespace, target.pod, uid)

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import APIError, BadGateway, InternalError
-from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route, of_pod
+from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route, of_pod
 from twisted_exec.nodeserver.kubelet_api.streams import ANSWER_SECONDS, locate
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import outcome, respond
@@ -44,7 +44,7 @@ _WAYS = (V5, OVER_SPDY, V4)
 _STREAMS = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
 
 
-def run_routes(hop: Hop) -> list[Route]:
+def run_routes(hop: KubeletCollaborators) -> list[Route]:
     """
     Return the routes of ``/run``.
 
@@ -62,7 +62,7 @@ def run_routes(hop: Hop) -> list[Route]:
     return list(of_pod("run", answer, ("POST",), "run", plain=True))
 
 
-async def _run(hop: Hop, context: RequestContext) -> None:
+async def _run(hop: KubeletCollaborators, context: RequestContext) -> None:
     location = await locate(hop, context)
     context.has_session = True
     session = hop.sessions.open(context.subject, context.evidence)

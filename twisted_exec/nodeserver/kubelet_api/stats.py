@@ -15,7 +15,7 @@ from typing import Any
 from twisted_exec.api.times import timestamp
 from twisted_exec.nodeserver.kubelet_api.counters import NANOSECONDS, Counter
 from twisted_exec.nodeserver.kubelet_api.resource_metrics import exposition
-from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
+from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route
 from twisted_exec.nodeserver.kubelet_api.usage import LeafUsage, LeavesUsage, PodUsage
 from twisted_exec.program.metrics import CONTENT_TYPE
 from twisted_exec.streaming.context import RequestContext
@@ -71,7 +71,7 @@ def _moment(nanoseconds: int) -> str:
 class UsagePages:
     """The handlers of both paths."""
 
-    def __init__(self, hop: Hop) -> None:
+    def __init__(self, hop: KubeletCollaborators) -> None:
         self._hop, self._usage = hop, LeavesUsage(hop.leaves, hop.clock)
 
     async def summary(self, context: RequestContext) -> None:
@@ -90,7 +90,7 @@ class UsagePages:
         respond(request, 200, text, CONTENT_TYPE)
 
 
-def stats_routes(hop: Hop) -> list[Route]:
+def stats_routes(hop: KubeletCollaborators) -> list[Route]:
     """Return the routes of usage."""
     pages = UsagePages(hop)
     return [

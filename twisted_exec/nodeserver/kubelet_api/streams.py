@@ -22,7 +22,7 @@ from twisted_exec.nodeserver.kubelet_api.query import (
 )
 from twisted_exec.nodeserver.kubelet_api.routes import (
     HOP,
-    Hop,
+    KubeletCollaborators,
     KubeletTarget,
     Route,
     find,
@@ -57,7 +57,7 @@ STREAMS = (ALL_STREAMS, "Stdout", "Stderr")
 class PodLocator:
     """Finds the stream of a Pod in its leaf."""
 
-    hop: Hop
+    hop: KubeletCollaborators
 
     @as_deferred
     async def locate(self, context: RequestContext) -> Location:
@@ -103,7 +103,7 @@ def _command(request: Request) -> list[str]:
     return [word.decode("utf-8", "replace") for word in words]
 
 
-def stream_routes(hop: Hop) -> list[Route]:
+def stream_routes(hop: KubeletCollaborators) -> list[Route]:
     """Return the kubelet's routes that open a stream, except ``/run``."""
     proxy = Proxy(
         PodLocator(hop),
@@ -125,7 +125,7 @@ def stream_routes(hop: Hop) -> list[Route]:
     ]
 
 
-async def locate(hop: Hop, context: RequestContext) -> Location:
+async def locate(hop: KubeletCollaborators, context: RequestContext) -> Location:
     target, pod = await find(hop, context)
     hop.check_reason(context)
     if hop.recordings is not None and hop.recordings.selects(pod.root):

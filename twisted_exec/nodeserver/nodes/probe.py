@@ -37,7 +37,7 @@ from twisted_exec.kube.kubeconfig.headers import host_header, identity_headers
 from twisted_exec.kube.transport import Answer, HTTPTransport, Request
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaf
-from twisted_exec.nodeserver.kubelet_api.routes import Hop, Route
+from twisted_exec.nodeserver.kubelet_api.routes import KubeletCollaborators, Route
 from twisted_exec.nodeserver.nodes.addresses import Address
 from twisted_exec.nodeserver.nodes.conditions import UNPROBED
 from twisted_exec.nodeserver.nodes.status import trimmed
@@ -77,10 +77,10 @@ def page(keeper: str) -> str:
     return f"ok {keeper}"
 
 
-def probe_routes(keeper: str) -> Callable[[Hop], list[Route]]:
+def probe_routes(keeper: str) -> Callable[[KubeletCollaborators], list[Route]]:
     """Return a function that creates the route of :data:`PAGE`."""
 
-    def make(hop: Hop) -> list[Route]:
+    def make(hop: KubeletCollaborators) -> list[Route]:
         async def answer(context: RequestContext) -> None:
             await hop.admit(context)
             responses.respond_text(context.request, 200, page(keeper))

@@ -24,8 +24,8 @@ KEPT_BYTES = 256 << 10
 _USER_CLOSED = "client closed"
 
 
-class Life(Enum):
-    """Where a splice is in its life; :data:`TRANSITIONS` has the order."""
+class SpliceLife(Enum):
+    """Where a splice is in its life; :data:`SPLICE_TRANSITIONS` has the order."""
 
     OPENING = "opening"
     """A connection, or both, are not up yet."""
@@ -45,22 +45,24 @@ class Life(Enum):
     """Both connections are lost."""
 
 
-TRANSITIONS: Mapping[Life, frozenset[Life]] = {
-    Life.OPENING: frozenset({Life.CARRIED, Life.ENDING}),
-    Life.CARRIED: frozenset({Life.WAITING, Life.LEAVING, Life.TOLD, Life.ENDING}),
-    Life.WAITING: frozenset({Life.CARRIED, Life.CLOSING}),
-    Life.LEAVING: frozenset({Life.ENDING}),
-    Life.TOLD: frozenset({Life.ENDING}),
-    Life.ENDING: frozenset({Life.TOLD, Life.OVER}),
-    Life.CLOSING: frozenset({Life.OVER}),
-    Life.OVER: frozenset(),
+SPLICE_TRANSITIONS: Mapping[SpliceLife, frozenset[SpliceLife]] = {
+    SpliceLife.OPENING: frozenset({SpliceLife.CARRIED, SpliceLife.ENDING}),
+    SpliceLife.CARRIED: frozenset(
+        {SpliceLife.WAITING, SpliceLife.LEAVING, SpliceLife.TOLD, SpliceLife.ENDING}
+    ),
+    SpliceLife.WAITING: frozenset({SpliceLife.CARRIED, SpliceLife.CLOSING}),
+    SpliceLife.LEAVING: frozenset({SpliceLife.ENDING}),
+    SpliceLife.TOLD: frozenset({SpliceLife.ENDING}),
+    SpliceLife.ENDING: frozenset({SpliceLife.TOLD, SpliceLife.OVER}),
+    SpliceLife.CLOSING: frozenset({SpliceLife.OVER}),
+    SpliceLife.OVER: frozenset(),
 }
 """What may follow each phase of a splice's life."""
 
-_ENDS = frozenset({Life.ENDING, Life.CLOSING, Life.OVER})
+_ENDS = frozenset({SpliceLife.ENDING, SpliceLife.CLOSING, SpliceLife.OVER})
 
 
-class RejoinableSplice(Splice, Living[Life]):
+class RejoinableSplice(Splice, Living[SpliceLife]):
     """
     A splice whose connection to the machine can be replaced.
 
@@ -70,7 +72,7 @@ class RejoinableSplice(Splice, Living[Life]):
         :meth:`left` must follow.
     """
 
-    transitions = TRANSITIONS
+    transitions = SPLICE_TRANSITIONS
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class RejoinableSplice(Splice, Living[Life]):
         **more: Any,
     ) -> None:
         super().__init__(clock, on_end, **more)
-        self.life = Life.OPENING
+        self.life = SpliceLife.OPENING
         self._on_loss, self._on_leave = on_loss, on_leave
         self._kept = KeptBytes(KEPT_BYTES)
         self._again = b""
@@ -91,11 +93,11 @@ class RejoinableSplice(Splice, Living[Life]):
     @property
     def has_machine(self) -> bool:
         """Return whether there is a connection to the machine, or will be the first."""
-        return self.life is not Life.WAITING and self.life is not Life.CLOSING
+        return self.life is not SpliceLife.WAITING and self.life is not SpliceLife.CLOSING
 
     def can_rejoin(self, received: int) -> bool:
         """Return whether a machine's end that got so many of the user's bytes can go on."""
-        return self.life is Life.WAITING and self._kept.has(received)
+        return self.life is SpliceLife.WAITING and self._kept.has(received)
 
     def rejoined(self, received: int) -> SpliceEnd:
         self._kept.forget_until(received)
@@ -103,7 +105,7 @@ class RejoinableSplice(Splice, Living[Life]):
         return self.machine
 
     def give_up(self, ending: Ending) -> None:
-        if self.life is Life.WAITING:
+        if self.life is SpliceLife.WAITING:
             self._explain(ending)
             self.cut(ending.reason)
 
@@ -115,7 +117,7 @@ class RejoinableSplice(Splice, Living[Life]):
         find it.
         """
         if self.has_machine and self.can_say:
-            self._become(Life.TOLD)
+            self._become(SpliceLife.TOLD)
             self.say(ending)
 
     def cut(self, reason: str) -> None:
@@ -138,22 +140,26 @@ class RejoinableSplice(Splice, Living[Life]):
     def _survives(self, end: SpliceEnd) -> bool:
         if end not in self._ends:
             return True  # another connection has taken its place
-        if self.life is Life.TOLD and end is self.user:
+        if self.life is SpliceLife.TOLD and end is self.user:
             return True
-        if self.life is Life.CARRIED and self._boundaries is not None and self._boundaries.owed:
+        if (
+            self.life is SpliceLife.CARRIED
+            and self._boundaries is not None
+            and self._boundaries.owed
+        ):
             if end is self.machine:
                 self._wait(end)
                 return True
             if end.gone:
                 self._leave()
                 return True
-        if self.life is Life.WAITING and end is self.user:
+        if self.life is SpliceLife.WAITING and end is self.user:
             self._reason = _USER_CLOSED
         self._end()
         return False
 
     def _wait(self, end: SpliceEnd) -> None:
-        self._become(Life.WAITING)
+        self._become(SpliceLife.WAITING)
         self.user.hold()
         self.machine = end.replacement()
         self._ends = (self.user, self.machine)
@@ -161,25 +167,25 @@ class RejoinableSplice(Splice, Living[Life]):
         self._on_loss()
 
     def _leave(self) -> None:
-        self._become(Life.LEAVING)
+        self._become(SpliceLife.LEAVING)
         self._reason = _USER_CLOSED
         self._on_leave()
 
     def _end(self) -> None:
-        if self.life is Life.WAITING:
+        if self.life is SpliceLife.WAITING:
             self.machine.gone = True  # it gets no connection
-            self._become(Life.CLOSING)
+            self._become(SpliceLife.CLOSING)
         elif self.life not in _ENDS:
-            self._become(Life.ENDING)
+            self._become(SpliceLife.ENDING)
 
     def _finish(self) -> None:
-        self._become(Life.OVER)
+        self._become(SpliceLife.OVER)
         super()._finish()
         # Sessions are freed by reference counts; the callbacks' owner refers to this splice.
         self._on_loss = self._on_leave = _ignore
 
     def _hush(self) -> None:
-        if self.life is not Life.TOLD:
+        if self.life is not SpliceLife.TOLD:
             super()._hush()
             return
         self.machine.drop()
@@ -188,8 +194,8 @@ class RejoinableSplice(Splice, Living[Life]):
         self._drain()
 
     def _send_again(self) -> None:
-        if self.life is Life.OPENING or self.life is Life.WAITING:
-            self._become(Life.CARRIED)
+        if self.life is SpliceLife.OPENING or self.life is SpliceLife.WAITING:
+            self._become(SpliceLife.CARRIED)
         again, self._again = self._again, b""
         if again:
             self.machine.transport.write(again)

@@ -331,8 +331,8 @@ def _answer(upgraded: Upgraded) -> Resumable | None:
         raise BadGateway(f"the server's answer is not valid: {problem}") from None
 
 
-class Life(Enum):
-    """Where a connection is in its life at the user's end; :data:`TRANSITIONS` has the order."""
+class ClientLife(Enum):
+    """Where a connection is in its life at the user's end; :data:`CLIENT_TRANSITIONS` has the order."""
 
     OPENING = "opening"
     """The channels are not open yet."""
@@ -350,21 +350,21 @@ class Life(Enum):
     """The user has taken everything, or does not wait for the opening any more."""
 
 
-TRANSITIONS: Mapping[Life, frozenset[Life]] = {
-    Life.OPENING: frozenset({Life.CARRIED, Life.OVER}),
-    Life.CARRIED: frozenset({Life.LEAVING, Life.CLOSING, Life.LOST}),
-    Life.LEAVING: frozenset({Life.OVER}),
-    Life.CLOSING: frozenset({Life.LEAVING, Life.ENDED, Life.LOST}),
-    Life.ENDED: frozenset({Life.OVER}),
-    Life.LOST: frozenset({Life.OVER}),
-    Life.OVER: frozenset(),
+CLIENT_TRANSITIONS: Mapping[ClientLife, frozenset[ClientLife]] = {
+    ClientLife.OPENING: frozenset({ClientLife.CARRIED, ClientLife.OVER}),
+    ClientLife.CARRIED: frozenset({ClientLife.LEAVING, ClientLife.CLOSING, ClientLife.LOST}),
+    ClientLife.LEAVING: frozenset({ClientLife.OVER}),
+    ClientLife.CLOSING: frozenset({ClientLife.LEAVING, ClientLife.ENDED, ClientLife.LOST}),
+    ClientLife.ENDED: frozenset({ClientLife.OVER}),
+    ClientLife.LOST: frozenset({ClientLife.OVER}),
+    ClientLife.OVER: frozenset(),
 }
 """What may follow each phase of a connection's life."""
 
-_WITHOUT_CONNECTION = (Life.LOST, Life.OVER)
+_WITHOUT_CONNECTION = (ClientLife.LOST, ClientLife.OVER)
 
 
-class ConsoleClient(ConsoleStream, Living[Life]):
+class ConsoleClient(ConsoleStream, Living[ClientLife]):
     """
     A session's stream at the user's end; made by :func:`connect`.
 
@@ -374,7 +374,7 @@ class ConsoleClient(ConsoleStream, Living[Life]):
     :ivar opening: fires with this object once attached.
     """
 
-    transitions = TRANSITIONS
+    transitions = CLIENT_TRANSITIONS
 
     carrier: ClientCarrier
     session = ""
@@ -387,7 +387,7 @@ class ConsoleClient(ConsoleStream, Living[Life]):
         resumable: Resumable | None = None,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
-        self.life = Life.OPENING
+        self.life = ClientLife.OPENING
         self.session, self.resumable = session, resumable
         self.broke_protocol = False
         silence_limit = None if resumable is None else silence_seconds
@@ -494,9 +494,9 @@ class ConsoleClient(ConsoleStream, Living[Life]):
 
     def leave(self) -> None:
         """End the session from this side; the server's Close has a time limit."""
-        if self.life is not Life.CARRIED:
+        if self.life is not ClientLife.CARRIED:
             return
-        self._become(Life.LEAVING)
+        self._become(ClientLife.LEAVING)
         self._output.clear()
         self.resume_output()  # the server's Close must be read
         self.carrier.close()
@@ -507,10 +507,10 @@ class ConsoleClient(ConsoleStream, Living[Life]):
         if self.life in _WITHOUT_CONNECTION:
             self._status = None
             return
-        if self.life is Life.OPENING:
-            self._become(Life.OVER)
-        elif self.life in (Life.CARRIED, Life.CLOSING):
-            self._become(Life.LEAVING)
+        if self.life is ClientLife.OPENING:
+            self._become(ClientLife.OVER)
+        elif self.life in (ClientLife.CARRIED, ClientLife.CLOSING):
+            self._become(ClientLife.LEAVING)
         self.carrier.abort()
 
     # CarrierUser
@@ -519,16 +519,16 @@ class ConsoleClient(ConsoleStream, Living[Life]):
         """Ignored: only the opening of the channels counts."""
 
     def opened(self) -> None:
-        if self.life is Life.OVER:
+        if self.life is ClientLife.OVER:
             return
-        self._become(Life.CARRIED)
+        self._become(ClientLife.CARRIED)
         self._pings.start(self.carrier)
         self._user.attached(self)
         self.opening.callback(self)
 
     def received(self, channel: Channel, data: bytes) -> None:
         self._pings.heard()
-        if self.life is not Life.CARRIED:
+        if self.life is not ClientLife.CARRIED:
             return
         if channel in (Channel.STDOUT, Channel.STDERR):
             self._output.append(data)
@@ -563,19 +563,19 @@ class ConsoleClient(ConsoleStream, Living[Life]):
         if self.resumable is not None and not (self._status or self.broke_protocol):
             self._output.clear()  # the next stream begins behind what the user has got
         self._reason = self._why or reason
-        if self.life is Life.OPENING:
-            self._become(Life.OVER)
+        if self.life is ClientLife.OPENING:
+            self._become(ClientLife.OVER)
             self.opening.errback(BadGateway(self._reason))
-        elif self.life in (Life.LEAVING, Life.ENDED):
-            self._become(Life.OVER)
+        elif self.life in (ClientLife.LEAVING, ClientLife.ENDED):
+            self._become(ClientLife.OVER)
             self._user.detached(self._reason)
-        elif self.life is not Life.OVER:
-            self._become(Life.LOST)
+        elif self.life is not ClientLife.OVER:
+            self._become(ClientLife.LOST)
             self._deliver()
 
     def _close(self) -> None:
-        if self.life is Life.CARRIED:
-            self._become(Life.CLOSING)
+        if self.life is ClientLife.CARRIED:
+            self._become(ClientLife.CLOSING)
 
     def _take_marks(self, data: bytes) -> None:
         try:
@@ -596,11 +596,11 @@ class ConsoleClient(ConsoleStream, Living[Life]):
                 self._user.mark_received(item)  # type: ignore[attr-defined]  # a MarkUser
         if self._output:
             return
-        if self.life is Life.CLOSING and self._status is not None:
-            self._become(Life.ENDED)
+        if self.life is ClientLife.CLOSING and self._status is not None:
+            self._become(ClientLife.ENDED)
             self._tell_ending(self._status)
-        elif self.life is Life.LOST:
-            self._become(Life.OVER)
+        elif self.life is ClientLife.LOST:
+            self._become(ClientLife.OVER)
             # Kubernetes' own client takes an end without a status for success, and a lost
             # connection for the last thing received.
             is_explained = self._status is not None or self._why

@@ -23,7 +23,7 @@ from twisted_exec.streaming.interfaces import (
     IResumableAttachment,
     Position,
 )
-from twisted_exec.streaming.remotecommand.server import GOES_ON, HAS_LEFT, ConsoleServer, Life
+from twisted_exec.streaming.remotecommand.server import GOES_ON, HAS_LEFT, ConsoleServer, ServedLife
 from twisted_exec.streaming.sessions.time_limits import LastInput
 from twisted_exec.wire.channel import MAX_PAYLOAD_BYTES, Channel
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -171,7 +171,7 @@ class ResumableServer(ConsoleServer):
             self._send_ping()
 
     def _send_mark(self, mark: Mark | Question | Answer) -> None:
-        if self.life is Life.ATTACHED:
+        if self.life is ServedLife.ATTACHED:
             self._carrier.send(Channel.RESIZE, encode_mark(mark))
 
     def _tell(self, notice: Notice) -> None:
@@ -279,7 +279,7 @@ class PageServer(ResumableServer):
         return self._taken + self._credit - self.bytes_to_user
 
     def received(self, channel: Channel, data: bytes) -> None:
-        if channel is Channel.RESIZE and self.life is Life.ATTACHED:
+        if channel is Channel.RESIZE and self.life is ServedLife.ATTACHED:
             try:
                 report = parse_report(data)
                 if report is not None:

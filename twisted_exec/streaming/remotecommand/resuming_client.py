@@ -51,8 +51,8 @@ PROBE_SECONDS = 3.0
 """Time limit for a sign of life after the network has changed."""
 
 
-class Life(Enum):
-    """Where a session is in its life at the user's end; :data:`TRANSITIONS` has the order."""
+class ResumingLife(Enum):
+    """Where a session is in its life at the user's end; :data:`RESUMING_TRANSITIONS` has the order."""
 
     OPENING = "opening"
     """It has no connection yet."""
@@ -70,25 +70,37 @@ class Life(Enum):
     """Its user knows of the end."""
 
 
-TRANSITIONS: Mapping[Life, frozenset[Life]] = {
-    Life.OPENING: frozenset({Life.CARRIED}),
-    Life.CARRIED: frozenset({Life.WAITING, Life.LEAVING, Life.ENDED, Life.OVER}),
-    Life.WAITING: frozenset({Life.RETURNING, Life.ENDED, Life.OVER}),
-    Life.RETURNING: frozenset({Life.CARRIED, Life.WAITING, Life.LEAVING, Life.ENDED, Life.OVER}),
-    Life.LEAVING: frozenset({Life.OVER}),
-    Life.ENDED: frozenset({Life.OVER}),
-    Life.OVER: frozenset(),
+RESUMING_TRANSITIONS: Mapping[ResumingLife, frozenset[ResumingLife]] = {
+    ResumingLife.OPENING: frozenset({ResumingLife.CARRIED}),
+    ResumingLife.CARRIED: frozenset(
+        {ResumingLife.WAITING, ResumingLife.LEAVING, ResumingLife.ENDED, ResumingLife.OVER}
+    ),
+    ResumingLife.WAITING: frozenset(
+        {ResumingLife.RETURNING, ResumingLife.ENDED, ResumingLife.OVER}
+    ),
+    ResumingLife.RETURNING: frozenset(
+        {
+            ResumingLife.CARRIED,
+            ResumingLife.WAITING,
+            ResumingLife.LEAVING,
+            ResumingLife.ENDED,
+            ResumingLife.OVER,
+        }
+    ),
+    ResumingLife.LEAVING: frozenset({ResumingLife.OVER}),
+    ResumingLife.ENDED: frozenset({ResumingLife.OVER}),
+    ResumingLife.OVER: frozenset(),
 }
 """What may follow each phase of a session's life."""
 
-_UP = (Life.CARRIED, Life.RETURNING)
-_READS = (*_UP, Life.ENDED)
-_TAKES_INPUT = (*_UP, Life.WAITING)
-_SENDS = (*_UP, Life.LEAVING)
+_UP = (ResumingLife.CARRIED, ResumingLife.RETURNING)
+_READS = (*_UP, ResumingLife.ENDED)
+_TAKES_INPUT = (*_UP, ResumingLife.WAITING)
+_SENDS = (*_UP, ResumingLife.LEAVING)
 
 
 @implementer(IPushProducer)
-class ResumingClient(ConsoleStream, Living[Life]):
+class ResumingClient(ConsoleStream, Living[ResumingLife]):
     """
     A session's stream at the user's end, over one connection after another.
 
@@ -97,7 +109,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
         unknown.
     """
 
-    transitions = TRANSITIONS
+    transitions = RESUMING_TRANSITIONS
 
     is_resumable = True
     session = protocol = ""
@@ -123,7 +135,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
             attempt_seconds=ATTEMPT_SECONDS,
             rng=rng,
         )
-        self.life = Life.OPENING
+        self.life = ResumingLife.OPENING
         self._connection = SessionConnection(self)
         self._keys: list[tuple[Resumable, str]] = []  # of the newest and the previous connection
         self._position: Position | None = None
@@ -146,7 +158,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
 
     def start(self, stream: ConsoleClient) -> None:
         """Begin with a connection, and attach the user."""
-        self._become(Life.CARRIED)
+        self._become(ResumingLife.CARRIED)
         stream.hand_over(self._connection)
         self._connection.attached(stream)
         stream.registerProducer(self, True)
@@ -236,7 +248,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
         self._output_paused = True
         if self.life in _READS:
             self._stream.pause_output()
-        if self.life is Life.RETURNING:
+        if self.life is ResumingLife.RETURNING:
             self._tell_resumed()  # the position is not read before the user goes on
 
     def resume_output(self) -> None:
@@ -253,29 +265,29 @@ class ResumingClient(ConsoleStream, Living[Life]):
 
     def leave(self) -> None:
         """End the session from this side, behind the input so far."""
-        if self.life is Life.RETURNING:
+        if self.life is ResumingLife.RETURNING:
             self._tell_resumed()  # it may know of lost input
-        if self.life is Life.WAITING:
+        if self.life is ResumingLife.WAITING:
             self._finish("left while the connection was lost")
-        elif self.life is Life.ENDED:
+        elif self.life is ResumingLife.ENDED:
             self._stream.resume_output()  # for the server's Close
-        elif self.life is Life.CARRIED:
-            self._become(Life.LEAVING)
+        elif self.life is ResumingLife.CARRIED:
+            self._become(ResumingLife.LEAVING)
             self._stream.resume_output()  # for marks and the server's Close; output is dropped
             self._leave_behind_input()
 
     def abort(self) -> None:
         """Reset the connection, and do not come back."""
-        if self.life is Life.WAITING:
+        if self.life is ResumingLife.WAITING:
             self._finish("aborted while the connection was lost")
-        elif self.life is not Life.OVER:
+        elif self.life is not ResumingLife.OVER:
             if self.life in _UP:
-                self._become(Life.LEAVING)
+                self._become(ResumingLife.LEAVING)
             self._stream.abort()
 
     def network_changed(self) -> None:
         """Try whether the server is in reach after a change of the network."""
-        if self.life is Life.WAITING:
+        if self.life is ResumingLife.WAITING:
             self._retries.hurry()
         elif self.life in _UP:
             self._stream.probe(PROBE_SECONDS)
@@ -313,7 +325,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
         try:
             if isinstance(mark, Ack):
                 self._settle(connection, mark.count)
-            elif self.life is Life.WAITING:
+            elif self.life is ResumingLife.WAITING:
                 raise RemoteProtocolError("the first mark is not Ack")
             elif isinstance(mark, At):
                 self._place(connection, mark)
@@ -332,33 +344,33 @@ class ResumingClient(ConsoleStream, Living[Life]):
         before = self.life
         if ending.reason == RESUMED and before in _UP and len(self._keys) > 1:
             return  # by an attempt of ours that was given up, and came late: resume once more
-        if before is Life.LEAVING:
+        if before is ResumingLife.LEAVING:
             return
-        self._become(Life.ENDED)
-        if before is Life.WAITING:
+        self._become(ResumingLife.ENDED)
+        if before is ResumingLife.WAITING:
             self._retries.succeeded()
             connection.synced.callback(None)
         self._user.ended(ending)
 
     def connection_lost(self, connection: SessionConnection, reason: str) -> None:
         is_broken = connection.stream is not None and connection.stream.broke_protocol
-        if self.life in (Life.ENDED, Life.LEAVING):
+        if self.life in (ResumingLife.ENDED, ResumingLife.LEAVING):
             self._finish(reason)
-        elif self.life is Life.WAITING:
+        elif self.life is ResumingLife.WAITING:
             kind = NotImplementedByBackend if is_broken else BadGateway
             connection.fail(kind(reason))
         elif is_broken:
             self._finish(reason)
         else:
             connection.client = None
-            self._become(Life.WAITING)
+            self._become(ResumingLife.WAITING)
             self._lost_at = self._clock.seconds()
             self._blocked, self._echo_seconds = False, None
             self._user.outage(reason)
             self._reconnect()
 
     def _reconnect(self) -> None:
-        if self.life is Life.WAITING:  # the user may have left
+        if self.life is ResumingLife.WAITING:  # the user may have left
             self._retries.start()
 
     # Input
@@ -388,7 +400,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
                         break
         finally:
             self._sending = False
-        if self.life is Life.LEAVING and not self._input.unsent:
+        if self.life is ResumingLife.LEAVING and not self._input.unsent:
             self._leave_now()
 
     def _send_item(self, item: bytes | Break | Role | None) -> None:
@@ -400,7 +412,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
             self._stream.wish(item)
 
     def _settle(self, connection: SessionConnection, count: int | None) -> None:
-        if self.life is Life.WAITING:
+        if self.life is ResumingLife.WAITING:
             self._resumed(connection, count)
             return
         if count is None:
@@ -427,7 +439,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
         if mark.end is not None or not connection.is_placed:
             self.live_from = mark.end or 0
         connection.is_placed = True
-        if self.life is Life.RETURNING:
+        if self.life is ResumingLife.RETURNING:
             self.missed_bytes = max(0, (mark.end or 0) - position.offset)
             self._tell_resumed()
         if self.life in _UP and before != position:
@@ -478,7 +490,7 @@ class ResumingClient(ConsoleStream, Living[Life]):
             sent, unsent = self._input.begin_anew()
         else:
             self._input.send_again(count)
-        self._become(Life.RETURNING)
+        self._become(ResumingLife.RETURNING)
         self._retries.succeeded()
         connection.synced.callback(None)
         stream = self._stream
@@ -493,11 +505,11 @@ class ResumingClient(ConsoleStream, Living[Life]):
         if self._output_paused:
             stream.pause_output()
         self.resumes += 1
-        if self._output_paused and self.life is Life.RETURNING:  # no callback has paused it
+        if self._output_paused and self.life is ResumingLife.RETURNING:  # no callback has paused it
             self._tell_resumed()  # the position is not read before the user goes on
 
     def _tell_resumed(self) -> None:
-        self._become(Life.CARRIED)
+        self._become(ResumingLife.CARRIED)
         uncertain, self._uncertain = self._uncertain, 0
         unsent, self._unsent = self._unsent, 0
         if uncertain:
@@ -519,13 +531,13 @@ class ResumingClient(ConsoleStream, Living[Life]):
 
     def _broken(self, connection: SessionConnection, why: str) -> None:
         reason = f"the server broke the protocol: {why}"
-        if self.life is Life.WAITING:
+        if self.life is ResumingLife.WAITING:
             connection.fail(NotImplementedByBackend(reason))
         else:
             self._finish(reason)
 
     def _leave_behind_input(self) -> None:
-        if self.life is Life.LEAVING and self._input.unsent:
+        if self.life is ResumingLife.LEAVING and self._input.unsent:
             self._leave_timer = self._clock.callLater(LEAVE_SECONDS, self._leave_now)
         self._send()
 
@@ -536,9 +548,9 @@ class ResumingClient(ConsoleStream, Living[Life]):
         self._stream.leave()
 
     def _finish(self, reason: str) -> None:
-        if self.life is Life.OVER:
+        if self.life is ResumingLife.OVER:
             return
-        self._become(Life.OVER)
+        self._become(ResumingLife.OVER)
         self._retries.stop()
         timer, self._leave_timer = self._leave_timer, None
         if timer is not None and timer.active():

@@ -61,11 +61,11 @@ __all__ = [
     "NO_ROLES",
     "READ_ONLY",
     "SAYS_NOTHING",
-    "TRANSITIONS",
+    "SERVED_TRANSITIONS",
     "ConsoleServer",
     "InputQueue",
     "Item",
-    "Life",
+    "ServedLife",
     "UserInput",
     "pieces",
 ]
@@ -98,8 +98,8 @@ class _Served(SessionStream):
         return transport, None
 
 
-class Life(Enum):
-    """Where a stream at the machine's end is in its life; :data:`TRANSITIONS` has the order."""
+class ServedLife(Enum):
+    """Where a stream at the machine's end is in its life; :data:`SERVED_TRANSITIONS` has the order."""
 
     OPENING = "opening"
     """Its channels are not open, and its attachment is not attached."""
@@ -112,17 +112,17 @@ class Life(Enum):
     """The session is over, too."""
 
 
-TRANSITIONS: Mapping[Life, frozenset[Life]] = {
-    Life.OPENING: frozenset({Life.ATTACHED, Life.ENDING, Life.OVER}),
-    Life.ATTACHED: frozenset({Life.ENDING, Life.OVER}),
-    Life.ENDING: frozenset({Life.LEFT, Life.OVER}),
-    Life.LEFT: frozenset({Life.OVER}),
-    Life.OVER: frozenset(),
+SERVED_TRANSITIONS: Mapping[ServedLife, frozenset[ServedLife]] = {
+    ServedLife.OPENING: frozenset({ServedLife.ATTACHED, ServedLife.ENDING, ServedLife.OVER}),
+    ServedLife.ATTACHED: frozenset({ServedLife.ENDING, ServedLife.OVER}),
+    ServedLife.ENDING: frozenset({ServedLife.LEFT, ServedLife.OVER}),
+    ServedLife.LEFT: frozenset({ServedLife.OVER}),
+    ServedLife.OVER: frozenset(),
 }
 """What may follow each phase of the life of such a stream."""
 
-GOES_ON = frozenset({Life.OPENING, Life.ATTACHED})
-HAS_LEFT = frozenset({Life.LEFT, Life.OVER})
+GOES_ON = frozenset({ServedLife.OPENING, ServedLife.ATTACHED})
+HAS_LEFT = frozenset({ServedLife.LEFT, ServedLife.OVER})
 
 
 def unenforced(terms: Terms) -> str:
@@ -138,7 +138,7 @@ def unenforced(terms: Terms) -> str:
 
 
 @implementer(IAttachmentTransport, IEchoTransport)
-class ConsoleServer(Living[Life]):
+class ConsoleServer(Living[ServedLife]):
     """
     A session's stream at the machine's end; made by :func:`.serving.serve`.
 
@@ -146,7 +146,7 @@ class ConsoleServer(Living[Life]):
     :ivar terms: those that it enforces.
     """
 
-    transitions = TRANSITIONS
+    transitions = SERVED_TRANSITIONS
 
     _is_spent = False  # the client accepts no more output before its next report
 
@@ -181,7 +181,7 @@ class ConsoleServer(Living[Life]):
             limit_bytes=limits.input_bytes,
             set_full=self._pace_client,
         )
-        self.life = Life.OPENING
+        self.life = ServedLife.OPENING
         self._why = ""
         self._pinged_at: float | None = None  # when the oldest ping without an answer was sent
         self._timer: IDelayedCall | None = None
@@ -212,7 +212,7 @@ class ConsoleServer(Living[Life]):
     # IAttachmentTransport
 
     def write(self, data: bytes) -> None:
-        if self.life is Life.ATTACHED:
+        if self.life is ServedLife.ATTACHED:
             self.bytes_to_user += len(data)
             self._carrier.send(Channel.STDOUT, data)
 
@@ -220,7 +220,7 @@ class ConsoleServer(Living[Life]):
         """
         Send error output, as for a command without a terminal, if the client has a channel for it.
         """
-        if self.life is Life.ATTACHED:
+        if self.life is ServedLife.ATTACHED:
             self.bytes_to_user += len(data)
             self._carrier.send(Channel.STDERR, data)
 
@@ -240,7 +240,7 @@ class ConsoleServer(Living[Life]):
         :return: ``None`` if another process cannot go on; then everything passes as before.
         """
         transport, carrier = self._rejoinable, self._carrier
-        if transport is None or self.life is not Life.ATTACHED:
+        if transport is None or self.life is not ServedLife.ATTACHED:
             return None
         exported = carrier.export()
         if exported is None:
@@ -291,9 +291,9 @@ class ConsoleServer(Living[Life]):
         if not ITermsAttachment.providedBy(self._attachment):
             if why := unenforced(terms):
                 self.end_by_hop(Ending(REVOKED, why))
-        elif self.life is Life.ATTACHED:
+        elif self.life is ServedLife.ATTACHED:
             self._attachment.terms_changed(terms)
-        if self.life is Life.ATTACHED:
+        if self.life is ServedLife.ATTACHED:
             self._time_limits.hold_to(terms)  # last, because it may end the session
 
     def cut(self) -> None:
@@ -310,9 +310,9 @@ class ConsoleServer(Living[Life]):
             self._entry.carry(_Served(self))
 
     def opened(self) -> None:
-        if self.life is Life.OPENING:
+        if self.life is ServedLife.OPENING:
             self._arm(self._limits.ping_seconds, self._ping)
-            self._become(Life.ATTACHED)
+            self._become(ServedLife.ATTACHED)
             transport = self._carrier.transport
             if isinstance(transport, RejoinableTransport):
                 self._rejoinable = transport
@@ -324,7 +324,7 @@ class ConsoleServer(Living[Life]):
                 self._input.ended()
 
     def received(self, channel: Channel, data: bytes) -> None:
-        if self.life is not Life.ATTACHED:
+        if self.life is not ServedLife.ATTACHED:
             return
         if channel is Channel.STDIN:
             self._input.typed(data)
@@ -332,7 +332,7 @@ class ConsoleServer(Living[Life]):
             self._input.control_received(data)
 
     def ended(self, channel: Channel) -> None:
-        if channel is Channel.STDIN and self.life is Life.ATTACHED:
+        if channel is Channel.STDIN and self.life is ServedLife.ATTACHED:
             self._input.ended()
 
     def pong_received(self) -> None:
@@ -398,13 +398,13 @@ class ConsoleServer(Living[Life]):
         self._leave(self._why or ending.reason)
 
     def _leave(self, reason: str) -> None:
-        if self.life is Life.ENDING:
-            self._become(Life.LEFT)
+        if self.life is ServedLife.ENDING:
+            self._become(ServedLife.LEFT)
             self._producer = None
             self._attachment.detached(reason)
 
     def _finish(self, ending: Ending) -> None:
-        self._become(Life.ENDING)
+        self._become(ServedLife.ENDING)
         self._why = ending.reason
         self._stop()
         # kubectl takes a Close without a status for success.
@@ -422,10 +422,10 @@ class ConsoleServer(Living[Life]):
         self._input.close()
 
     def _detach(self, reason: str, leave: Callable[[str], None] | None = None) -> None:
-        if self.life is Life.OVER:
+        if self.life is ServedLife.OVER:
             return
-        has_left = self.life is Life.LEFT
-        self._become(Life.OVER)
+        has_left = self.life is ServedLife.LEFT
+        self._become(ServedLife.OVER)
         self._stop()
         reason = self._why or reason
         self._producer = None

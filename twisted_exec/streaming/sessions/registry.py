@@ -315,8 +315,8 @@ class StreamRequest:
     options: StreamOptions = StreamOptions()
 
 
-class Life(Enum):
-    """Where a session is in its life; :data:`TRANSITIONS` has the order."""
+class SessionLife(Enum):
+    """Where a session is in its life; :data:`SESSION_TRANSITIONS` has the order."""
 
     OPENING = "opening"
     """It has no stream yet."""
@@ -334,19 +334,21 @@ class Life(Enum):
     """As over; the connection was lost, and the machine's end waits for the user."""
 
 
-TRANSITIONS: Mapping[Life, frozenset[Life]] = {
-    Life.OPENING: frozenset({Life.CARRIED, Life.CALLED_OFF, Life.OVER}),
-    Life.CALLED_OFF: frozenset({Life.ENDING, Life.OVER}),
-    Life.CARRIED: frozenset({Life.SUPERSEDED, Life.ENDING, Life.OVER, Life.LOST}),
-    Life.SUPERSEDED: frozenset({Life.ENDING, Life.OVER, Life.LOST}),
-    Life.ENDING: frozenset({Life.OVER, Life.LOST}),
-    Life.OVER: frozenset(),
-    Life.LOST: frozenset(),
+SESSION_TRANSITIONS: Mapping[SessionLife, frozenset[SessionLife]] = {
+    SessionLife.OPENING: frozenset({SessionLife.CARRIED, SessionLife.CALLED_OFF, SessionLife.OVER}),
+    SessionLife.CALLED_OFF: frozenset({SessionLife.ENDING, SessionLife.OVER}),
+    SessionLife.CARRIED: frozenset(
+        {SessionLife.SUPERSEDED, SessionLife.ENDING, SessionLife.OVER, SessionLife.LOST}
+    ),
+    SessionLife.SUPERSEDED: frozenset({SessionLife.ENDING, SessionLife.OVER, SessionLife.LOST}),
+    SessionLife.ENDING: frozenset({SessionLife.OVER, SessionLife.LOST}),
+    SessionLife.OVER: frozenset(),
+    SessionLife.LOST: frozenset(),
 }
 """What may follow each phase of a session's life."""
 
 
-_WITH_STREAM = frozenset({Life.CARRIED, Life.SUPERSEDED, Life.ENDING})
+_WITH_STREAM = frozenset({SessionLife.CARRIED, SessionLife.SUPERSEDED, SessionLife.ENDING})
 
 
 def _ignore(_: Ending) -> None:
@@ -376,7 +378,7 @@ _NO_STREAM = SessionStream()
 _NO_REQUEST = StreamRequest()
 
 
-class Session(Living[Life]):
+class Session(Living[SessionLife]):
     """
     One session; :meth:`Sessions.open` creates it.
 
@@ -396,7 +398,7 @@ class Session(Living[Life]):
     :ivar on_over: are called once the session is over.
     """
 
-    transitions = TRANSITIONS
+    transitions = SESSION_TRANSITIONS
 
     def __init__(
         self,
@@ -408,7 +410,7 @@ class Session(Living[Life]):
         ceiling: Terms = FULL,
         resumes: str = "",
     ) -> None:
-        self.life = Life.OPENING
+        self.life = SessionLife.OPENING
         self.subject, self.evidence = subject, evidence
         self.resumes, self.resumable_seconds = resumes, 0
         self.is_continuation = self.is_rejoined_by_hop = self.waits_for_machine = False
@@ -428,7 +430,7 @@ class Session(Living[Life]):
 
     @property
     def is_over(self) -> bool:
-        return self.life in (Life.OVER, Life.LOST)
+        return self.life in (SessionLife.OVER, SessionLife.LOST)
 
     @property
     def outlasts_power_off(self) -> bool:
@@ -455,7 +457,7 @@ class Session(Living[Life]):
         if not isinstance(opening, _Opening):
             return  # a connection was lost while the stream was being set up
         self._stream = stream
-        self._become(Life.CARRIED if self.ending is None else Life.ENDING)
+        self._become(SessionLife.CARRIED if self.ending is None else SessionLife.ENDING)
         self._sessions.metrics.opened()
         if self._sessions.watcher is not None:
             self._sessions.watcher.began(self)
@@ -473,7 +475,9 @@ class Session(Living[Life]):
         if self.ending is not None or self.is_over:
             return
         self.ending = ending
-        self._become(Life.CALLED_OFF if self.life is Life.OPENING else Life.ENDING)
+        self._become(
+            SessionLife.CALLED_OFF if self.life is SessionLife.OPENING else SessionLife.ENDING
+        )
         self._stream.end(ending)
 
     @property
@@ -535,8 +539,8 @@ class Session(Living[Life]):
         """Take note that the user has resumed the session over another connection."""
         if self.life in _WITH_STREAM and self._stream.supersede():
             self._sessions.uncount(self)
-            if self.life is Life.CARRIED:
-                self._become(Life.SUPERSEDED)
+            if self.life is SessionLife.CARRIED:
+                self._become(SessionLife.SUPERSEDED)
 
     def echoed(self, seconds: float) -> None:
         if self._sessions.latency is not None:
@@ -569,11 +573,11 @@ class Session(Living[Life]):
             pass
         elif self.ending is not None:
             reason = self.ending.reason
-        elif self.life is Life.SUPERSEDED:
+        elif self.life is SessionLife.SUPERSEDED:
             reason = RESUMED
         else:
             reason = self._why or reason
-        self._become(Life.LOST if is_lost and had_stream else Life.OVER)
+        self._become(SessionLife.LOST if is_lost and had_stream else SessionLife.OVER)
         counts = {"bytes_to_machine": bytes_to_machine, "bytes_to_user": bytes_to_user}
         opened = had_stream and self.subject.subresource not in ("log", "screen")
         self._audit.end(

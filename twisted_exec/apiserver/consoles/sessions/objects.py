@@ -47,7 +47,7 @@ from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_add
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, Listing
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending
-from twisted_exec.streaming.sessions.registry import Life, Session, Sessions
+from twisted_exec.streaming.sessions.registry import Session, SessionLife, Sessions
 from twisted_exec.streaming.subject import Subject
 
 RENEWALS_PER_SECOND = 20
@@ -203,7 +203,7 @@ class SessionObjects(StoreFollower):
         record = self._records.get(session)
         if record is None:
             return
-        if session.life is Life.LOST or self._sessions.is_being_resumed(session.subject):
+        if session.life is SessionLife.LOST or self._sessions.is_being_resumed(session.subject):
             self._lost(record)
         else:
             self._end(record)
