@@ -48,7 +48,13 @@ class HandOverCase(MachineTestCase):
 
     async def setUp(self) -> None:
         self.retired: dict[APIServer, Deferred[None]] = {}
+        # Last of all: a successor reads the end of its predecessor's connections a moment after that has stopped.
+        self.addCleanup(self.until, lambda: not self.connections())
         await super().setUp()
+
+    def connections(self) -> list[Any]:
+        """The servers' ends of connections."""
+        return [each for each in reactor.getReaders() if repr(each).startswith("<HTTPChannel")]
 
     def make_storage(self) -> SQLiteStorage:
         self.path = getattr(self, "path", None) or self.mktemp()
