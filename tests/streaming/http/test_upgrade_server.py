@@ -206,7 +206,7 @@ class MemoryTests(SynchronousTestCase):
 class IsUpgradeTests(SynchronousTestCase):
     """Tests for :func:`requested_protocol` and :func:`header_pairs`."""
 
-    def test_is_upgrade(self) -> None:
+    def test_old_version(self) -> None:
         """HTTP/1.0 has no upgrade."""
         upgrading = Upgrading(Taker())
         for version, found in ((b"HTTP/1.1", b"websocket"), (b"HTTP/1.0", b"")):
