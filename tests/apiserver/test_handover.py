@@ -304,6 +304,8 @@ class ThawTests(HandOverCase):
         freezing.addErrback(lambda _: None)
         freezing.cancel()
         await self.server.thaw()
+        # A freeze ends idle connections, and a creation is not repeated when its connection is lost.
+        self.admin = self.client("admin")
         await self.make_machine("another")
         self.assertTrue(self.server.is_leading)
 
