@@ -182,6 +182,7 @@ class WholeTests(HostCase):
         eve = await open_console(answer.url, **headers)
         users.append(eve)
         eve.stream.wish(Role.WRITER)
+        await self.until(lambda: "takeover_denied" in records.getvalue())
         await self.until(lambda: b"may not take over" in eve.got)
         events = (await client.list_events(pb.ListEventsRequest())).events
         self.assertIn("ConsoleTakeoverDenied", {each.spec.reason for each in events})
