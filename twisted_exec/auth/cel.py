@@ -22,6 +22,12 @@ PACKAGE = "cel_expr_python"
 _KEPT = 1024
 _MISMATCH, _UNKNOWN = "found no matching overload", "undeclared reference"
 
+MEMORY_BYTES = 512 << 20
+CPU_SECONDS = 1
+"""Limit of the CPU time of one job."""
+PRIORITY = 10
+"""Niceness of the process, see ``nice(1)``."""
+
 
 class Missing(Exception):
     """The library is not installed."""
@@ -95,13 +101,6 @@ def _environment(variables: tuple[str, ...]) -> Any:
         variables=dict.fromkeys(variables, cel.Type.DYN),
         extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
     )
-
-
-MEMORY_BYTES = 512 << 20
-CPU_SECONDS = 1
-"""Limit of the CPU time of one job."""
-PRIORITY = 10
-"""Niceness of the process, see ``nice(1)``."""
 
 
 def main() -> None:

@@ -27,6 +27,8 @@ VERBS = tuple(right.verb for right in Right)
 OPENS_PODS = ("exec", "attach")
 """Subresources of Pods that open the machine's console, where Pods are machines."""
 
+_HIGHEST_FIRST = sorted(Right, reverse=True)
+
 
 @implementer(IAuthorizer)
 class ConsoleVerbs:
@@ -151,9 +153,6 @@ class Decides(Protocol):
 
     async def highest_right(self, console: Attributes, refusal: Attributes, wanted: Right) -> Right:
         """As :func:`highest_right`."""
-
-
-_HIGHEST_FIRST = sorted(Right, reverse=True)
 
 
 async def highest_right(

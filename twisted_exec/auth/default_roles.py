@@ -74,6 +74,19 @@ _ISSUER = (
 )
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")
 
+_BESIDE = {
+    "storage": "volumes volumeclasses volumepools",
+    "networking": "networkinterfaces networks",
+    "ipam": "prefixes",
+}
+"""Further resources of a dialect, by the prefix of the group's name."""
+
+_ROUTING = (
+    "aliasprefixes aliasprefixroutings loadbalancers loadbalancerroutings "
+    "natgateways natgatewayroutings virtualips"
+)
+"""Further networking resources of some dialects."""
+
 
 def _object(kind: str, name: str, **more: Any) -> Object:
     labels = {"kubernetes.io/bootstrapping": "rbac-defaults", **more.pop("labels", {})}
@@ -218,21 +231,6 @@ _SYSTEM_BINDINGS = [
     _binding(f"system:{CERTIFICATES}:{_REQUESTS}:nodeclient", ("Group", NODE_BOOTSTRAPPERS)),
     _binding("system:node-bootstrapper", ("Group", NODE_BOOTSTRAPPERS)),
 ]
-
-
-_BESIDE = {
-    "storage": "volumes volumeclasses volumepools",
-    "networking": "networkinterfaces networks",
-    "ipam": "prefixes",
-}
-"""Further resources of a dialect, by the prefix of the group's name."""
-
-
-_ROUTING = (
-    "aliasprefixes aliasprefixroutings loadbalancers loadbalancerroutings "
-    "natgateways natgatewayroutings virtualips"
-)
-"""Further networking resources of some dialects."""
 
 
 def _beside(dialect: Dialect, verbs: tuple[str, ...]) -> tuple[Rule, ...]:

@@ -115,35 +115,6 @@ class RoleNotices:
         return line if before == NOBODY else f"{line} (before: {before})"
 
 
-def understood(text: str) -> Notice:
-    """
-    Return the notice with a text that came in output, where only the wording says what it means.
-
-    User names may read like sentences, so a text with two meanings is a plain message: "you have
-    taken over this console from ann is back" may be about a user of either name.
-    """
-    meanings = [_meaning(text, table) for table in (_BEGIN_WITH_WORDS, _BEGIN_WITH_NAMES)]
-    found = next(filter(None, meanings), None) if None in meanings else None
-    return found or Notice(text)
-
-
-def with_kind(notice: Notice) -> Notice:
-    """
-    Return the notice with the kind that it has in this release.
-
-    :param notice: came as a mark.  Release 0.2.0 has no kind for a machine that has started again.
-    """
-    return RESTARTED if notice == Notice(LINE_AGAIN) else notice
-
-
-def _meaning(text: str, wordings: Sequence[_Wording]) -> Notice | None:
-    for kind, role, pattern in wordings:
-        if match := re.fullmatch(pattern, text):
-            facts = {name: value for name, value in match.groupdict().items() if value}
-            return Notice(text, kind, role, **facts)
-    return None
-
-
 _Wording = tuple[NoticeKind, NoticeRole | None, str]
 _ROLE, _DISCARDED, _INTERRUPTED = NoticeKind.ROLE, NoticeKind.DISCARDED, NoticeKind.INTERRUPTED
 _TO_WRITER, _TO_OBSERVER, _TO_DENIED = NoticeRole.WRITER, NoticeRole.OBSERVER, NoticeRole.DENIED
@@ -185,3 +156,32 @@ _BEGIN_WITH_NAMES: Sequence[_Wording] = (
     (_INTERRUPTED, None, rf"(?P<why>.+); {WAITS} .+ s for the machine to start again"),
     (NoticeKind.MESSAGE, None, r".+ is back"),
 )
+
+
+def understood(text: str) -> Notice:
+    """
+    Return the notice with a text that came in output, where only the wording says what it means.
+
+    User names may read like sentences, so a text with two meanings is a plain message: "you have
+    taken over this console from ann is back" may be about a user of either name.
+    """
+    meanings = [_meaning(text, table) for table in (_BEGIN_WITH_WORDS, _BEGIN_WITH_NAMES)]
+    found = next(filter(None, meanings), None) if None in meanings else None
+    return found or Notice(text)
+
+
+def with_kind(notice: Notice) -> Notice:
+    """
+    Return the notice with the kind that it has in this release.
+
+    :param notice: came as a mark.  Release 0.2.0 has no kind for a machine that has started again.
+    """
+    return RESTARTED if notice == Notice(LINE_AGAIN) else notice
+
+
+def _meaning(text: str, wordings: Sequence[_Wording]) -> Notice | None:
+    for kind, role, pattern in wordings:
+        if match := re.fullmatch(pattern, text):
+            facts = {name: value for name, value in match.groupdict().items() if value}
+            return Notice(text, kind, role, **facts)
+    return None

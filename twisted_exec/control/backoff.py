@@ -16,6 +16,8 @@ LONGEST_PAUSE_SECONDS = 30.0
 _RANDOM = random.Random()
 """For all: a generator takes 2.5 KiB."""
 
+K = TypeVar("K", bound=Hashable)
+
 
 class Backoff:
     """Exponential back-off up to a limit, with random parts."""
@@ -42,9 +44,6 @@ class Backoff:
         seconds = min(self._next, self._longest, longest_seconds)
         self._next = 2 * seconds
         return seconds * (0.5 + self._random.random() / 2)
-
-
-K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True)

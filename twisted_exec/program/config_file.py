@@ -20,6 +20,17 @@ _RULES = replace(FILE, placed=True)
 
 _VARIABLE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 
+_KINDS = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a mapping",
+    (str, int): "a quantity such as 128Mi",
+    (str, bool): "a word",
+}
+
 
 class ConfigError(Exception):
     """The configuration cannot be used."""
@@ -250,18 +261,6 @@ def _is_variable(name: object) -> bool:
         and not name[0].isdigit()
         and set(name) <= _VARIABLE_CHARACTERS
     )
-
-
-_KINDS = {
-    str: "a string",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "a mapping",
-    (str, int): "a quantity such as 128Mi",
-    (str, bool): "a word",
-}
 
 
 def _kind_name(kind: Any) -> str:

@@ -25,6 +25,8 @@ from zope.interface import implementer
 from twisted_exec.program.tasks import each_alone
 from twisted_exec.tls.listening import BACKLOG, Address, IListeningSockets
 
+_END = "connectionLost"
+
 
 @dataclass(frozen=True)
 class ListeningSocket:
@@ -149,8 +151,6 @@ class ListeningSockets:
     def _failed(self, port: Any) -> None:
         self._log.failure("{port} was not left to another process", port=port)
 
-
-_END = "connectionLost"
 
 LISTENING = ListeningSockets()
 """The listening sockets of this process."""

@@ -19,6 +19,9 @@ from twisted_exec.program.handover.interfaces import IHandsOver
 
 S = TypeVar("S", bound="AsyncService")
 
+SUMMARY = "summary"
+"""Key of events that a program may show to a user at a terminal, without the rest of the log."""
+
 
 class AsyncService(Service):
     """
@@ -113,7 +116,3 @@ class ServiceWithCleanup(Service, Generic[S]):
     async def _stop(self) -> None:
         await self.served.stopService()
         await self._close()
-
-
-SUMMARY = "summary"
-"""Key of events that a program may show to a user at a terminal, without the rest of the log."""

@@ -35,6 +35,13 @@ from twisted_exec.tls.fast.loop import shorten_turns, use_monotonic_clock
 _log = Logger()
 _failure = ""
 
+_REMEDIES = {
+    EADDRINUSE: "free it, or choose another address or port",
+    EADDRNOTAVAIL: "choose an address of this host",
+    EACCES: "choose a place that this user may listen on; a port below 1024 needs "
+    "CAP_NET_BIND_SERVICE",
+}
+
 
 class Startable(Protocol):
     """A service that reports the end of its start."""
@@ -185,14 +192,6 @@ def _stopping(reactor: Any) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, again)
     signal.signal(signal.SIGINT, at_once)
-
-
-_REMEDIES = {
-    EADDRINUSE: "free it, or choose another address or port",
-    EADDRNOTAVAIL: "choose an address of this host",
-    EACCES: "choose a place that this user may listen on; a port below 1024 needs "
-    "CAP_NET_BIND_SERVICE",
-}
 
 
 def _explain(error: BaseException | None) -> str:

@@ -16,13 +16,12 @@ HEAD_BYTES = 4 << 20
 _MERGED_BYTES = 64 << 10
 _DEFAULT_SIZE: Mapping[str, int] = {"columns": 80, "rows": 24}
 
+_LEFT_OUT = (EventKind.INPUT, EventKind.HIDDEN)
+"""Input is for the recordings that asked for it; a recording has all output, also what screens do not show."""
+
 
 class NothingPrinted(Exception):
     """The journal has no output in the range."""
-
-
-_LEFT_OUT = (EventKind.INPUT, EventKind.HIDDEN)
-"""Input is for the recordings that asked for it; a recording has all output, also what screens do not show."""
 
 
 def export(

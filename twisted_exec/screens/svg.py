@@ -33,6 +33,10 @@ _BASE = [
 """xterm's first 16 colours."""
 _LEVELS = (0, 95, 135, 175, 215, 255)
 
+MAX_SCREENS = 2000
+MAX_ANIMATION_BYTES = 8 << 20
+_STEP_BYTES = 50
+
 
 def as_svg(screen: Screen, facts: Facts) -> bytes:
     """Return a picture; it refers to nothing outside, and has no script."""
@@ -107,11 +111,6 @@ def _shade(colour: int | str | None, default: str) -> str:
         return "#" + f"{8 + 10 * (colour - 232):02x}" * 3
     cube = colour - len(_BASE)
     return "#" + "".join(f"{_LEVELS[cube // by % 6]:02x}" for by in (36, 6, 1))
-
-
-MAX_SCREENS = 2000
-MAX_ANIMATION_BYTES = 8 << 20
-_STEP_BYTES = 50
 
 
 class AnimationTooLarge(Exception):

@@ -50,6 +50,15 @@ _REFUSED = (400, 413, 422)
 _NOTHING_TO_READ = 204
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e]*?)[ \t]*")
 
+CONTENT_TYPE = "application/x-protobuf"
+
+SERVICE = "console"
+"""The resource attribute ``service.name`` of all lines."""
+
+_INFO, _WARN = 9, 13
+_MAX_MESSAGE = 300
+_FIXED64, _DELIMITED = 1, 2
+
 
 @implementer(ILineSink)
 class OTLPSink:
@@ -181,16 +190,6 @@ def collector_config(
         token_file=token_file,
         proxy_url=proxy_for(url, os.environ),
     )
-
-
-CONTENT_TYPE = "application/x-protobuf"
-
-SERVICE = "console"
-"""The resource attribute ``service.name`` of all lines."""
-
-_INFO, _WARN = 9, 13
-_MAX_MESSAGE = 300
-_FIXED64, _DELIMITED = 1, 2
 
 
 @implementer(ILineBatch)

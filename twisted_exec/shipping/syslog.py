@@ -64,6 +64,14 @@ _UNSAFE_NAME = re.compile(r'[^!-~]|[=\]"]')
 _ESCAPED = re.compile(r'(["\\\]])')
 _NOTHING = "-"
 
+DEFAULT_PORT = 6514
+CONFIRM_SECONDS = 15.0
+"""How long a connection must last for lines to count as safe."""
+
+_BATCH_BYTES = 64 << 10
+_POLL_SECONDS = 0.5
+_CLOSE_SECONDS = 2.0
+
 
 @implementer(ILineBatch)
 class SyslogBatch:
@@ -124,15 +132,6 @@ def _labels_text(labels: Labels) -> str:
 def _escape(value: str) -> str:
     text = "".join(each for each in value[:_MAX_VALUE] if each.isprintable())
     return _ESCAPED.sub(r"\\\1", text)
-
-
-DEFAULT_PORT = 6514
-CONFIRM_SECONDS = 15.0
-"""How long a connection must last for lines to count as safe."""
-
-_BATCH_BYTES = 64 << 10
-_POLL_SECONDS = 0.5
-_CLOSE_SECONDS = 2.0
 
 
 @implementer(IPullProducer)

@@ -14,11 +14,6 @@ from zope.interface import Attribute, Interface
 
 from twisted_exec.api.resource import Resource
 
-
-class StorageError(Exception):
-    """A store cannot be used."""
-
-
 Object = dict[str, Any]
 """
 A Kubernetes object, as parsed from JSON.
@@ -33,6 +28,10 @@ DELETED = "DELETED"
 
 MEMORY = "memory"
 """Location of a store that writes nowhere."""
+
+
+class StorageError(Exception):
+    """A store cannot be used."""
 
 
 @dataclass(frozen=True)

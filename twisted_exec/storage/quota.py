@@ -43,6 +43,9 @@ _SYSTEM = "kube-"
 _LITTLE_BYTES = 64 << 10
 _MOST_BYTES = 1 << 50
 
+Budget = tuple[str, str]
+"""Namespace, and the kind if it has a budget of its own."""
+
 
 def size_option(text: str) -> int:
     """
@@ -90,9 +93,6 @@ class QuotaLimits:
 
 
 NO_LIMITS = QuotaLimits()
-
-Budget = tuple[str, str]
-"""Namespace, and the kind if it has a budget of its own."""
 
 
 class StoreUsage:

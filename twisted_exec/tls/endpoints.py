@@ -68,6 +68,17 @@ from twisted_exec.tls.unix import checked_socket_path
 
 HANDSHAKE_SECONDS = 30.0
 
+_NO_TLS = "it does not speak TLS on this port"
+_HINTS = {
+    "wrong version number": _NO_TLS,
+    "http request": _NO_TLS,
+    "packet length too long": _NO_TLS,
+    "tlsv1 alert unknown ca": "it does not trust the CA of this program's certificate",
+    "tlsv13 alert certificate required": "it wants a client certificate",
+    "tlsv1 alert protocol version": "it speaks no TLS version that this program speaks",
+    "unsupported protocol": "it speaks only versions of TLS that are too old",
+}
+
 
 class ISparingEndpoint(IStreamClientEndpoint):
     """An endpoint to one peer with spare connections (:mod:`twisted_exec.tls.spares`)."""
@@ -468,18 +479,6 @@ class _Gate(Protocol):
         self.transport.__dict__.pop("verdict", None)
         if not self._gates.opened.called:
             self._gates.opened.errback(_clear(reason.value, self._gates.peer))
-
-
-_NO_TLS = "it does not speak TLS on this port"
-_HINTS = {
-    "wrong version number": _NO_TLS,
-    "http request": _NO_TLS,
-    "packet length too long": _NO_TLS,
-    "tlsv1 alert unknown ca": "it does not trust the CA of this program's certificate",
-    "tlsv13 alert certificate required": "it wants a client certificate",
-    "tlsv1 alert protocol version": "it speaks no TLS version that this program speaks",
-    "unsupported protocol": "it speaks only versions of TLS that are too old",
-}
 
 
 def _clear(problem: BaseException | None, peer: str) -> Exception:

@@ -47,6 +47,19 @@ _leaves: WeakKeyDictionary[SSL.Connection, x509.Certificate] = WeakKeyDictionary
 # Host names must not have underscores, but names in DNS do.
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 
+PrivateKey = (
+    rsa.RSAPrivateKey
+    | ec.EllipticCurvePrivateKey
+    | ed25519.Ed25519PrivateKey
+    | ed448.Ed448PrivateKey
+)
+
+_BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+
+# The cipher suites of TLS 1.2 with forward secrecy and authenticated encryption; TLS 1.3 has
+# no others.
+_CIPHERS = b"ECDHE+AESGCM:ECDHE+CHACHA20"
+
 
 def server_name(text: str) -> Address | str:
     """
@@ -67,20 +80,6 @@ def server_name(text: str) -> Address | str:
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in name.split(".")):
         raise TLSConfigError(f"{text!r} is no DNS name or IP address")
     return name
-
-
-PrivateKey = (
-    rsa.RSAPrivateKey
-    | ec.EllipticCurvePrivateKey
-    | ed25519.Ed25519PrivateKey
-    | ed448.Ed448PrivateKey
-)
-
-_BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
-
-# The cipher suites of TLS 1.2 with forward secrecy and authenticated encryption; TLS 1.3 has
-# no others.
-_CIPHERS = b"ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 def certificates(pem: bytes, what: str) -> list[x509.Certificate]:

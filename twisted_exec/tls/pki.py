@@ -60,6 +60,21 @@ _CLOCK_SKEW = timedelta(minutes=5)  # for hosts whose clocks are behind
 LONGEST_COMMON_NAME = 64
 """The most characters of a common name in X.509."""
 
+# They must differ: otherwise the holder of the user CA could issue itself a certificate that forwards
+# any identity.
+SERVING, CLIENT, FORWARDING = "ca", "client-ca", "requestheader-ca"
+APISERVER = "apiserver"
+"""File name of the API server's serving certificate."""
+FORWARDING_USER = "exec-apiserver"
+"""Common name of our API server where it forwards identities."""
+
+AUTHORITIES = {
+    SERVING: "twisted-exec serving CA",
+    CLIENT: "twisted-exec user CA",
+    FORWARDING: "twisted-exec forwarding CA",
+}
+"""File names of the authorities, with their common names."""
+
 
 @dataclass(frozen=True)
 class Issued:
@@ -372,22 +387,6 @@ def write_private(path: str, content: bytes) -> None:
     except OSError as problem:
         why = os.strerror(problem.errno or 0)
         raise TLSConfigError(f'cannot write "{path}": {why}') from None
-
-
-# They must differ: otherwise the holder of the user CA could issue itself a certificate that forwards
-# any identity.
-SERVING, CLIENT, FORWARDING = "ca", "client-ca", "requestheader-ca"
-APISERVER = "apiserver"
-"""File name of the API server's serving certificate."""
-FORWARDING_USER = "exec-apiserver"
-"""Common name of our API server where it forwards identities."""
-
-AUTHORITIES = {
-    SERVING: "twisted-exec serving CA",
-    CLIENT: "twisted-exec user CA",
-    FORWARDING: "twisted-exec forwarding CA",
-}
-"""File names of the authorities, with their common names."""
 
 
 @dataclass(frozen=True)

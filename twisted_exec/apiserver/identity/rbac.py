@@ -25,6 +25,8 @@ from twisted_exec.storage.interfaces import Event, IStorage
 _ROLES = (kinds.ROLES, kinds.CLUSTERROLES)
 _BINDINGS = (kinds.ROLEBINDINGS, kinds.CLUSTERROLEBINDINGS)
 
+_BOOKKEEPING = ("ownerReferences", "finalizers", "managedFields", "resourceVersion", "generation")
+
 
 @implementer(IRuleSource)
 class StoredRules(StoreFollower):
@@ -140,9 +142,6 @@ class Escalation:
 
 def _namespace(obj: Object) -> str:
     return str(obj["metadata"].get("namespace", ""))
-
-
-_BOOKKEEPING = ("ownerReferences", "finalizers", "managedFields", "resourceVersion", "generation")
 
 
 def _substance(obj: Mapping[str, Any] | None) -> Any:

@@ -27,6 +27,19 @@ _EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
 _LEAST_WATCH_SECONDS, _MOST_WATCH_SECONDS = 1800.0, 3600.0
 _LIMIT_MANAGER_BYTES = 128
 
+JSON_TYPES = ("application/json", "application/*", "*/*")
+"""Media ranges that JSON satisfies."""
+
+YAML = "application/yaml"
+
+OBJECT, LIST = "PartialObjectMetadata", "PartialObjectMetadataList"
+"""Kinds of the metadata-only forms of an object and a list."""
+
+_VALIDATIONS = ("Ignore", "Strict", "Warn")
+
+_LATEST = -1
+"""In a token: continue at the current version."""
+
 
 class Query:
     """The query of a URL, as twisted.web parses it."""
@@ -88,16 +101,6 @@ class ResponseForm:
     shape: str = ""
     include: str = "Metadata"
     is_yaml: bool = False
-
-
-JSON_TYPES = ("application/json", "application/*", "*/*")
-"""Media ranges that JSON satisfies."""
-
-YAML = "application/yaml"
-
-
-OBJECT, LIST = "PartialObjectMetadata", "PartialObjectMetadataList"
-"""Kinds of the metadata-only forms of an object and a list."""
 
 
 def accepted(
@@ -172,9 +175,6 @@ def _preference(media_range: tuple[str, dict[str, str]]) -> tuple[float, bool, b
     if not 0 <= weight <= 1:
         weight = 1.0  # not a number, too, which could not be sorted
     return -weight, media.startswith("*"), media.endswith("*")
-
-
-_VALIDATIONS = ("Ignore", "Strict", "Warn")
 
 
 @dataclass
@@ -444,10 +444,6 @@ class ContinueExpired(Expired):
 
     def to_status(self) -> dict[str, Any]:
         return {**super().to_status(), "metadata": {"continue": self._token}}
-
-
-_LATEST = -1
-"""In a token: continue at the current version."""
 
 
 def continue_token(version: int, after: tuple[str, str]) -> str:

@@ -21,16 +21,6 @@ from twisted_exec.recording.stores.interfaces import StoreError
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading, warn_if_public
 
-
-@dataclass(frozen=True)
-class AccessKey:
-    """An access key, and the token of a temporary one."""
-
-    key_id: str
-    secret: str = field(repr=False)
-    token: str = field(default="", repr=False)
-
-
 _PARAMETERS = ("endpoint", "region", "style", "ca", "credentials")
 _REGION = "us-east-1"
 _PROFILE = "default"
@@ -41,6 +31,17 @@ _PREFIX = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]
 _PREFIX_CHARACTERS = 500
 _REGION_NAME = re.compile(r"[a-z0-9-]{1,32}")
 _ADDRESS = re.compile(r"[0-9.]+|.*:.*")
+
+_ENVIRONMENT = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
+
+
+@dataclass(frozen=True)
+class AccessKey:
+    """An access key, and the token of a temporary one."""
+
+    key_id: str
+    secret: str = field(repr=False)
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -177,9 +178,6 @@ def credentials_of(
         return _checked(key_id, secret, environ.get("AWS_SESSION_TOKEN", ""))
 
     return from_environment
-
-
-_ENVIRONMENT = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
 
 
 def _parse_file(content: bytes) -> AccessKey:

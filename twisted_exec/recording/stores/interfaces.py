@@ -26,6 +26,8 @@ SUFFIX = ".cast"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,199}")
 
+KINDS = ("unreachable", "refused", "full", "answer", "disk")
+
 
 class StoreError(Exception):
     """
@@ -37,9 +39,6 @@ class StoreError(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
-
-
-KINDS = ("unreachable", "refused", "full", "answer", "disk")
 
 
 class NotStored(StoreError):

@@ -71,6 +71,9 @@ _PARSING = (ValueError, TypeError, LookupError, AttributeError)
 _OTHER_HEADERS = ("content-length", "expect", "user-agent", "x-amzn-trace-id")
 """Unsigned headers of boto3 that the transport has itself, or that come from the environment."""
 
+_creating = Lock()
+"""Clients may be used by many threads; sessions may not."""
+
 
 def transport_of(target: BucketTarget, reactor: Any) -> HTTPTransport:
     """Return the connections to a bucket."""
@@ -224,10 +227,6 @@ class _Signed(Exception):
 class _Content(BytesIO):
     def stream(self) -> Sequence[bytes]:
         return [self.read()]
-
-
-_creating = Lock()
-"""Clients may be used by many threads; sessions may not."""
 
 
 @cache

@@ -32,6 +32,8 @@ MOST_PATTERNS = 1024
 MOST_MACHINES = 20_000
 _MOST_TEXT = 256
 
+_Kind = tuple[str, Mapping[int, console_pb2.AlertPattern], Sequence[Group]]
+
 
 @dataclass(frozen=True)
 class AlertRule:
@@ -50,9 +52,6 @@ class AlertRule:
     @property
     def has_conditions(self) -> bool:
         return any(pattern.condition for pattern in self.patterns.values())
-
-
-_Kind = tuple[str, Mapping[int, console_pb2.AlertPattern], Sequence[Group]]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,10 @@ from twisted_exec.wire.telnet import FLOWS, PARITIES, STOP_BITS, LineSettings
 
 _Options = TypeVar("_Options")
 
+SERIAL_KEYS = ("baud", "data_bits", "parity", "stop_bits", "flow", "dtr", "rts")
+"""The keys that :func:`line_settings` reads."""
+_MAX_LISTED = 20
+
 
 class LineDriver(Generic[_Options]):
     """Base of the drivers of existing lines; subclasses provide ``IMachineDriver``."""
@@ -48,11 +52,6 @@ class LineDriver(Generic[_Options]):
 
     def _power(self, facts: MachineFacts, line: _Options) -> Power | None:
         return None
-
-
-SERIAL_KEYS = ("baud", "data_bits", "parity", "stop_bits", "flow", "dtr", "rts")
-"""The keys that :func:`line_settings` reads."""
-_MAX_LISTED = 20
 
 
 class Lines(Generic[_Options]):

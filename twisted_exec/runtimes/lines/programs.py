@@ -21,6 +21,8 @@ from twisted_exec.program.tasks import as_deferred
 
 _MAX_COMPLAINT = 200
 
+_MAX_BYTES = 64 << 10
+
 
 def last_line(printed: bytes) -> str:
     """Return the last line with printable text, without control characters."""
@@ -29,9 +31,6 @@ def last_line(printed: bytes) -> str:
         if words:
             return words[:_MAX_COMPLAINT].rstrip(".")
     return ""
-
-
-_MAX_BYTES = 64 << 10
 
 
 @as_deferred

@@ -49,6 +49,8 @@ _CHATTER = re.compile(
 )
 _PLAIN = re.compile(r"[^-\s\0][^\s\0]*")
 
+_SHARED = ("user", "identity_file", "known_hosts", "config")
+
 
 @dataclass(frozen=True)
 class SSHLine:
@@ -75,9 +77,6 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     for name, line_reader in reader.lines().items():
         lines[name] = _line(line_reader, common)
     return lambda reactor, table: SSHDriver(lines, reactor, table)
-
-
-_SHARED = ("user", "identity_file", "known_hosts", "config")
 
 
 def _line(reader: Reader, common: Mapping[str, str]) -> SSHLine:
