@@ -13,6 +13,7 @@ from twisted_exec.api.status import APIError
 class Obstacle(StrEnum):
     """The ``reason`` of a cause in ``details.causes``."""
 
+    BEING_DELETED = "BeingDeleted"
     POWERED_OFF = "PoweredOff"
     CANNOT_START = "CannotStart"
     """The runtime does not get the machine running, and says why."""

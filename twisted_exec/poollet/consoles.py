@@ -233,7 +233,7 @@ class ExecLocator:
         metadata = machine["metadata"]
         name = f'{self.access.dialect.noun} "{metadata["name"]}"'
         if metadata.get("deletionTimestamp"):
-            raise Conflict(f"{name} is being deleted")
+            raise because(Obstacle.BEING_DELETED, Conflict(f"{name} is being deleted"))
         if self.what.is_stream and not is_open and not wants_power(machine):
             raise because(Obstacle.POWERED_OFF, Conflict(f"{name} is powered off"))
 

@@ -505,7 +505,7 @@ class RuntimeConsoles:
         if machine_uid and record.uid and machine_uid != record.uid:
             raise NotFound("machines", record.id)
         if record.state == pb.MACHINE_TERMINATING:
-            raise NotFound(
-                "machines", record.id, message=f'machine "{record.label}" is being deleted'
-            )
+            message = f'machine "{record.label}" is being deleted'
+            going = NotFound("machines", record.id, message=message)
+            raise because(Obstacle.BEING_DELETED, going)
         return self._machines.supervisors[record.id]

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import Forbidden
+from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
 from twisted_exec.streaming.interfaces import Break, Ending, Role, TerminalSize
@@ -63,7 +63,7 @@ class ResumableConsole(Factory):
     :ivar journals: everything that was printed, by epoch.
     :ivar oldest: offset of the first byte that is retained in the present journal.
     :ivar line: input in the order in which it reached the line.
-    :ivar refusals: status codes for the next requests, each with the seconds of its
+    :ivar refusals: for the next requests: errors, or status codes, each with the seconds of its
         ``Retry-After``, or ``None``.
     :ivar greeting: marks that a faulty server sends first, instead of the right ones and the output
         so far.
@@ -83,7 +83,7 @@ class ResumableConsole(Factory):
         self.line: list[Item] = []
         self.sizes: list[TerminalSize] = []
         self.messages: list[str] = []
-        self.refusals: list[tuple[int, int | None]] = []
+        self.refusals: list[tuple[int, int | None] | APIError] = []
         self.greeting: bytes | None = None
         self.requests: list[Resume | None] = []
         self.heads: list[tuple[str, dict[str, str]]] = []
@@ -191,7 +191,11 @@ class _Asked(Protocol):
     def _answer(self, headers: dict[str, str]) -> None:
         console, value = self._console, headers.get(RESUME_HEADER.lower())
         if console.refusals:
-            self._refuse(*console.refusals.pop(0))
+            refusal = console.refusals.pop(0)
+            if isinstance(refusal, APIError):
+                self._send_refusal(refusal.to_status())
+            else:
+                self._refuse(*refusal)
             return
         try:
             resume = parse_request(value) if value is not None else None
@@ -254,10 +258,15 @@ class _Asked(Protocol):
         status: dict[str, Any] = {"kind": "Status", "code": code, "message": f"refused with {code}"}
         if code == Forbidden.code:  # as our own servers decide
             status = Forbidden(status["message"]).to_status()
+        self._send_refusal(
+            status, b"" if retry_after is None else b"Retry-After: %d\r\n" % retry_after
+        )
+
+    def _send_refusal(self, status: dict[str, Any], more: bytes = b"") -> None:
         body = json.dumps(status).encode()
-        more = b"" if retry_after is None else b"Retry-After: %d\r\n" % retry_after
         self.transport.write(
-            b"HTTP/1.1 %d X\r\n%sContent-Length: %d\r\n\r\n" % (code, more, len(body)) + body
+            b"HTTP/1.1 %d X\r\n%sContent-Length: %d\r\n\r\n" % (status["code"], more, len(body))
+            + body
         )
         self.transport.loseConnection()
 

@@ -178,8 +178,9 @@ class MessageTests(OutageCase):
     def begin(self, timeout: float | None = None, **more: Any) -> None:
         more = {"shows_more": True, "size": lambda: TerminalSize(40, 6), **more}
         full_screen = lambda: self.is_full  # noqa: E731
-        super().begin(timeout, act=self.fail, draw=lambda _: None, full_screen=full_screen, **more)
-        self.attach()
+        more = {"act": self.fail, "draw": lambda _: None, "full_screen": full_screen, **more}
+        super().begin(timeout, **more)
+        self.stream = self.attach()
 
     def tell(self) -> bytes:
         """Tell the user something; return what was written around that."""
@@ -257,9 +258,12 @@ class MessageTests(OutageCase):
         )
 
     def test_full_screen(self) -> None:
-        """Over a program's screen a notice takes the last row, until the next key has the screen drawn again."""
+        """
+        Over a program's screen a notice takes the last row, until the next key has the program's
+        picture drawn again: messages on the screen behind it stay.
+        """
         redrawn: list[bool] = []
-        self.begin(redraw=lambda: redrawn.append(True))
+        self.begin(redraw=redrawn.append)
         self.session.data_received(b"\x1b[?1049hvi")
         self.is_full = True
         self.session.notice(Notice("ada is back"))
@@ -269,6 +273,19 @@ class MessageTests(OutageCase):
         self.session.typed(b"j")
         self.session.typed(b"k")
         self.assertEqual(redrawn, [True])
+
+    def test_long(self) -> None:
+        """What has more rows than a program's screen is a view to page through, from its beginning."""
+        drawn: list[bytes] = []
+        self.is_full = True
+        self.begin(draw=drawn.append)
+        self.session.typed(b"~?")
+        rows = re.findall(r"\x1b\[\d;1H(?:\x1b\[7m)?([^\x1b]*)", b"".join(drawn).decode())
+        self.assertTrue(rows[0].startswith("At the start of a line"), rows)
+        self.assertRegex(rows[5], r"\A1-\d of \d+ .* q quit")
+        self.session.typed(b"jq")
+        self.session.typed(b"x")
+        self.assertEqual((self.sink.written, self.stream.sent), (b"", b"x"))
 
     def test_most_rows(self) -> None:
         """Messages cover half of a program's screen at most, unless a single message needs more."""
@@ -293,7 +310,7 @@ class MessageTests(OutageCase):
     def test_drawn_rows(self) -> None:
         """So it is over what a program has drawn on the screen of lines, until that program has left."""
         redrawn: list[bool] = []
-        self.begin(redraw=lambda: redrawn.append(True))
+        self.begin(redraw=redrawn.append)
         picture = b"\x1b[H\x1b[2Jtop - 12:45\r\nTasks: 99\x1b[5;1H"
         self.session.data_received(picture)
         self.session.notice(Notice("ada is back"))

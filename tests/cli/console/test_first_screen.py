@@ -327,6 +327,9 @@ class FirstScreenTests(SynchronousTestCase):
             opened.screen.refresh()
             opened.answer(10, f"{prefix}# vi\r\n\x1b[m{picture}")
             self.assertEqual(opened.user.items[-1], PLAIN + (prefix + picture).encode())
+        opened.screen.redraw(is_picture=True)
+        opened.answer(10, f"# vi{picture}")
+        self.assertEqual(opened.user.items[-1], PLAIN + picture.encode())
         opened.screen.refresh()
         opened.answer(10, "# ")  # the program has left
         self.assertTrue(opened.user.items[-1].startswith(b"\x1b[?1049l" + PLAIN))

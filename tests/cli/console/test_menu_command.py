@@ -25,7 +25,7 @@ class OverScreenTests(MenuCase):
     def open(self, **more: Any) -> FakeStream:
         self.full_screen = True
         self.redrawn: list[bool] = []
-        redraw = partial(self.redrawn.append, True)
+        redraw = self.redrawn.append
         stream = super().open(**{"shows_more": True, "redraw": redraw, **more})
         self.session.data_received(b"\x1b[3;9Hvi")
         return stream

@@ -20,7 +20,7 @@ class WindowTests(OutageCase):
         self.size, self.is_full, self.redrawn = TerminalSize(200, 24), False, 0
         self.refreshed: list[float] = []
 
-        def redraw() -> None:
+        def redraw(_: bool) -> None:
             self.redrawn += 1
             self.sink.written = b""
 

@@ -38,6 +38,7 @@ class RefusalTests(SynchronousTestCase):
     def test_obstacles(self) -> None:
         """The part and the remedy follow the obstacle, whatever the message says."""
         for obstacle, check, words in (
+            (Obstacle.BEING_DELETED, "machine", "create it again"),
             (Obstacle.POWERED_OFF, "machine", ""),
             (Obstacle.CANNOT_START, "runtime", "the message names"),
             (Obstacle.NOT_RUNNING, "runtime", "the runtime runs"),

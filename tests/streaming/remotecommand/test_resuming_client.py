@@ -14,7 +14,17 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import instances
 from tests.streaming.remotecommand.resuming import HEAD, Client, ResumingUser
-from twisted_exec.streaming.interfaces import COMPLETED, RESUMED, Break, Ending, Role, TerminalSize
+from twisted_exec.api.obstacles import Obstacle, because
+from twisted_exec.api.status import Conflict, NotFound
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    MACHINE_DELETED,
+    RESUMED,
+    Break,
+    Ending,
+    Role,
+    TerminalSize,
+)
 from twisted_exec.streaming.remotecommand.client import LOST, connect
 from twisted_exec.streaming.remotecommand.first_user import FirstUser
 from twisted_exec.streaming.remotecommand.input_log import LIMIT_PIECES, WINDOW_PIECES
@@ -547,6 +557,35 @@ class EndTests(ResumingCase):
         self.assert_over(
             "the session could not be resumed: refused with 404; open the console again"
         )
+
+    def test_deleted(self) -> None:
+        """A session whose machine was deleted during the outage ends as one that is open at that time."""
+        going = because(
+            Obstacle.BEING_DELETED, Conflict('machine "vm" is being deleted; see its log')
+        )
+        for refusal, told in (
+            (NotFound("machines", "vm", "compute.ironcore.dev"), 'machine "vm" was deleted'),
+            (going, going.message),
+        ):
+            self.setUp()
+            self.lose()
+            self.client.write(b"ls\r")
+            self.server.refusals = [refusal]
+            self.end.link.state = "up"
+            self.end.wait(2)
+            self.assertEqual(self.user.endings, [Ending(MACHINE_DELETED, told)])
+            self.assert_over(told)
+
+    def test_not_deleted(self) -> None:
+        """A server that does not have the session, or the pool, does not tell of the machine."""
+        for kind in ("exec", "machinepools"):
+            self.setUp()
+            self.lose()
+            self.server.refusals = [NotFound(kind, "vm")]
+            self.end.link.state = "up"
+            self.end.wait(2)
+            self.assertEqual(self.user.endings, [])
+            self.assertIn("could not be resumed", self.user.detached_with[0])
 
     def test_refused_keys(self) -> None:
         """The reason says how many keys are lost: those that were sent last, and those typed since."""

@@ -48,7 +48,8 @@ class UserTerminal:
     :param full_screen: whether the output has switched to the other screen.
     :param margins: those of the scroll region, as :attr:`.Modes.margins`.
     :param suspend: stops this program, as job control does; returns whether it was stopped.
-    :param redraw: has the screen drawn again, if the server can render it.
+    :param redraw: has the screen drawn again, if the server can render it; with ``True``, of a
+        full-screen program only its picture, so that messages stay on the screen behind it.
     :param refresh: has the picture of a full-screen program drawn again, likewise.
     :param again: gets the server's reason for its stop; returns the session that follows, or
         ``None``.
@@ -69,7 +70,7 @@ class UserTerminal:
     full_screen: Callable[[], bool] = lambda: False
     margins: Callable[[], bytes] = lambda: b""
     suspend: Callable[[], bool] = lambda: False
-    redraw: Callable[[], None] = lambda: None
+    redraw: Callable[[bool], None] = lambda _: None
     refresh: Callable[[], None] = lambda: None
     again: Callable[[str], NextSession | None] = lambda _: None
     power_on: Callable[[], str] = lambda: ""
@@ -123,9 +124,14 @@ def _broken(
     return [row for line in lines.split("\n") for row in rows_of(line, size.columns)]
 
 
-def _cut(rows: list[str], columns: int) -> list[str]:
-    """Cut long words, which would scroll the screen at its end."""
-    return [row[at : at + columns] for row in rows for at in range(0, max(1, len(row)), columns)]
+def _covering_rows(text: str, size: TerminalSize) -> list[str]:
+    """Return the rows of a message; long words are cut, which would scroll the screen at its end."""
+    columns = size.columns
+    return [
+        row[at : at + columns]
+        for row in _broken(text, size, wrapped)
+        for at in range(0, max(1, len(row)), columns)
+    ]
 
 
 def _hinted(notice: Notice) -> str:
@@ -340,6 +346,11 @@ class Display:
         """True if messages cover a part of the screen, which a program has drawn."""
         return self._terminal.shows_more and self.is_drawn
 
+    def overflows(self, text: str) -> bool:
+        """Return whether a message would cover a program's screen, and has more rows than that."""
+        size = self._terminal.size()
+        return self.covers and size is not None and len(_covering_rows(text, size)) > size.rows
+
     def cover(self, text: str, *, passes: bool = False) -> None:
         """
         Draw a message over the last rows of a program's screen, below earlier messages.
@@ -355,7 +366,7 @@ class Display:
         earlier = self._covering[: max(0, count - self._passing)]
         while earlier and not earlier[0]:
             del earlier[0]
-        new = _cut(_broken(text, size, wrapped), size.columns) if text else []
+        new = _covering_rows(text, size) if text else []
         most = max(count, len(new), size.rows // 2)
         if self._held is not None:
             most = size.rows  # the program waits for the dialog

@@ -150,10 +150,15 @@ class FirstScreen(ConsoleUser):
             await self._attached
         return await read(config, dialect, size)
 
-    def redraw(self) -> None:
-        """Show the screen as it is now, instead of what the terminal shows."""
+    def redraw(self, *, is_picture: bool = False) -> None:
+        """
+        Show the screen as it is now, instead of what the terminal shows.
+
+        :param is_picture: of a full-screen program only its picture; the terminal keeps the screen
+            behind it.
+        """
         if self._at is not None and self._waiting is None and self._timer is None:
-            self._is_refreshed = False
+            self._is_refreshed = is_picture
             self.cancel()
             self._ask(*self._at)
             if self._reading is not None:
@@ -164,8 +169,7 @@ class FirstScreen(ConsoleUser):
         Show the picture of a full-screen program as it is now, unless the server cannot render it.
         """
         if self._timer is None and not self._is_unavailable:
-            self.redraw()
-            self._is_refreshed = True
+            self.redraw(is_picture=True)
 
     def _wait(self) -> None:
         self._timer = self._clock.callLater(WAIT_SECONDS, self._late)

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from twisted_exec.api.dialects import Dialect
@@ -219,8 +220,20 @@ async def act(
     if pager.message:
         dialog.tell(f'No line has "{sought}".')
         return None
-    await dialog.view(pager, lambda path: _write(lines, path) or _saved(lines, path), name)
+    await dialog.view(pager, partial(_write_or_explain, lines), name)
     return None
+
+
+async def page_through(dialog: Dialog, lines: Sequence[str]) -> None:
+    """Show a long message in a view that begins at its first line."""
+    pager = Pager(lines, dialog.size)
+    pager.press("g")
+    name = f"status-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+    await dialog.view(pager, partial(_write_or_explain, lines), name)
+
+
+def _write_or_explain(lines: Sequence[str], path: str) -> str:
+    return _write(lines, path) or _saved(lines, path)
 
 
 def _write(lines: Sequence[str], path: str) -> str:

@@ -175,7 +175,7 @@ class ConsoleProgram:
                 full_screen=lambda: modes.full_screen,
                 margins=lambda: modes.margins,
                 suspend=lambda: self._signals.suspend(),
-                redraw=lambda: self._screen.redraw() if self._screen is not None else None,
+                redraw=self._redraw,
                 refresh=lambda: self._screen.refresh() if self._screen is not None else None,
                 again=self.again if is_shown and script is None else lambda _: None,
                 power_on=self.power_on,
@@ -238,6 +238,10 @@ class ConsoleProgram:
     def _has_screen(self) -> bool:
         """True if messages go to a terminal: standard error, or else the output that a person reads."""
         return os.isatty(2) or (os.isatty(1) and self._has_user)
+
+    def _redraw(self, is_picture: bool) -> None:
+        if self._screen is not None:
+            self._screen.redraw(is_picture=is_picture)
 
     def _draw(self, data: bytes) -> None:
         if os.isatty(1):

@@ -556,7 +556,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def typed(self, data: bytes) -> None:
         if self._conversation is None and self._display.uncover():
-            self._window.redraw()
+            self._window.redraw(is_picture=True)
         if self._conversation is not None:
             leave = self._escapes.leave if self._escapes is not None else None
             data, leaves = leave.feed(data) if leave is not None else (data, False)
@@ -651,7 +651,16 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def _tell_about(self, lines: list[str]) -> None:
         place = self._terminal.place()
-        self._display.tell("\n".join([place] * bool(place) + lines))
+        lines = [place] * bool(place) + lines
+        text = "\n".join(lines)
+        can_page = self._act is not None and self.is_attached and not self.is_talking
+        if can_page and self._display.overflows(text):
+            # Imported here, because most sessions have no dialog.
+            from twisted_exec.cli.console.menu import page_through
+
+            self.converse(lambda dialog: page_through(dialog, lines))
+        else:
+            self._display.tell(text)
 
     def explain(self, command: EscapeCommand) -> None:
         """Say why a command had no effect, unless a conversation has the terminal."""
@@ -709,7 +718,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._silence.paused()
         conversation.close(tells=self._is_live)
         if self._display.is_drawn:
-            self._window.redraw()
+            self._window.redraw(is_picture=True)
         if self._is_live and conversation.held:
             self.typed(conversation.held)
 

@@ -79,19 +79,21 @@ class Window:
     def _draw_resized(self) -> None:
         if self._display.covers and not self._session.is_talking:
             self._display.uncover()
-            self._terminal.redraw()
+            self._terminal.redraw(False)
             self._unequal = None
             self.compare()
             self._timers.cancel("refresh")
 
-    def redraw(self) -> None:
+    def redraw(self, *, is_picture: bool = False) -> None:
         """
         Have the screen drawn again by the server, and by the machine's program, which does so when
         the size changes; once more when the server answers again, if it does not do so now.
+
+        :param is_picture: see :attr:`.UserTerminal.redraw`.
         """
         is_silent = (self._session.facts.overdue_seconds or 0) >= 1
         self._lacks_picture = is_silent or not self._session.is_carried
-        self._terminal.redraw()
+        self._terminal.redraw(is_picture)
         size = self._terminal.size()
         if self._session.is_attached and size is not None:
             self._session.facts.resize(replace(size, rows=max(1, size.rows - 1)))
@@ -102,7 +104,7 @@ class Window:
         if self._lacks_picture and not self._session.is_talking:
             self._lacks_picture = False
             if self._display.is_drawn:
-                self.redraw()
+                self.redraw(is_picture=True)
 
     @property
     def _is_full_screen(self) -> bool:

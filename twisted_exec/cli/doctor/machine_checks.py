@@ -345,7 +345,7 @@ class _MachineCheck:
             return
         if self._unready and self._unready in message:
             check, remedy = "machine", self._unready_remedy
-        elif check == "machine":
+        elif check == "machine" and not remedy:
             remedy = power_on(self._dialect, self._name, self._namespace)
         self._report.error(check, message, remedy)
 

@@ -127,6 +127,7 @@ _PARTS: Mapping[Obstacle, _Part] = {
 }
 
 _OBSTACLES: Mapping[Obstacle, tuple[str, str]] = {
+    Obstacle.BEING_DELETED: ("machine", "wait until it is gone, and create it again"),
     Obstacle.POWERED_OFF: ("machine", ""),
     Obstacle.CANNOT_START: ("runtime", _START),
     Obstacle.NOT_RUNNING: ("runtime", RUNTIME),
@@ -140,7 +141,7 @@ def of_refusal(error: APIError) -> tuple[str, str]:
     """
     Return the part that refused a console, as a check's name, and the remedy.
 
-    For ``machine`` :func:`power_on` has the remedy.
+    Without a remedy for ``machine``, :func:`power_on` has it.
     """
     if error.code == Forbidden.code:
         return "rights", role_to_request(error.message) or _RIGHTS

@@ -19,10 +19,19 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from zope.interface import implementer
 
+from twisted_exec.api.dialects import DIALECTS
+from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.status import APIError, BadGateway, NotFound, NotImplementedByBackend
 from twisted_exec.control.retries import Retries
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.streaming.interfaces import RESUMED, Break, Ending, Role, TerminalSize
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    RESUMED,
+    Break,
+    Ending,
+    Role,
+    TerminalSize,
+)
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient, Reopen
 from twisted_exec.streaming.remotecommand.input_log import InputLog
@@ -523,6 +532,9 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
 
     def _refused(self, error: APIError) -> None:
         sent, unsent = self._input.drop()
+        if (deletion := _deletion(error)) is not None:
+            self._finish(deletion.message, deletion)
+            return
         keys = f"; {dropped_keys(sent + unsent, unsent)}" if sent or unsent else ""
         why = f"the session could not be resumed: {error.message}"
         self._finish(f"{why}; open the console again{keys}")
@@ -547,7 +559,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             timer.cancel()
         self._stream.leave()
 
-    def _finish(self, reason: str) -> None:
+    def _finish(self, reason: str, ending: Ending | None = None) -> None:
         if self.life is ResumingLife.OVER:
             return
         self._become(ResumingLife.OVER)
@@ -557,7 +569,21 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             timer.cancel()
         self._connection.abandon()
         self._producer = None
+        if ending is not None:
+            self._user.ended(ending)
         self._user.detached(reason)
+
+
+def _deletion(refusal: APIError) -> Ending | None:
+    """Return the end of a session whose machine is gone, as a refusal tells; ``None`` for others."""
+    if Obstacle.BEING_DELETED in obstacles_of(refusal):
+        return Ending(MACHINE_DELETED, refusal.message)
+    kind, name = refusal.details.get("kind"), refusal.details.get("name")
+    # A 404 may also be about the session or the pool.
+    noun = next((each.noun for each in DIALECTS if each.workload.plural == kind), "")
+    if refusal.code != NotFound.code or not (noun and name):
+        return None
+    return Ending(MACHINE_DELETED, f'{noun} "{name}" was deleted')
 
 
 class ResumableSession(Protocol):
