@@ -506,6 +506,6 @@ class RuntimeConsoles:
             raise NotFound("machines", record.id)
         if record.state == pb.MACHINE_TERMINATING:
             message = f'machine "{record.label}" is being deleted'
-            going = NotFound("machines", record.id, message=message)
-            raise because(Obstacle.BEING_DELETED, going)
+            refusal = NotFound("machines", record.id, message=message)
+            raise because(Obstacle.BEING_DELETED, refusal)
         return self._machines.supervisors[record.id]

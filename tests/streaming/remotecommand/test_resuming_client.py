@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.retained import instances
 from tests.streaming.remotecommand.resuming import HEAD, Client, ResumingUser
 from twisted_exec.api.obstacles import Obstacle, because
-from twisted_exec.api.status import Conflict, NotFound
+from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     MACHINE_DELETED,
@@ -558,34 +558,50 @@ class EndTests(ResumingCase):
             "the session could not be resumed: refused with 404; open the console again"
         )
 
-    def test_deleted(self) -> None:
-        """A session whose machine was deleted during the outage ends as one that is open at that time."""
-        going = because(
-            Obstacle.BEING_DELETED, Conflict('machine "vm" is being deleted; see its log')
-        )
-        for refusal, told in (
-            (NotFound("machines", "vm", "compute.ironcore.dev"), 'machine "vm" was deleted'),
-            (going, going.message),
-        ):
-            self.setUp()
-            self.lose()
-            self.client.write(b"ls\r")
-            self.server.refusals = [refusal]
-            self.end.link.state = "up"
-            self.end.wait(2)
-            self.assertEqual(self.user.endings, [Ending(MACHINE_DELETED, told)])
-            self.assert_over(told)
+    def refuse(self, refusal: APIError) -> None:
+        """Lose the connection, type three keys, and refuse the next attempt."""
+        self.lose()
+        self.client.write(b"ls\r")
+        self.server.refusals = [refusal]
+        self.end.link.state = "up"
+        self.end.wait(2)
 
-    def test_not_deleted(self) -> None:
-        """A server that does not have the session, or the pool, does not tell of the machine."""
-        for kind in ("exec", "machinepools"):
-            self.setUp()
-            self.lose()
-            self.server.refusals = [NotFound(kind, "vm")]
-            self.end.link.state = "up"
-            self.end.wait(2)
-            self.assertEqual(self.user.endings, [])
-            self.assertIn("could not be resumed", self.user.detached_with[0])
+    def check_deletion(self, refusal: APIError, message: str) -> None:
+        self.refuse(refusal)
+        message += "; 3 keys typed meanwhile were discarded"
+        self.assertEqual(self.user.endings, [Ending(MACHINE_DELETED, message)])
+        self.assert_over(message)
+
+    def test_deleted(self) -> None:
+        """
+        A session whose machine was deleted during the outage ends as one that is open at that time,
+        and says which keys are lost.
+        """
+        gone = NotFound("machines", "vm", "compute.ironcore.dev")
+        self.check_deletion(gone, 'machine "vm" was deleted')
+
+    def test_being_deleted(self) -> None:
+        """So does one whose machine is still being deleted, in the words of the server."""
+        refusal = Conflict('machine "vm" is being deleted; see its log')
+        self.check_deletion(because(Obstacle.BEING_DELETED, refusal), refusal.message)
+
+    def check_no_deletion(self, refusal: APIError) -> None:
+        self.refuse(refusal)
+        self.assertEqual(self.user.endings, [])
+        self.assertIn("could not be resumed", self.user.detached_with[0])
+
+    def test_unknown_session(self) -> None:
+        """A server that does not have the session does not say that the machine was deleted."""
+        self.check_no_deletion(NotFound("exec", "vm"))
+
+    def test_unknown_at_runtime(self) -> None:
+        """Nor does a runtime that does not know the machine."""
+        self.check_no_deletion(NotFound("machines", "vm"))
+
+    def test_other_pool(self) -> None:
+        """Nor does the poollet of a pool that the machine has left."""
+        unknown = NotFound("machines", "vm", "compute.ironcore.dev")
+        self.check_no_deletion(because(Obstacle.NOT_IN_POOL, unknown))
 
     def test_refused_keys(self) -> None:
         """The reason says how many keys are lost: those that were sent last, and those typed since."""

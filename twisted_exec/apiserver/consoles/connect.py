@@ -343,8 +343,8 @@ class MachineLocator:
         named = f'{self._dialect.noun} "{target.name}"'
         if "deletionTimestamp" in machine["metadata"]:
             logs = f"twisted-exec logs {target.name} -n {target.namespace}"
-            going = Conflict(f"{named} is being deleted; {logs} has what it printed")
-            raise because(Obstacle.BEING_DELETED, going)
+            refusal = Conflict(f"{named} is being deleted; {logs} has what it printed")
+            raise because(Obstacle.BEING_DELETED, refusal)
         if not self._dialect.pool_name(machine):
             why = unplaced(machine, self._dialect.noun, self._dialect.pool_noun)
             doctor = f"twisted-exec doctor {target.name} -n {target.namespace}"

@@ -228,7 +228,7 @@ async def page_through(dialog: Dialog, lines: Sequence[str]) -> None:
     """Show a long message in a view that begins at its first line."""
     pager = Pager(lines, dialog.size)
     pager.press("g")
-    name = f"status-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+    name = f"message-{time.strftime('%Y%m%d-%H%M%S')}.txt"
     await dialog.view(pager, partial(_write_or_explain, lines), name)
 
 

@@ -83,8 +83,8 @@ def find(
     if machine_uid and owner.uid and machine_uid != owner.uid:
         raise NotFound("machines", machine_id)
     if entry.deleting:
-        going = NotFound("machines", machine_id, message=f'machine "{label}" is being deleted')
-        raise because(Obstacle.BEING_DELETED, going)
+        refusal = NotFound("machines", machine_id, message=f'machine "{label}" is being deleted')
+        raise because(Obstacle.BEING_DELETED, refusal)
     if needs_power and not entry.is_on:
         raise because(Obstacle.POWERED_OFF, Conflict(f'machine "{label}" is powered off'))
     return entry

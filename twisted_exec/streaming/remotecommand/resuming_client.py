@@ -532,10 +532,11 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
 
     def _refused(self, error: APIError) -> None:
         sent, unsent = self._input.drop()
-        if (deletion := _deletion(error)) is not None:
-            self._finish(deletion.message, deletion)
-            return
         keys = f"; {dropped_keys(sent + unsent, unsent)}" if sent or unsent else ""
+        if deletion := _deletion(error):
+            reason = f"{deletion}{keys}"
+            self._finish(reason, Ending(MACHINE_DELETED, reason))
+            return
         why = f"the session could not be resumed: {error.message}"
         self._finish(f"{why}; open the console again{keys}")
 
@@ -574,16 +575,19 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         self._user.detached(reason)
 
 
-def _deletion(refusal: APIError) -> Ending | None:
-    """Return the end of a session whose machine is gone, as a refusal tells; ``None`` for others."""
-    if Obstacle.BEING_DELETED in obstacles_of(refusal):
-        return Ending(MACHINE_DELETED, refusal.message)
-    kind, name = refusal.details.get("kind"), refusal.details.get("name")
-    # A 404 may also be about the session or the pool.
-    noun = next((each.noun for each in DIALECTS if each.workload.plural == kind), "")
-    if refusal.code != NotFound.code or not (noun and name):
-        return None
-    return Ending(MACHINE_DELETED, f'{noun} "{name}" was deleted')
+def _deletion(refusal: APIError) -> str:
+    """Return how a refusal says that the machine of a session is gone; empty for other refusals."""
+    obstacles = obstacles_of(refusal)
+    if Obstacle.BEING_DELETED in obstacles:
+        return refusal.message
+    # A 404 may also be about the session, and that of a poollet about a machine of another pool.
+    if refusal.code != NotFound.code or obstacles:
+        return ""
+    resource = refusal.details.get("kind"), refusal.details.get("group")
+    workloads = ((each.noun, each.workload) for each in DIALECTS)
+    nouns = (noun for noun, each in workloads if (each.plural, each.group) == resource)
+    noun, name = next(nouns, ""), refusal.details.get("name")
+    return f'{noun} "{name}" was deleted' if noun and name else ""
 
 
 class ResumableSession(Protocol):
