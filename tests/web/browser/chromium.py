@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +16,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorProcess
 
-from tests import needs
+from tests import needs, procfs
 from tests.shared import ENDS_WITH_PARENT
 
 from .devtools import DESCRIPTORS, BrowserEndedError, DevTools, Message
@@ -145,22 +146,30 @@ class Chromium(Profile):
         )
         await self.devtools.call("Browser.getVersion")
 
-    def signal(self, number: int) -> None:
-        """Send a signal to all processes of the browser, such as ``SIGSTOP`` for a computer that sleeps."""
-        pids = [int(each) for each in os.listdir("/proc") if each.isdigit()]
-        for pid in pids:
+    def signal(self, number: int) -> list[int]:
+        """
+        Send a signal to all processes of the browser, such as ``SIGSTOP`` for a computer that sleeps.
+
+        :return: the processes.
+        """
+        found = []
+        for pid in [int(each) for each in os.listdir("/proc") if each.isdigit()]:
             with suppress(ProcessLookupError):
-                if os.getsid(pid) == self.devtools.pid:
+                if os.getsid(pid) == self.devtools.pid and procfs.is_alive(pid):
                     os.kill(pid, number)
+                    found.append(pid)
+        return found
 
     async def stop(self) -> None:
         """Kill the browser with all its processes."""
         if self.devtools.pid and self.devtools.exit_code is None:
-            with suppress(ProcessLookupError):  # it has ended, which nobody has read yet
-                os.killpg(self.devtools.pid, signal.SIGKILL)
+            self.signal(signal.SIGKILL)
             await self.devtools.ended
         self.remove_files()
 
     def remove_files(self) -> None:
-        """Remove :attr:`directory`."""
+        """Kill what is left of the browser, and remove :attr:`directory`."""
+        # Processes end a little after the signal, and until then create files in directories that were emptied.
+        while self.devtools.pid and self.signal(signal.SIGKILL):
+            time.sleep(0.01)  # wait: at the end of the process its reactor does not run any more
         shutil.rmtree(self.directory, ignore_errors=True)

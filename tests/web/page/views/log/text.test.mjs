@@ -58,10 +58,15 @@ test("no line takes more than linear time", () => {
       return process.cpuUsage().user - before;
     };
     const [small, large] = [line(8 << 10), line(32 << 10)];
-    const best = (text) => Math.min(...[1, 2, 3].map(() => cost(text)));
-    best(small);
-    const [first, second] = [best(small), best(large)];
-    // Four times the size; less than 20 ms for ten lines is too little to compare.
-    assert.ok(second < 20_000 || second < 8 * first, `${JSON.stringify(unit)}: ${first} us, ${second} us`);
+    let [first, second] = [Infinity, Infinity];
+    cost(small);
+    // Four times the size. A busy machine or the compiler can slow down any round: the best of up to twelve count;
+    // less than 20 ms for ten lines is too little to compare.
+    const isLinear = () => second < 20_000 || second < 8 * first;
+    for (let round = 0; round < 12 && (round < 3 || !isLinear()); round += 1) {
+      first = Math.min(first, cost(small));
+      second = Math.min(second, cost(large));
+    }
+    assert.ok(isLinear(), `${JSON.stringify(unit)}: ${first} us, ${second} us`);
   }
 });
