@@ -21,7 +21,7 @@ from twisted_exec.testing.console import EchoAttachment, RecordingUser
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import Ending
 
-from .stream_chain import ROOT, ChainTestCase
+from tests.nodeserver.stream_chain import ROOT, ChainTestCase
 
 TERMINAL = b"/exec/default/web/main?command=cat&input=1&output=1&tty=1"
 EXEC = b"/exec/default/web/main?command=cat&input=1&output=1&error=1"
