@@ -85,23 +85,25 @@ FIGURES = {
     # Calls of the disk from one kill to the next.
     "runtimes.recordings.test_kills.KillTests.test_each_call": Figure(3, 1),
     # Kills.  On a busy machine one of four hits a read; at least a few, since each one is at another moment.
-    "runtimes.test_killed.KilledTests.test_kills": Figure(8, 100),
+    "runtimes.test_terminals_killed.KilledTests.test_kills": Figure(8, 100),
     # MiB.  More than a socket's buffers, 4 MiB on Linux.
     "runtimes.test_pty.TrafficTests.test_much": Figure(6, 64),
     # Processes.  More than the threads of the reactor's pool, 10.
     "runtimes.test_pty.TrafficTests.test_many": Figure(20, 200),
     # Examples.  Nearly each has 60 steps, also among the first.
-    "streaming.remotecommand.test_resuming_machine.MachineTests.test_exactness": Figure(20, 200),
+    "streaming.remotecommand.test_resumable_interleavings.MachineTests.test_exactness": Figure(
+        20, 200
+    ),
     # Sessions.  If each is kept, their objects must exceed the thousand that may be left.
     "runtimes.serving.test_server.LeakTests.test_sessions": Figure(100, 1000),
     # MiB in each direction.  More than a machine's end buffers (256 KiB).  The test goes on until the
     # buffers of the sockets are full as well and the writer pauses: after 4 MiB on Linux.
-    "streaming.test_chain.ChainTests.test_much": Figure(2, 16),
+    "streaming.test_proxy_chain.ChainTests.test_much": Figure(2, 16),
     # Sessions.  More than four: each of the four endings must come again after the fourth session,
     # whose descriptors are the measure.
-    "streaming.test_chain.ChainTests.test_many": Figure(20, 200),
+    "streaming.test_proxy_chain.ChainTests.test_many": Figure(20, 200),
     # Sessions.  More than twice the eleven ways to end, so that each of them ends at least one, alone or with another.
-    "streaming.test_chain.OneConnectionTests.test_every_order": Figure(40, 4000),
+    "streaming.test_proxy_chain.OneConnectionTests.test_every_order": Figure(40, 4000),
     # Sessions.  A tenth of it, which is the most that may be left, must exceed the few objects that
     # other parts of the process allocate meanwhile.
     "streaming.proxy.test_passing.MemoryTests.test_many": Figure(600, 6000),

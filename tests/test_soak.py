@@ -9,7 +9,7 @@ import os
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
-from tests.streaming import test_chain
+from tests.streaming import test_proxy_chain
 
 
 class FiguresTests(SynchronousTestCase):
@@ -17,7 +17,7 @@ class FiguresTests(SynchronousTestCase):
 
     def test_inherited(self) -> None:
         """``SOAK`` selects the figure, also for a test of a base class."""
-        test = test_chain.SPDYChainTests("test_many")
+        test = test_proxy_chain.SPDYChainTests("test_many")
         figure = soak.FIGURES[soak.name(test)]
         for value, selected in (("", figure.default), ("1", figure.soak)):
             self.patch(os, "environ", {"SOAK": value})

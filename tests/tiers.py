@@ -31,7 +31,7 @@ SMOKE = (
     "tests.flows.test_three_programs.EndedProgramsTests.test_deleted_pool",
     "tests.flows.test_three_programs.ThreeProgramsTests.test_kubectl_console",
     "tests.flows.upgrades.test_replaced_apiserver.ReplacedTests.test_reviewed",
-    "tests.standalone.test_program.RefusedTests.test_port_in_use",
+    "tests.standalone.test_tap_program.RefusedTests.test_port_in_use",
 )
 """Full tests that the quick tier runs, too: one of each of the main ways through the programs."""
 

@@ -2,7 +2,7 @@
 Scenarios of writes to objects, as requests; each begins on an empty server.
 
 The same requests go to a real kube-apiserver (``tests/interop/kube_apiserver.py``), which knows
-our kinds as custom resources, and to ours (``test_apply.py``).
+our kinds as custom resources, and to ours (``test_service_apply.py``).
 """
 
 from __future__ import annotations

@@ -163,13 +163,3 @@ class OneApplicationTests(ExamplesCase):
         with open(f"{self.directory}/state/audit.jsonl") as file:
             records = [json.loads(line) for line in file]
             return sorted(each["hop"] for each in records if each["event"] != "request")
-
-
-class SizeTests(TestCase):
-    """Examples stay short."""
-
-    def test_short(self) -> None:
-        """No example is longer than 140 lines."""
-        for path in EXAMPLES.glob("*.py"):
-            with open(path) as file:
-                self.assertLessEqual(len(file.readlines()), 140, path.name)

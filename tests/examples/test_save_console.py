@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.examples.test_examples import EXAMPLES
-from tests.kube.test_resume import RECORDING, ResumeCase
+from tests.kube.test_console_resume import RECORDING, ResumeCase
 from twisted_exec.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.console_endpoint import ConsoleEndpoint
 from twisted_exec.wire.resume import Attendance

@@ -17,7 +17,7 @@ from twisted.internet import reactor as _reactor
 from tests import needs
 from tests.auth.provider import Provider
 from tests.kube.plugins import V1, PluginScript
-from tests.standalone.test_program import StandaloneCase
+from tests.standalone.test_tap_program import StandaloneCase
 from tests.tiers import PROGRAMS
 from tests.tls.support import write
 

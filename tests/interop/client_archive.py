@@ -23,7 +23,7 @@ from twisted.internet.threads import deferToThread
 
 from tests.docs.deploy.files import DEPLOY
 from tests.flows import programs
-from tests.standalone.test_program import StandaloneCase
+from tests.standalone.test_tap_program import StandaloneCase
 
 from .builds import CHECKOUT
 

@@ -8,7 +8,7 @@ from twisted.trial.unittest import TestCase
 
 from tests import needs
 from tests.apiserver.support import machine
-from tests.apiserver.test_kubectl import CLASS, KubectlCase
+from tests.apiserver.test_service_kubectl import CLASS, KubectlCase
 from tests.clients import kubectl, matrix, scripts
 from tests.clients.client import Client
 from tests.clients.table import read

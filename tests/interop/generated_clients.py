@@ -11,7 +11,7 @@ import shutil
 import sys
 
 from tests import needs
-from tests.apiserver.test_kubectl import KubectlCase
+from tests.apiserver.test_service_kubectl import KubectlCase
 from tests.chain import pki
 from tests.flows import kubectls, programs
 

@@ -3,7 +3,7 @@ Send the scenarios of ``tests/apiserver/apply_scenarios.py`` to a real kube-apis
 serves our kinds as custom resources.
 
 ``python -m tests.interop.kube_apiserver > tests/captures/kube-apiserver-1.33.1-apply.json``
-records its answers, which ``tests/apiserver/test_apply.py`` compares.  That takes five minutes:
+records its answers, which ``tests/apiserver/test_service_apply.py`` compares.  That takes five minutes:
 each request has a second of its own, so that a time identifies its request.
 """
 

@@ -33,7 +33,7 @@ from tests.docs.deploy.files import DEPLOY
 from tests.docs.deploy.monitoring import CONFIG, RULES, Query, queries_of_panels, queries_of_rules
 from tests.flows import kubectls, programs
 from tests.flows.deployment import POOL, Deployment
-from tests.standalone.test_program import StandaloneCase
+from tests.standalone.test_tap_program import StandaloneCase
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.console_endpoint import ConsoleEndpoint

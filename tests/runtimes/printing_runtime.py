@@ -1,5 +1,5 @@
 """
-A runtime whose machines print numbered lines, as a program for :mod:`.test_killed`.
+A runtime whose machines print numbered lines, as a program for :mod:`.test_terminals_killed`.
 
 ``python -m tests.runtimes.printing_runtime STATE_DIRECTORY MACHINES`` prints ``up`` when all machines run, and then a dot
 for each :data:`STEP_BYTES` that the first one has printed.

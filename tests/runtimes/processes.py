@@ -14,8 +14,8 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 
 from tests.clocks import pass_seconds
-from tests.runtimes.serving.test_resuming_machine import SECRET, _Line
 from tests.runtimes.serving.test_server import UPGRADE, Raw
+from tests.runtimes.serving.test_stream_server_resuming import SECRET, _Line
 from tests.streaming.remotecommand.resuming import Client
 from twisted_exec.console.line import LineEnded
 from twisted_exec.console.shared_console import SharedConsole

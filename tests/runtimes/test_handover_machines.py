@@ -16,7 +16,7 @@ from twisted.internet.protocol import Factory, Protocol
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.lines.test_serial_port import Device
 from tests.runtimes.support import RACK
-from tests.runtimes.test_keep_machines import KeptCase
+from tests.runtimes.test_service_keep_machines import KeptCase
 from tests.tiers import PROGRAMS
 from twisted_exec.console.notices import LINE_AGAIN
 from twisted_exec.console.shared_console_limits import ConsoleLimits

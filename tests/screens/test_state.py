@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.screens.test_emulator import PIECES
 from tests.wire.terminal_model import answered
-from tests.wire.test_terminal_queries import all_cases
+from tests.wire.test_escape_sequences_queries import all_cases
 from twisted_exec.screens.emulator import MAX_COLUMNS, MAX_ROWS, AvtScreen
 from twisted_exec.screens.interfaces import Job
 from twisted_exec.screens.process import render

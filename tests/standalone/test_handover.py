@@ -23,7 +23,7 @@ from tests import needs
 from tests.flows import kubectls, programs
 from tests.flows.consoles import watch
 from tests.ports import reserved_port
-from tests.standalone.test_program import StandaloneCase
+from tests.standalone.test_tap_program import StandaloneCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.kube.client import KubeClient

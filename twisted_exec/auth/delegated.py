@@ -71,7 +71,7 @@ class _Reviews:
             except APIError as problem:
                 pause = backoff.pause()
                 if not _may_pass(problem) or self._clock.seconds() + pause >= deadline:
-                    raise _told(resource, problem) from None
+                    raise _explained(resource, problem) from None
             await deferLater(self._clock, pause)
 
     async def _post(
@@ -102,7 +102,7 @@ def _may_pass(problem: APIError) -> bool:
     return problem.code == 429 or (problem.code >= 500 and problem.code != 501)
 
 
-def _told(resource: Resource, problem: APIError) -> APIError:
+def _explained(resource: Resource, problem: APIError) -> APIError:
     """
     Return the error for the user whose request needed the review; a 401 or 403 would blame the
     user.

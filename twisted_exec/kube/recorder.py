@@ -127,7 +127,7 @@ class Recorder:
     ) -> None:
         self._client, self._clock, self._now, self._busy = client, clock, now, busy
         self._about, self._component, self._host = about, component, host
-        self._told: OrderedDict[_Key, _RecordedEvent] = OrderedDict()
+        self._records: OrderedDict[_Key, _RecordedEvent] = OrderedDict()
         self._limit = EventLimit(REFILL_SECONDS, MAX_KEPT)
         self._similar: OrderedDict[tuple[str, str, str], _Similar] = OrderedDict()
         self._waiting: dict[_Key, None] = {}
@@ -172,9 +172,9 @@ class Recorder:
         if key is None:
             return
         try:
-            await self._put(self._told[key])
+            await self._put(self._records[key])
         except APIError:
-            self._told.pop(key, None)
+            self._records.pop(key, None)
             raise
 
     def _counted(
@@ -199,7 +199,7 @@ class Recorder:
         key: _Key = (uid, type, reason, message)
         if self._is_too_varied(uid, type, reason, message):
             key, message = (uid, type, reason, None), _COMBINED + message
-        record = self._told.get(key)
+        record = self._records.get(key)
         if record is None:
             body = new_event(
                 about,
@@ -212,9 +212,9 @@ class Recorder:
                 at=at,
             )
             record = _RecordedEvent(body, body["metadata"]["namespace"])
-            if (forgotten := _keep(self._told, key, record)) is not None:
+            if (forgotten := _keep(self._records, key, record)) is not None:
                 self._waiting.pop(forgotten, None)
-        self._told.move_to_end(key)
+        self._records.move_to_end(key)
         record.count += 1
         record.body |= {
             "message": cut_message(message),
@@ -260,7 +260,7 @@ class Recorder:
         while self._waiting:
             key = next(iter(self._waiting))
             del self._waiting[key]
-            record = self._told.get(key)
+            record = self._records.get(key)
             if record is None:
                 continue
             try:
@@ -278,7 +278,7 @@ class Recorder:
         if error.code in (429, *range(500, 600)) and record.failures < _ATTEMPTS:
             self._waiting[key] = None
         else:
-            self._told.pop(key, None)
+            self._records.pop(key, None)
         # A namespace that is being deleted answers 403 (admission plugin NamespaceLifecycle), and so
         # does an API server of ours to a poollet whose machine is gone.
         is_missing_right = 'resource "events"' in error.message  # the words of RBAC

@@ -68,7 +68,7 @@ class Dialler:
         allowed: Iterable[AllowedHost] = (),
     ) -> None:
         self._reactor = reactor
-        self._told, self._trusted = frozenset(trusted_uids), {os.geteuid(), *trusted_uids}
+        self._trusted_uids, self._trusted = frozenset(trusted_uids), {os.geteuid(), *trusted_uids}
         self._runtime = parse_target(runtime) if runtime else None
         theirs = []
         if self._runtime is not None and self._is_elsewhere():
@@ -155,7 +155,7 @@ class Dialler:
         if self._runtime is None or not self._runtime.is_unix:
             return
         owner, theirs = os.lstat(path).st_uid, os.lstat(self._runtime.path).st_uid
-        if owner not in (theirs, *self._told):
+        if owner not in (theirs, *self._trusted_uids):
             raise TargetError(f"{path} belongs to user {owner}, not to the runtime's ({theirs})")
 
     def _loopback(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:

@@ -97,7 +97,7 @@ class LyingRuntime:
 def crowd(number: int, **labels: str) -> Change:
     """A lie of lists: ``number`` additional machines with these labels."""
 
-    def told(answer: pb.ListMachinesResponse) -> pb.ListMachinesResponse:
+    def with_crowd(answer: pb.ListMachinesResponse) -> pb.ListMachinesResponse:
         response = pb.ListMachinesResponse()
         response.CopyFrom(answer)
         for index in range(number):
@@ -107,7 +107,7 @@ def crowd(number: int, **labels: str) -> Change:
             machine.status.state = pb.MACHINE_RUNNING
         return response
 
-    return told
+    return with_crowd
 
 
 def twice(answer: pb.ListMachinesResponse) -> pb.ListMachinesResponse:

@@ -71,7 +71,7 @@ class ServerTLS:
     ) -> None:
         self._resumable = resumable
         self._certificate, self._key, self._client_cas = certificate, key, tuple(client_cas)
-        self._told_cas, self._told = published_cas, b""
+        self._published_cas, self._published_pem = published_cas, b""
         self._context = Reloading((certificate, key, *client_cas), self._build, clock)
 
     def load(self) -> None:
@@ -95,7 +95,7 @@ class ServerTLS:
     def context(self) -> SSL.Context:
         """Return the OpenSSL context of a new connection."""
         context = self._context.get()
-        if self._told_cas is None or self._told == self._told_cas():
+        if self._published_cas is None or self._published_pem == self._published_cas():
             return context
         try:
             return self._context.load()
@@ -121,12 +121,12 @@ class ServerTLS:
         for path, content in zip(self._client_cas, client_cas, strict=True):
             for authority in pem.certificates(content, f"client CA {path!r}"):
                 context.add_client_ca(authority)
-        if self._told_cas is not None:
-            self._told = self._told_cas()
-            if self._told:
-                for authority in pem.certificates(self._told, "what client CAs there are"):
+        if self._published_cas is not None:
+            self._published_pem = self._published_cas()
+            if self._published_pem:
+                for authority in pem.certificates(self._published_pem, "what client CAs there are"):
                     context.add_client_ca(authority)
-        if client_cas or self._told_cas is not None:
+        if client_cas or self._published_cas is not None:
             # A server that verifies clients resumes no session without it
             # (SSL_CTX_set_session_id_context(3)). A random one ends resumption with this context.
             context.set_session_id(os.urandom(16))

@@ -1,7 +1,7 @@
 """
 Tests for :mod:`twisted_exec.api.managedfields.updates`.
 
-``tests/apiserver/test_apply.py`` compares ``managedFields`` after each write with a
+``tests/apiserver/test_service_apply.py`` compares ``managedFields`` after each write with a
 real kube-apiserver.  These tests check properties of any sequence of writes, and
 cases that a real server cannot reproduce.
 """

@@ -11,7 +11,7 @@ from typing import Any, cast
 from twisted.internet.defer import Deferred
 
 from tests.cli.console.test_session import FakeStream, SessionCase
-from tests.streaming.remotecommand.test_pings import Carrier
+from tests.streaming.remotecommand.test_client_pings import Carrier
 from twisted_exec.cli.console.display import SessionScript
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import TIMED_OUT, Outcome

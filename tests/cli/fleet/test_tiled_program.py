@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.fleet.tiled`: the view; :mod:`..test_command` has the program."""
+"""Tests for :mod:`twisted_exec.cli.fleet.tiled`: the view."""
 
 from __future__ import annotations
 

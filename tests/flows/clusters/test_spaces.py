@@ -16,7 +16,7 @@ from tests.contracts.space_world import pause
 from tests.docs.commands import commands
 from tests.flows import kubectls, programs
 from tests.spacemanager.providers.local.world import command
-from tests.standalone.test_program import StandaloneCase
+from tests.standalone.test_tap_program import StandaloneCase
 from tests.tiers import PROGRAMS
 from twisted_exec.tls.pki import create_pki
 

@@ -1,6 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.serving.stream_server`: logs and screens, over real sockets.  Consoles are in
-:mod:`.test_stream_server`.
+Tests for :mod:`twisted_exec.runtimes.serving.stream_server`: logs and screens, over real sockets.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from twisted.internet import reactor
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from tests.streaming.places import PlacesTestCase, pki
-from tests.streaming.test_chain import HEAD, Hop, Machine
+from tests.streaming.test_proxy_chain import HEAD, Hop, Machine
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.interfaces import COMPLETED, Ending
 from twisted_exec.streaming.remotecommand.client import connect

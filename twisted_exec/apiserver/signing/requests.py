@@ -54,18 +54,18 @@ def subject_of(request: x509.CertificateSigningRequest) -> RequestedSubject:
     :raises ValueError: the subject or an extension cannot be parsed.
     """
 
-    def told(oid: x509.ObjectIdentifier) -> tuple[str, ...]:
+    def names_of(oid: x509.ObjectIdentifier) -> tuple[str, ...]:
         return tuple(str(each.value) for each in request.subject.get_attributes_for_oid(oid))
 
     try:
-        common = told(NameOID.COMMON_NAME)
+        common = names_of(NameOID.COMMON_NAME)
         alternatives = list(_alternatives(request))
     except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError) as problem:
         raise ValueError(str(problem)) from None
     hosts = [each for each in alternatives if isinstance(each, x509.DNSName | x509.IPAddress)]
     names = [name for each in hosts if (name := _as_asked(str(each.value)))]
     single = common[0] if len(common) == 1 else ""
-    organizations = told(NameOID.ORGANIZATION_NAME)
+    organizations = names_of(NameOID.ORGANIZATION_NAME)
     return RequestedSubject(single, organizations, tuple(names), len(alternatives) - len(names))
 
 

@@ -203,7 +203,7 @@ async def user_of(claims: Mapping[str, Any], issuer: Issuer, evaluator: Evaluato
 _Source = MappedClaim | Expression | None
 
 
-def _told(source: _Source) -> str:
+def _source_text(source: _Source) -> str:
     return (
         f"its claim {source.name}"
         if isinstance(source, MappedClaim)
@@ -227,14 +227,14 @@ class _Claims:
             return ""
         value = await self.value(source)
         if not isinstance(value, str) or not value:
-            raise InvalidToken(f"{_told(source)} is no text")
+            raise InvalidToken(f"{_source_text(source)} is no text")
         return value
 
     async def texts(self, source: _Source) -> list[str]:
         value = await self.value(source)
         value = [] if value is None else [value] if isinstance(value, str) else value
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise InvalidToken(f"{_told(source)} is neither a text nor a list of them")
+            raise InvalidToken(f"{_source_text(source)} is neither a text nor a list of them")
         return value
 
 
@@ -243,17 +243,17 @@ def _name(value: str, source: _Source) -> str:
     (name,) = _printable([value], source)
     name = source.prefix + name if isinstance(source, MappedClaim) else name
     if name != name.strip():
-        raise InvalidToken(f"{_told(source)} has characters that no name has")
+        raise InvalidToken(f"{_source_text(source)} has characters that no name has")
     if name.startswith(_RESERVED):
-        raise InvalidToken(f"{_told(source)} has a name that begins with {_RESERVED}")
+        raise InvalidToken(f"{_source_text(source)} has a name that begins with {_RESERVED}")
     if _COMPONENT.match(name):
-        raise InvalidToken(f"{_told(source)} has a name that is a poollet's")
+        raise InvalidToken(f"{_source_text(source)} has a name that is a poollet's")
     return name
 
 
 def _printable(values: Sequence[str], source: _Source) -> tuple[str, ...]:
     if not all(each.isprintable() for each in values):
-        raise InvalidToken(f"{_told(source)} has characters that no name has")
+        raise InvalidToken(f"{_source_text(source)} has characters that no name has")
     return tuple(each for each in values if each)
 
 

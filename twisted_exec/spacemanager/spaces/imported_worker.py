@@ -57,7 +57,7 @@ class ImportedWorker:
         self.space = space
         self.probed: ProbeResult | None = None
         self._around, self._key, self._record, self._probe = around, key, record, probe
-        self._told: list[Tell] = []
+        self._events: list[Tell] = []
 
     async def run(self) -> float | None:
         """
@@ -75,7 +75,7 @@ class ImportedWorker:
             return None
         finally:
             if self.space is not None:
-                for each in self._told:
+                for each in self._events:
                     self._around.record(self.space, each.type, each.reason, each.message)
 
     # The Space exists.
@@ -100,10 +100,10 @@ class ImportedWorker:
             self.space = await self._there(
                 self._around.hub.update(spaces.SPACES, stored, self._key[0], subresource="status")
             )
-        self._told += events(before, after)
+        self._events += events(before, after)
         if after.get("rotated") != before.get("rotated"):
             message = "an imported Space's credentials are its user's: put new ones into its Secret"
-            self._told.append(Tell("Warning", "CannotRotate", message))
+            self._events.append(Tell("Warning", "CannotRotate", message))
         refused = self.probed is not None and self.probed.is_refused
         return TROUBLE_SECONDS if credentials.problem or refused else None
 
@@ -141,7 +141,7 @@ class ImportedWorker:
             await self._drop_record()
             reason, message = "LetGo", "what it stands for cannot be reached with its credentials"
         await self._set_finalizers(space, keep=False)
-        self._told.append(Tell("Normal", reason, message))
+        self._events.append(Tell("Normal", reason, message))
         return None
 
     async def _lives(self, space: Object) -> bool:

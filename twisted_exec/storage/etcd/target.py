@@ -87,7 +87,7 @@ def parse_target(text: str) -> EtcdTarget:
     :raises ValueError: the message shows no secret.
     """
     urls, _, query = text.partition("?")
-    parameters = _told(query)
+    parameters = _parameters(query)
     secure, endpoints = _endpoints(urls)
     compaction = parameters.get("compaction", "on")
     if compaction not in ("on", "off"):
@@ -112,7 +112,7 @@ def _path(parameters: dict[str, str], name: str) -> str:
     return os.path.abspath(parameters[name]) if name in parameters else ""
 
 
-def _told(query: str) -> dict[str, str]:
+def _parameters(query: str) -> dict[str, str]:
     pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=50)
     parameters = dict(pairs)
     for name, value in pairs:

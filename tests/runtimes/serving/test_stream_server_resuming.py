@@ -1,7 +1,7 @@
 """
 Sessions of the real runtime's end are resumed exactly: a search over interleavings.
 
-As :mod:`tests.streaming.remotecommand.test_resuming_machine`, with the stream server of a runtime and
+As :mod:`tests.streaming.remotecommand.test_resumable_interleavings`, with the stream server of a runtime and
 the viewers of a console.
 """
 
@@ -20,7 +20,7 @@ from zope.interface import implementer
 
 from tests.console.doubles import LineTransport, MemoryConsole
 from tests.streaming.remotecommand.resuming import Client, ResumingUser
-from tests.streaming.remotecommand.test_resuming_machine import Exactness
+from tests.streaming.remotecommand.test_resumable_interleavings import Exactness
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.program.audit_file import JSONLinesAudit

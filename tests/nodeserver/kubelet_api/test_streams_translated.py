@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from tests.chain import PATIENCE_SECONDS, reactor
+from tests.nodeserver.stream_chain import ROOT, ChainTestCase
 from tests.streaming.foreign import OLD, Foreign
 from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
@@ -20,8 +21,6 @@ from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.testing.console import EchoAttachment, RecordingUser
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.control_messages import Ending
-
-from .stream_chain import ROOT, ChainTestCase
 
 TERMINAL = b"/exec/default/web/main?command=cat&input=1&output=1&tty=1"
 EXEC = b"/exec/default/web/main?command=cat&input=1&output=1&error=1"
