@@ -131,6 +131,7 @@ MODULES = [
     "tls.fast.loop",
     "tls.fast.names",
     "tls.fast.openssl",
+    "tls.fast.records",
     "tls.fast.transport",
     "tls.files",
     "tls.listening",
