@@ -232,7 +232,7 @@ class ServerTLSTests(LoopbackCase):
     async def test_handshake_deadline(self) -> None:
         """A client that says nothing, or half a greeting, is cut after ten seconds."""
         from twisted_exec.tls.endpoints import HANDSHAKE_SECONDS
-        from twisted_exec.tls.fast.transport import StreamTLSFactory
+        from twisted_exec.tls.fast.records import StreamTLSFactory
 
         for greeting in (b"", b"\x16\x03\x01\x02\x00"):
             clock = Clock()
@@ -253,7 +253,7 @@ class ServerTLSTests(LoopbackCase):
 
     async def test_deadline_ends_with_the_handshake(self) -> None:
         """A finished handshake is not timed any more."""
-        from twisted_exec.tls.fast.transport import StreamTLSFactory
+        from twisted_exec.tls.fast.records import StreamTLSFactory
 
         clock = Clock()
         recorders = self.recorders()

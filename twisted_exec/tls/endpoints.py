@@ -55,12 +55,8 @@ from twisted_exec.tls.errors import (
     TLSError,
 )
 from twisted_exec.tls.fast.descriptor import TLSConnecting, accept_tls, speaks_tls
-from twisted_exec.tls.fast.transport import (
-    Connecting,
-    StreamTLSFactory,
-    accept_unbuffered,
-    unbuffered_connector,
-)
+from twisted_exec.tls.fast.records import StreamTLSFactory
+from twisted_exec.tls.fast.transport import Connecting, accept_unbuffered, unbuffered_connector
 from twisted_exec.tls.listening import BACKLOG, Address, IListeningSockets
 from twisted_exec.tls.pem import openssl_reason
 from twisted_exec.tls.server import ServerTLS

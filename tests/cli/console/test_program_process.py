@@ -38,7 +38,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.server import READ_ONLY
+from twisted_exec.streaming.remotecommand.user_input import READ_ONLY
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
 from twisted_exec.wire.control_messages import encode_notice
 
@@ -131,6 +131,7 @@ MODULES = [
     "tls.fast.loop",
     "tls.fast.names",
     "tls.fast.openssl",
+    "tls.fast.records",
     "tls.fast.transport",
     "tls.files",
     "tls.listening",

@@ -21,12 +21,12 @@ from twisted_exec.program.session_metrics import LatencyMetrics
 from twisted_exec.streaming.interfaces import REVOKED, TIME_OVER, Ending, IAttachmentTransport, Role
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS
 from twisted_exec.streaming.remotecommand.server import (
-    MAY_OBSERVE,
     SERVED_TRANSITIONS,
     ConsoleServer,
     ServedLife,
 )
 from twisted_exec.streaming.remotecommand.spdy_carrier import ServerSPDY
+from twisted_exec.streaming.remotecommand.user_input import MAY_OBSERVE
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.channel import TERMINAL

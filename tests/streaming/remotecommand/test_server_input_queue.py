@@ -1,11 +1,11 @@
-"""Tests for :mod:`twisted_exec.streaming.remotecommand.server`."""
+"""Tests for :mod:`twisted_exec.streaming.remotecommand.input_queue`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.streaming.interfaces import Break, Role
-from twisted_exec.streaming.remotecommand.server import InputQueue, Item
+from twisted_exec.streaming.remotecommand.input_queue import InputQueue, Item
 
 
 class InputQueueTests(SynchronousTestCase):

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from tests.streaming.frames import Peer, TextMessage, masked
 from tests.streaming.remotecommand.serving import ServeTestCase
-from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Break, Ending, TerminalSize
+from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.testing.console import RecordingAttachment, RecordingProducer
-from twisted_exec.wire.control_messages import encode_size, encode_wish
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 SUCCESS = b'\x03{"metadata":{},"status":"Success"}'
@@ -39,50 +38,6 @@ class InputTests(ServeTestCase):
         peer = self.connect()
         peer.raw(masked(b"\0a", fin=False) + masked(b"", 9) + masked(b"b", 0))
         self.assertEqual(self.attachment.received, b"ab")
-
-    def test_many_sizes(self) -> None:
-        """Of many sizes in one read the attachment gets the first, and the last a turn later."""
-        peer = self.connect()
-        sizes = [TerminalSize(1 + index % 500, 24) for index in range(10_000)]
-        peer.raw(b"".join(masked(b"\4" + encode_size(size)) for size in sizes))
-        self.assertEqual(self.attachment.sizes, sizes[:1])
-        self.clock.advance(0)
-        self.assertEqual(self.attachment.sizes, [sizes[0], sizes[-1]])
-        peer.send(b"\4" + encode_size(TerminalSize(7, 7)))
-        self.assertEqual(self.attachment.sizes[2:], [TerminalSize(7, 7)])
-
-    def test_sizes_and_input(self) -> None:
-        """A size is delivered before the input and the BREAK behind it."""
-        seen: list[object] = []
-        attachment = self.attachment
-        attachment.window_changed = seen.append  # type: ignore[method-assign]
-        attachment.data_received = seen.append  # type: ignore[method-assign]
-        attachment.wished = seen.append  # type: ignore[method-assign]
-        peer = self.connect()
-        events: list[Any] = [
-            TerminalSize(1, 1),
-            TerminalSize(2, 2),
-            b"a",
-            TerminalSize(3, 3),
-            Break(),
-        ]
-        for event in events:
-            if isinstance(event, bytes):
-                peer.send(b"\0" + event)
-            elif isinstance(event, Break):
-                peer.send(b"\4" + encode_wish(event, None))
-            else:
-                peer.send(b"\4" + encode_size(event))
-        self.assertEqual(seen, events)
-
-    def test_size_of_a_client_that_left(self) -> None:
-        """The machine keeps the last size of a client that leaves in the turn in which it sends it."""
-        peer, sizes = self.connect(), [TerminalSize(columns, 24) for columns in (1, 2)]
-        for size in sizes:
-            peer.send(b"\4" + encode_size(size))
-        peer.client.lose()
-        self.assertEqual(self.attachment.sizes, sizes)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     @settings(max_examples=50, deadline=None)
     @given(

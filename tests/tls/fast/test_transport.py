@@ -30,7 +30,6 @@ from zope.interface import implementer
 from tests import needs
 from tests.tiers import PROGRAMS
 from tests.tls.support import LoopbackCase, Recorder, reactor
-from twisted_exec.tls import endpoints
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
 from twisted_exec.tls.errors import HandshakeError
@@ -329,7 +328,7 @@ class SocketTests(LoopbackCase):
 
 
 class StreamTLSTests(LoopbackCase):
-    """TLS on the socket's descriptor: see :class:`MemoryTLSTests` for TLS through memory BIOs."""
+    """TLS on the socket's descriptor: see :mod:`.test_records` for TLS above other transports."""
 
     def linger(self, seconds: float) -> None:
         """Set how long a closing connection waits for its peer."""
@@ -923,22 +922,6 @@ class _Only(Factory):
 
     def buildProtocol(self, addr: object) -> Protocol:
         return self.only
-
-
-class MemoryTLSTests(StreamTLSTests):
-    """The same of :class:`StreamTLS`, which works above any transport."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.patch(endpoints, "PosixReactorBase", type("None", (), {}))
-
-    def linger(self, seconds: float) -> None:
-        self.patch(transport, "_LINGER_SECONDS", seconds)
-
-    async def test_kind(self) -> None:
-        """Both ends are above a socket's transport."""
-        for end in await self.pair(self.server_tls(), self.client_tls()):
-            self.assertIsInstance(end.transport, transport.StreamTLS)
 
 
 class FreedTests(LoopbackCase):

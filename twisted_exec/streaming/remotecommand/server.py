@@ -1,17 +1,10 @@
-"""
-The machine's end of a console, over WebSocket or SPDY.
-
-Input is buffered up to a limit while the attachment has paused it.  Beyond it the connection is not
-read: sizes, pings and the client's leaving then wait, too.
-"""
+"""The machine's end of a console, over WebSocket or SPDY."""
 
 from __future__ import annotations
 
 import time
-from base64 import b64decode, b64encode
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -21,53 +14,32 @@ from zope.interface import implementer
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     REVOKED,
-    Break,
     Ending,
     IAttachment,
     IAttachmentTransport,
     IEchoTransport,
-    IMessaging,
-    IOperable,
     ITermsAttachment,
-    TerminalSize,
 )
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.rejoinable_transport import RejoinableTransport
 from twisted_exec.streaming.remotecommand.carrier import ServerCarrier
 from twisted_exec.streaming.remotecommand.carriers import StreamLimits
+from twisted_exec.streaming.remotecommand.user_input import UserInput
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.control_messages import Break as BreakMessage
-from twisted_exec.wire.control_messages import (
-    Message,
-    Role,
-    SizeDecoder,
-    encode_ending,
-    wrapped_notice,
-)
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
-from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
+from twisted_exec.wire.control_messages import encode_ending, wrapped_notice
+from twisted_exec.wire.resume import Notice
+from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 __all__ = [
     "GOES_ON",
     "HAS_LEFT",
-    "MAY_NOT_SAY",
-    "MAY_OBSERVE",
-    "NO_BREAK",
-    "NO_MESSAGES",
-    "NO_ROLES",
-    "READ_ONLY",
-    "SAYS_NOTHING",
     "SERVED_TRANSITIONS",
     "ConsoleServer",
-    "InputQueue",
-    "Item",
     "ServedLife",
-    "UserInput",
-    "pieces",
 ]
 
 
@@ -496,328 +468,5 @@ class ContinuedServer(ConsoleServer):
         self._attach_again = _discard
 
 
-class UserInput:
-    """
-    The input of one session, counted in pieces (:mod:`twisted_exec.wire.resume`).
-
-    A piece is settled when the attachment has it, or when it was discarded for good.
-
-    :param used: is called when the user has sent keys, a request, or another size.
-    :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
-    :ivar on_settled: is called with the number of settled pieces when it changes.
-    """
-
-    def __init__(
-        self,
-        attachment: IAttachment,
-        options: StreamOptions,
-        clock: IReactorTime,
-        *,
-        takes_input: bool,
-        tell: Callable[[Notice], None],
-        used: Callable[[], None],
-        limit_bytes: int,
-        set_full: Callable[[bool], None],
-    ) -> None:
-        self._attachment, self._options, self._clock = attachment, options, clock
-        self.takes_input = takes_input
-        self.on_settled: Callable[[int], None] | None = None
-        self.settled = self.bytes_to_machine = 0
-        self._tell, self._used = tell, used
-        self._queue = InputQueue(limit_bytes, self._deliver, set_full)
-        self._sizes = SizeDecoder()
-        self._size: TerminalSize | None = None  # the newest, until the next turn
-        self._last_size: TerminalSize | None = None
-        self._next_size: IDelayedCall | None = None
-        self._is_over = self._is_closed = False
-        self._told: set[Notice] = set()  # notices that the user has had
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    # From the stream.
-
-    def typed(self, data: bytes) -> None:
-        if self._is_over:
-            self._settle(len(data))
-            return
-        if data:  # some clients keep connections open with empty input
-            self._used()
-        if self.takes_input:
-            self._put(data)
-        else:
-            self._settle(len(data))
-            self._refuse()
-
-    def control_received(self, data: bytes) -> None:
-        for event in self._sizes.feed(data):
-            if isinstance(event, Message):
-                self._used()
-                self._said(event.text)
-            elif not isinstance(event, TerminalSize):
-                self._used()
-                self._wished(event)
-            elif not self._options.read_only:
-                # Some clients keep connections open with sizes, and each resumed stream begins with one.
-                if self._last_size not in (None, event):
-                    self._used()
-                self._last_size = event
-                self._size = event
-                if self._next_size is None:  # not the second one of this turn
-                    self._resize()
-
-    def ended(self) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self._put(None)
-
-    # For another process.
-
-    def export(self) -> dict[str, Any]:
-        """Return the state for another process, as JSON values."""
-        size, last = self._size, self._last_size
-        return {
-            "waiting": [_exported(each) for each in self._queue.items],
-            "sizes": self._sizes.export(),
-            "size": None if size is None else astuple(size),
-            "lastSize": None if last is None else astuple(last),
-            "isOver": self._is_over,
-            "bytesToMachine": self.bytes_to_machine,
-        }
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue the input of another process, which waits for :meth:`resume`."""
-        size, last = values["size"], values["lastSize"]
-        self.bytes_to_machine = values["bytesToMachine"]
-        self._sizes.restore(values["sizes"])
-        self._is_over = values["isOver"]
-        self._last_size = None if last is None else TerminalSize(*last)
-        self._size = None if size is None else TerminalSize(*size)
-        self.pause()
-        for each in values["waiting"]:
-            self._queue.put(_restored(each))
-        self._resize()
-
-    # From the owner.
-
-    def pause(self) -> None:
-        self._queue.pause()
-
-    def resume(self) -> None:
-        self._queue.resume()
-
-    def drop(self) -> None:
-        """Drop waiting input, but not the end of input: the user may not drive any more."""
-        if dropped := self._queue.drop():
-            self._settle(dropped)
-
-    def close(self) -> None:
-        self._deliver_size()  # otherwise the machine keeps the size before
-        self._is_closed = True
-        self._queue.close()
-        self.on_settled = None
-        self._tell, self._used = _discard, _do_nothing
-        if self._next_size is not None and self._next_size.active():
-            self._next_size.cancel()
-
-    # To the attachment.
-
-    def _settle(self, number: int) -> None:
-        self.settled += number
-        if self.on_settled is not None:
-            self.on_settled(self.settled)
-
-    def _refuse(self) -> None:
-        if self._options.read_only:
-            self._tell_once(READ_ONLY)
-        elif self._options.takes_input:
-            if ITermsAttachment.providedBy(self._attachment):
-                self._attachment.input_refused()
-            else:
-                self._tell_once(MAY_OBSERVE)
-
-    def _tell_once(self, notice: Notice) -> None:
-        if notice not in self._told:
-            self._told.add(notice)
-            self._tell(notice)
-
-    def _wished(self, wish: Item) -> None:
-        if not self._options.takes_input or self._is_over:
-            self._settle(1)
-        elif self.takes_input or ITermsAttachment.providedBy(self._attachment):
-            self._put(wish)  # also of a user who may only observe: the attachment says so
-        else:
-            self._settle(1)
-            self._refuse()
-
-    def _said(self, text: str) -> None:
-        # Not behind the input: users talk about a machine that takes no input, too. And not counted: a
-        # runtime of an earlier release takes it for a size.
-        if self._is_closed or self._is_over:
-            return
-        if self._options.read_only:
-            self._tell_once(SAYS_NOTHING)
-        elif not self.takes_input:
-            self._tell_once(MAY_NOT_SAY)
-        elif IMessaging.providedBy(self._attachment):
-            self._attachment.said(text)
-        else:
-            self._tell_once(NO_MESSAGES)
-
-    def _resize(self) -> None:
-        self._next_size = self._clock.callLater(0, self._resize) if self._size is not None else None
-        self._deliver_size()
-
-    def _deliver_size(self) -> None:
-        size, self._size = self._size, None
-        if size is not None and not self._is_closed:
-            self._attachment.window_changed(size)
-
-    def _put(self, item: Item) -> None:
-        self._deliver_size()  # it came before
-        self._queue.put(item)
-
-    def _deliver(self, item: Item) -> None:
-        self._settle(pieces(item))
-        if item is None:
-            self._attachment.input_ended()
-        elif isinstance(item, bytes):
-            self.bytes_to_machine += len(item)
-            self._attachment.data_received(item)
-        elif IOperable.providedBy(self._attachment):
-            self._attachment.wished(item)
-        else:
-            self._tell_once(NO_BREAK if isinstance(item, Break) else NO_ROLES)
-
-
-def _do_nothing() -> None:
-    """Do nothing."""
-
-
-Item = bytes | BreakMessage | Role | None
-
-_WISH_COST = 64
-"""Cost of a BREAK or role request, in bytes."""
-
-
-class InputQueue:
-    """
-    A bounded queue that delivers directly, unless it is paused.
-
-    :param deliver: receives each item; it may pause or close the queue.
-    """
-
-    def __init__(
-        self, limit_bytes: int, deliver: Callable[[Item], None], set_full: Callable[[bool], None]
-    ) -> None:
-        self._limit_bytes, self._deliver, self._set_full = limit_bytes, deliver, set_full
-        self._items: deque[Item] = deque()
-        self._cost = 0
-        self._paused = False
-        self._is_full = self._is_closed = False
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @property
-    def items(self) -> Sequence[Item]:
-        """What waits, oldest first."""
-        return tuple(self._items)
-
-    def put(self, item: Item) -> None:
-        """Deliver an item after those that wait; ignored after :meth:`close`."""
-        if self._is_closed:
-            return
-        self._items.append(item)
-        self._cost += _cost(item)
-        self._run()
-
-    def pause(self) -> None:
-        self._paused = True
-
-    def resume(self) -> None:
-        self._paused = False
-        self._run()
-
-    def drop(self) -> int:
-        """
-        Drop what waits, but not the end of input.
-
-        :return: the number of pieces that were dropped.
-        """
-        ends = [item for item in self._items if item is None]
-        dropped = sum(map(pieces, self._items)) - len(ends)
-        self._items.clear()
-        self._items.extend(ends)
-        self._cost = sum(map(_cost, ends))
-        self._run()
-        return dropped
-
-    def close(self) -> None:
-        """Drop what waits, and break the cycle of references."""
-        self._items.clear()
-        self._deliver = self._set_full = _discard
-        self._cost, self._is_full, self._is_closed = 0, False, True
-
-    def _run(self) -> None:
-        while self._items and not self._paused:
-            item = self._items.popleft()
-            self._cost -= _cost(item)
-            self._deliver(item)
-        is_full = self._cost >= self._limit_bytes
-        if is_full is not self._is_full:
-            self._is_full = is_full
-            self._set_full(is_full)
-
-
-def _exported(item: Item) -> list[Any]:
-    if item is None:
-        return []
-    if isinstance(item, bytes):
-        return ["keys", b64encode(item).decode("ascii")]
-    if isinstance(item, Role):
-        return ["role", item.name]
-    return ["break", item.milliseconds]
-
-
-def _restored(values: list[Any]) -> Item:
-    if not values:
-        return None
-    kind, value = values
-    if kind == "keys":
-        return b64decode(value, validate=True)
-    return Role[value] if kind == "role" else BreakMessage(value)
-
-
-def pieces(item: Item) -> int:
-    """Return the number of pieces in an item of input."""
-    return len(item) if isinstance(item, bytes) else 1
-
-
-def _cost(item: Item) -> int:
-    return len(item) if isinstance(item, bytes) else _WISH_COST
-
-
 def _discard(_: object) -> None:
     """Do nothing."""
-
-
-READ_ONLY = Notice("you are an observer; what you type is not sent")
-"""To a user who types in a ``readOnly=true`` session."""
-
-MAY_OBSERVE = not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
-"""To a user without the right to drive who types."""
-
-SAYS_NOTHING = Notice("your message was not sent: this session only observes", NoticeKind.RECEIPT)
-"""To a user who sends a message in a ``readOnly=true`` session."""
-
-MAY_NOT_SAY = Notice(f"your message was not sent: {MAY_ONLY_OBSERVE}", NoticeKind.RECEIPT)
-"""To a user without the right to drive who sends a message."""
-
-NO_MESSAGES = Notice(
-    "your message was not sent: this console passes no messages on", NoticeKind.RECEIPT
-)
-
-NO_BREAK = Notice("this console has no BREAK")
-
-NO_ROLES = Notice("this console has no roles: whoever is here may type")

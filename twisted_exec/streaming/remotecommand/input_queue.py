@@ -1,0 +1,122 @@
+"""
+A bounded queue of a session's input: keys, requests, and the end of input.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted_exec.wire.control_messages import Break, Role
+
+__all__ = ["InputQueue", "Item", "exported", "pieces", "restored"]
+
+
+Item = bytes | Break | Role | None
+
+_WISH_COST = 64
+"""Cost of a BREAK or role request, in bytes."""
+
+
+class InputQueue:
+    """
+    A bounded queue that delivers directly, unless it is paused.
+
+    :param deliver: receives each item; it may pause or close the queue.
+    """
+
+    def __init__(
+        self, limit_bytes: int, deliver: Callable[[Item], None], set_full: Callable[[bool], None]
+    ) -> None:
+        self._limit_bytes, self._deliver, self._set_full = limit_bytes, deliver, set_full
+        self._items: deque[Item] = deque()
+        self._cost = 0
+        self._paused = False
+        self._is_full = self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """What waits, oldest first."""
+        return tuple(self._items)
+
+    def put(self, item: Item) -> None:
+        """Deliver an item after those that wait; ignored after :meth:`close`."""
+        if self._is_closed:
+            return
+        self._items.append(item)
+        self._cost += _cost(item)
+        self._run()
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._run()
+
+    def drop(self) -> int:
+        """
+        Drop what waits, but not the end of input.
+
+        :return: the number of pieces that were dropped.
+        """
+        ends = [item for item in self._items if item is None]
+        dropped = sum(map(pieces, self._items)) - len(ends)
+        self._items.clear()
+        self._items.extend(ends)
+        self._cost = sum(map(_cost, ends))
+        self._run()
+        return dropped
+
+    def close(self) -> None:
+        """Drop what waits, and break the cycle of references."""
+        self._items.clear()
+        self._deliver = self._set_full = _discard
+        self._cost, self._is_full, self._is_closed = 0, False, True
+
+    def _run(self) -> None:
+        while self._items and not self._paused:
+            item = self._items.popleft()
+            self._cost -= _cost(item)
+            self._deliver(item)
+        is_full = self._cost >= self._limit_bytes
+        if is_full is not self._is_full:
+            self._is_full = is_full
+            self._set_full(is_full)
+
+
+def exported(item: Item) -> list[Any]:
+    if item is None:
+        return []
+    if isinstance(item, bytes):
+        return ["keys", b64encode(item).decode("ascii")]
+    if isinstance(item, Role):
+        return ["role", item.name]
+    return ["break", item.milliseconds]
+
+
+def restored(values: list[Any]) -> Item:
+    if not values:
+        return None
+    kind, value = values
+    if kind == "keys":
+        return b64decode(value, validate=True)
+    return Role[value] if kind == "role" else Break(value)
+
+
+def pieces(item: Item) -> int:
+    """Return the number of pieces in an item of input."""
+    return len(item) if isinstance(item, bytes) else 1
+
+
+def _cost(item: Item) -> int:
+    return len(item) if isinstance(item, bytes) else _WISH_COST
+
+
+def _discard(_: object) -> None:
+    """Do nothing."""

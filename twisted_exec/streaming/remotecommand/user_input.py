@@ -1,0 +1,267 @@
+"""
+The user's input at the machine's end of a session.
+
+It is buffered up to a limit while the attachment has paused it.  Beyond it the connection is not
+read: sizes, pings and the client's leaving then wait, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from twisted_exec.streaming.interfaces import (
+    Break,
+    IAttachment,
+    IMessaging,
+    IOperable,
+    ITermsAttachment,
+    TerminalSize,
+)
+from twisted_exec.streaming.remotecommand.input_queue import (
+    InputQueue,
+    Item,
+    exported,
+    pieces,
+    restored,
+)
+from twisted_exec.wire.control_messages import Message, SizeDecoder
+from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+from twisted_exec.wire.stream_options import StreamOptions
+
+__all__ = [
+    "MAY_NOT_SAY",
+    "MAY_OBSERVE",
+    "NO_BREAK",
+    "NO_MESSAGES",
+    "NO_ROLES",
+    "READ_ONLY",
+    "SAYS_NOTHING",
+    "UserInput",
+]
+
+READ_ONLY = Notice("you are an observer; what you type is not sent")
+"""To a user who types in a ``readOnly=true`` session."""
+
+MAY_OBSERVE = not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
+"""To a user without the right to drive who types."""
+
+SAYS_NOTHING = Notice("your message was not sent: this session only observes", NoticeKind.RECEIPT)
+"""To a user who sends a message in a ``readOnly=true`` session."""
+
+MAY_NOT_SAY = Notice(f"your message was not sent: {MAY_ONLY_OBSERVE}", NoticeKind.RECEIPT)
+"""To a user without the right to drive who sends a message."""
+
+NO_MESSAGES = Notice(
+    "your message was not sent: this console passes no messages on", NoticeKind.RECEIPT
+)
+
+NO_BREAK = Notice("this console has no BREAK")
+
+NO_ROLES = Notice("this console has no roles: whoever is here may type")
+
+
+class UserInput:
+    """
+    The input of one session, counted in pieces (:mod:`twisted_exec.wire.resume`).
+
+    A piece is settled when the attachment has it, or when it was discarded for good.
+
+    :param used: is called when the user has sent keys, a request, or another size.
+    :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
+    :ivar on_settled: is called with the number of settled pieces when it changes.
+    """
+
+    def __init__(
+        self,
+        attachment: IAttachment,
+        options: StreamOptions,
+        clock: IReactorTime,
+        *,
+        takes_input: bool,
+        tell: Callable[[Notice], None],
+        used: Callable[[], None],
+        limit_bytes: int,
+        set_full: Callable[[bool], None],
+    ) -> None:
+        self._attachment, self._options, self._clock = attachment, options, clock
+        self.takes_input = takes_input
+        self.on_settled: Callable[[int], None] | None = None
+        self.settled = self.bytes_to_machine = 0
+        self._tell, self._used = tell, used
+        self._queue = InputQueue(limit_bytes, self._deliver, set_full)
+        self._sizes = SizeDecoder()
+        self._size: TerminalSize | None = None  # the newest, until the next turn
+        self._last_size: TerminalSize | None = None
+        self._next_size: IDelayedCall | None = None
+        self._is_over = self._is_closed = False
+        self._told: set[Notice] = set()  # notices that the user has had
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    # From the stream.
+
+    def typed(self, data: bytes) -> None:
+        if self._is_over:
+            self._settle(len(data))
+            return
+        if data:  # some clients keep connections open with empty input
+            self._used()
+        if self.takes_input:
+            self._put(data)
+        else:
+            self._settle(len(data))
+            self._refuse()
+
+    def control_received(self, data: bytes) -> None:
+        for event in self._sizes.feed(data):
+            if isinstance(event, Message):
+                self._used()
+                self._said(event.text)
+            elif not isinstance(event, TerminalSize):
+                self._used()
+                self._wished(event)
+            elif not self._options.read_only:
+                # Some clients keep connections open with sizes, and each resumed stream begins with one.
+                if self._last_size not in (None, event):
+                    self._used()
+                self._last_size = event
+                self._size = event
+                if self._next_size is None:  # not the second one of this turn
+                    self._resize()
+
+    def ended(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._put(None)
+
+    # For another process.
+
+    def export(self) -> dict[str, Any]:
+        """Return the state for another process, as JSON values."""
+        size, last = self._size, self._last_size
+        return {
+            "waiting": [exported(each) for each in self._queue.items],
+            "sizes": self._sizes.export(),
+            "size": None if size is None else astuple(size),
+            "lastSize": None if last is None else astuple(last),
+            "isOver": self._is_over,
+            "bytesToMachine": self.bytes_to_machine,
+        }
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Continue the input of another process, which waits for :meth:`resume`."""
+        size, last = values["size"], values["lastSize"]
+        self.bytes_to_machine = values["bytesToMachine"]
+        self._sizes.restore(values["sizes"])
+        self._is_over = values["isOver"]
+        self._last_size = None if last is None else TerminalSize(*last)
+        self._size = None if size is None else TerminalSize(*size)
+        self.pause()
+        for each in values["waiting"]:
+            self._queue.put(restored(each))
+        self._resize()
+
+    # From the owner.
+
+    def pause(self) -> None:
+        self._queue.pause()
+
+    def resume(self) -> None:
+        self._queue.resume()
+
+    def drop(self) -> None:
+        """Drop waiting input, but not the end of input: the user may not drive any more."""
+        if dropped := self._queue.drop():
+            self._settle(dropped)
+
+    def close(self) -> None:
+        self._deliver_size()  # otherwise the machine keeps the size before
+        self._is_closed = True
+        self._queue.close()
+        self.on_settled = None
+        self._tell, self._used = _discard, _do_nothing
+        if self._next_size is not None and self._next_size.active():
+            self._next_size.cancel()
+
+    # To the attachment.
+
+    def _settle(self, number: int) -> None:
+        self.settled += number
+        if self.on_settled is not None:
+            self.on_settled(self.settled)
+
+    def _refuse(self) -> None:
+        if self._options.read_only:
+            self._tell_once(READ_ONLY)
+        elif self._options.takes_input:
+            if ITermsAttachment.providedBy(self._attachment):
+                self._attachment.input_refused()
+            else:
+                self._tell_once(MAY_OBSERVE)
+
+    def _tell_once(self, notice: Notice) -> None:
+        if notice not in self._told:
+            self._told.add(notice)
+            self._tell(notice)
+
+    def _wished(self, wish: Item) -> None:
+        if not self._options.takes_input or self._is_over:
+            self._settle(1)
+        elif self.takes_input or ITermsAttachment.providedBy(self._attachment):
+            self._put(wish)  # also of a user who may only observe: the attachment says so
+        else:
+            self._settle(1)
+            self._refuse()
+
+    def _said(self, text: str) -> None:
+        # Not behind the input: users talk about a machine that takes no input, too. And not counted: a
+        # runtime of an earlier release takes it for a size.
+        if self._is_closed or self._is_over:
+            return
+        if self._options.read_only:
+            self._tell_once(SAYS_NOTHING)
+        elif not self.takes_input:
+            self._tell_once(MAY_NOT_SAY)
+        elif IMessaging.providedBy(self._attachment):
+            self._attachment.said(text)
+        else:
+            self._tell_once(NO_MESSAGES)
+
+    def _resize(self) -> None:
+        self._next_size = self._clock.callLater(0, self._resize) if self._size is not None else None
+        self._deliver_size()
+
+    def _deliver_size(self) -> None:
+        size, self._size = self._size, None
+        if size is not None and not self._is_closed:
+            self._attachment.window_changed(size)
+
+    def _put(self, item: Item) -> None:
+        self._deliver_size()  # it came before
+        self._queue.put(item)
+
+    def _deliver(self, item: Item) -> None:
+        self._settle(pieces(item))
+        if item is None:
+            self._attachment.input_ended()
+        elif isinstance(item, bytes):
+            self.bytes_to_machine += len(item)
+            self._attachment.data_received(item)
+        elif IOperable.providedBy(self._attachment):
+            self._attachment.wished(item)
+        else:
+            self._tell_once(NO_BREAK if isinstance(item, Break) else NO_ROLES)
+
+
+def _do_nothing() -> None:
+    """Do nothing."""
+
+
+def _discard(_: object) -> None:
+    """Do nothing."""
