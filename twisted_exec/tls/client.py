@@ -14,11 +14,7 @@ from __future__ import annotations
 
 import json
 import socket
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
@@ -49,7 +45,7 @@ from twisted_exec.tls.errors import (
     VerificationError,
     refused_chain,
 )
-from twisted_exec.tls.fast import openssl
+from twisted_exec.tls.fast.resumption import TLSResumption, can_resume
 from twisted_exec.tls.files import Reloading
 
 Check = Callable[[x509.Certificate], None]
@@ -58,13 +54,7 @@ Looks at a server's certificate after its verification; raises :class:`Verificat
 it.  It is called once for a TLS session and those that resume it.
 """
 
-RESUMED_SECONDS = 600.0
-"""How long after its server was verified in full a session is resumed."""
-KEPT_SECONDS = 5.0
-"""How long a session is kept instead of a newer one with the same verification."""
-
 _CONTEXTS_KEPT = 64
-_SESSIONS_KEPT = 256
 _NAMES_KEPT = 256
 _SHOWN, _SHOWN_LENGTH = 8, 100
 
@@ -129,7 +119,7 @@ class ClientTLS:
             connection.set_tlsext_host_name(self._server_name)
         connection.set_app_data(tlsProtocol)
         resumption = None
-        if self._resumes and openssl.can_resume():
+        if self._resumes and can_resume():
             resumption = TLSResumption((context, self.hostname), self)
             resumption.offer(connection)
         # OpenSSL calls back for every certificate of a chain.  Should it ever
@@ -159,64 +149,6 @@ class ClientTLS:
                 f"the server's certificate is not valid for {json.dumps(self.hostname)}: "
                 f"it names {_names(certificate)}"
             ) from None
-
-
-@dataclass
-class _Resumable:
-    session: SSL.Session
-    rules: ClientTLS  # have accepted its certificate
-    verified: float
-    expires: datetime
-    since: float
-
-
-_ServerKey = tuple[SSL.Context, str]
-_resumable: OrderedDict[_ServerKey, _Resumable] = OrderedDict()
-
-
-class TLSResumption:
-    """Resumes the last session with a server, and keeps the next one."""
-
-    def __init__(self, server: _ServerKey, rules: ClientTLS) -> None:
-        self._server, self._rules, self._verified = server, rules, time.monotonic()
-        self._offered: _Resumable | None = None
-
-    def offer(self, connection: SSL.Connection) -> None:
-        last = _resumable.get(self._server)
-        if last is None:
-            return
-        if self._verified - last.verified > RESUMED_SECONDS or last.expires <= datetime.now(UTC):
-            del _resumable[self._server]
-            return
-        connection.set_session(last.session)
-        self._offered = last
-
-    def has_resumed(self, connection: SSL.Connection) -> bool:
-        if self._offered is None or not openssl.session_reused(connection):
-            return False
-        # The age counts from the full verification, however often the session is resumed.
-        self._verified = self._offered.verified
-        return True
-
-    def is_accepted(self) -> bool:
-        """Return whether the same rules have accepted the certificate of the offered session."""
-        return self._offered is not None and self._offered.rules is self._rules
-
-    def keep(self, connection: SSL.Connection) -> None:
-        """Keep the session of a connection that ends, unless an equally good one is kept."""
-        last, now = _resumable.get(self._server), time.monotonic()
-        if last is not None and last.verified >= self._verified and now - last.since < KEPT_SECONDS:
-            return  # a thousand connections may end at once
-        certificate = pem.peer_leaf(connection)
-        session = connection.get_session()
-        if session is None or certificate is None:
-            return
-        _resumable[self._server] = _Resumable(
-            session, self._rules, self._verified, certificate.not_valid_after_utc, now
-        )
-        _resumable.move_to_end(self._server)
-        if len(_resumable) > _SESSIONS_KEPT:
-            _resumable.popitem(last=False)
 
 
 class _Verdict:
