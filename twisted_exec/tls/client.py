@@ -5,9 +5,8 @@ OpenSSL checks a server's chain against the given CA, and service_identity its n
 subject alternative names, not the common name). Both checks happen inside a full handshake, so that
 a wrong server gets none of our data.
 
-OpenSSL does not verify a resumed session's certificate again.  Such a session is resumed only for
-ten minutes after a full verification, with the same CA, and before its certificate expires.  Its
-certificate is checked again if the name or the check is another.
+OpenSSL does not verify a resumed session's certificate again:
+:mod:`twisted_exec.tls.fast.resumption` says which sessions are resumed.
 """
 
 from __future__ import annotations

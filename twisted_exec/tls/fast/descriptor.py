@@ -110,7 +110,7 @@ class ServerEngines(Typing):
 
 
 class SessionKeeper(Typing):
-    """See :class:`~twisted_exec.tls.client.TLSResumption`."""
+    """See :class:`~twisted_exec.tls.fast.resumption.TLSResumption`."""
 
     def keep(self, connection: SSL.Connection) -> None:
         """Keep the session of a connection that ends."""

@@ -28,19 +28,14 @@ _SESSIONS_KEPT = 256
 
 
 def can_resume() -> bool:
-    """Return whether :func:`session_reused` can be called."""
+    """Return whether this process can tell a resumed session from a new one."""
     return is_usable("resumption", openssl.owners())
-
-
-def session_reused(connection: SSL.Connection) -> bool:
-    """Return whether the server has resumed the session that this client offered."""
-    return bool(openssl.lib.SSL_session_reused(connection._ssl))
 
 
 @dataclass
 class _Resumable:
     session: SSL.Session
-    rules: object  # have accepted its certificate
+    rules: object
     verified: float
     expires: datetime
     since: float
@@ -51,13 +46,19 @@ _resumable: OrderedDict[_ServerKey, _Resumable] = OrderedDict()
 
 
 class TLSResumption:
-    """Resumes the last session with a server, and keeps the next one."""
+    """
+    Resumes the last session with a server, and keeps the next one.
+
+    :param server: the context of the connection and the server's name.
+    :param rules: settings that check the server's certificate, compared by identity.
+    """
 
     def __init__(self, server: _ServerKey, rules: object) -> None:
         self._server, self._rules, self._verified = server, rules, time.monotonic()
         self._offered: _Resumable | None = None
 
     def offer(self, connection: SSL.Connection) -> None:
+        """Offer the last session to the server, if its verification still counts."""
         last = _resumable.get(self._server)
         if last is None:
             return
@@ -68,7 +69,8 @@ class TLSResumption:
         self._offered = last
 
     def has_resumed(self, connection: SSL.Connection) -> bool:
-        if self._offered is None or not session_reused(connection):
+        """Return whether the server has resumed the offered session."""
+        if self._offered is None or not openssl.lib.SSL_session_reused(connection._ssl):
             return False
         # The age counts from the full verification, however often the session is resumed.
         self._verified = self._offered.verified
