@@ -16,7 +16,7 @@ from twisted.internet.task import LoopingCall
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.remotecommand.stream import ConsoleUser
-from twisted_exec.wire.control_messages import Ending
+from twisted_exec.wire.endings import Ending
 from twisted_exec.wire.resume import Notice
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 

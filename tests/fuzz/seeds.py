@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from twisted_exec.testing.collectors import encode_partial_success
-from twisted_exec.wire import control_messages as rc
+from twisted_exec.wire import endings as rc
 from twisted_exec.wire.blocks import Mark, head
 from twisted_exec.wire.spdy import FrameWriter, data, go_away, ping, rst_stream
 

@@ -40,7 +40,6 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire import (
     blocks,
     channel,
-    control_messages,
     escape_sequences,
     plain_http,
     stream_options,
@@ -53,6 +52,15 @@ from twisted_exec.wire import spdy_connection as spdy
 from twisted_exec.wire import spdy_connection as streams
 from twisted_exec.wire import telnet as com_port
 from twisted_exec.wire.cross_site import is_cross_site
+from twisted_exec.wire.endings import (
+    SizeDecoder,
+    TerminalSize,
+    decode_ending,
+    decode_status,
+    encode_size,
+    encode_status,
+    encode_wish,
+)
 from twisted_exec.wire.errors import RemoteProtocolError
 
 Outcome = tuple[list[Any], str]
@@ -259,7 +267,7 @@ def sizes(split: int, data: bytes) -> None:
     """Sizes and wishes are the same on any split, can be said again, and little of them is kept."""
 
     def read(parts: Iterable[bytes]) -> Outcome:
-        decoder, found = control_messages.SizeDecoder(), []
+        decoder, found = SizeDecoder(), []
         for part in parts:
             found += decoder.feed(part)
             assert weight(decoder) < 4096
@@ -270,11 +278,11 @@ def sizes(split: int, data: bytes) -> None:
 
 
 def _said_again(told: Any) -> Any:
-    if isinstance(told, control_messages.TerminalSize):
-        again = control_messages.encode_size(told)
+    if isinstance(told, TerminalSize):
+        again = encode_size(told)
     else:
-        again = control_messages.encode_wish(told, None)
-    (read,) = control_messages.SizeDecoder().feed(again)
+        again = encode_wish(told, None)
+    (read,) = SizeDecoder().feed(again)
     return read
 
 
@@ -282,10 +290,10 @@ def endings(split: int, document: bytes) -> None:
     """A Status is read or blamed for, and what was read can be said again."""
     protocol = (channel.V5, channel.V4, channel.V1, channel.V2)[split % 4]
     try:
-        ending = control_messages.decode_ending(document, protocol)
+        ending = decode_ending(document, protocol)
     except RemoteProtocolError:
         return
-    again = control_messages.decode_status(control_messages.encode_status(ending))
+    again = decode_status(encode_status(ending))
     # NonZeroExitCode with 0 contradicts itself; client-go takes it for success, too.
     assert (again.ok, again.exit_code or 0) == (ending.ok, ending.exit_code or 0)
 

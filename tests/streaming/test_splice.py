@@ -32,7 +32,7 @@ from twisted_exec.streaming.splice import KEY_BYTES, MAX_REMAINDER_BYTES, Splice
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.tls.fast.transport import socket_transport
 from twisted_exec.tls.turns import CONNECTION_SECONDS, Turns
-from twisted_exec.wire.control_messages import SHUTTING_DOWN, Ending
+from twisted_exec.wire.endings import SHUTTING_DOWN, Ending
 from twisted_exec.wire.frame_boundaries import MAX_TRACKED_BYTES, frame_boundaries
 from twisted_exec.wire.spdy import FrameWriter
 from twisted_exec.wire.upgrade import SPDY, WEBSOCKET

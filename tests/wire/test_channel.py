@@ -29,7 +29,7 @@ from twisted_exec.wire.channel import (
     is_text,
     messages,
 )
-from twisted_exec.wire.control_messages import (
+from twisted_exec.wire.endings import (
     COMPLETED,
     Ending,
     SizeDecoder,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire import spdy as spdy_frames
-from twisted_exec.wire.control_messages import SHUTTING_DOWN, Ending
+from twisted_exec.wire.endings import SHUTTING_DOWN, Ending
 from twisted_exec.wire.frame_boundaries import (
     MAX_TRACKED_BYTES,
     MOST_FRAMES,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.wire.control_messages import TerminalSize
+from twisted_exec.wire.endings import TerminalSize
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import (
     LONGEST_MARK_BYTES,

@@ -21,7 +21,7 @@ from twisted_exec.wire.channel import (
     StreamClosed,
     StreamData,
 )
-from twisted_exec.wire.control_messages import COMPLETED, LINE_LOST, Ending, encode_ending
+from twisted_exec.wire.endings import COMPLETED, LINE_LOST, Ending, encode_ending
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.spdy import (
     Data,

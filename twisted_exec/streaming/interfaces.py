@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import Attribute, Interface
 
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.control_messages import (
+from twisted_exec.wire.endings import (
     COMPLETED,
     CONSOLE_IN_USE,
     IDLE,

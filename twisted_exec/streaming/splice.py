@@ -23,7 +23,7 @@ from zope.interface import implementer
 
 from twisted_exec.streaming.flow import can_half_close
 from twisted_exec.tls.turns import IFramed, TurnTaking
-from twisted_exec.wire.control_messages import INTERNAL, Ending
+from twisted_exec.wire.endings import INTERNAL, Ending
 from twisted_exec.wire.frame_boundaries import (
     LONGEST_CLOSE_BYTES,
     FrameBoundaries,

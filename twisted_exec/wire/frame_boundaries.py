@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 
 from twisted_exec.wire import spdy
 from twisted_exec.wire.channel import PROTOCOLS, SPDY_PROTOCOLS, UNNAMED, Channel, encode, is_text
-from twisted_exec.wire.control_messages import Ending, encode_ending, has_status
+from twisted_exec.wire.endings import Ending, encode_ending, has_status
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.spdy import FrameReader, SynStream
 from twisted_exec.wire.spdy_connection import STREAM_TYPE

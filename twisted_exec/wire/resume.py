@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar, Self
 
-from twisted_exec.wire.control_messages import TerminalSize, encode_notice, printable_line
+from twisted_exec.wire.endings import TerminalSize, encode_notice, printable_line
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.keys import EPOCH, KEY, NUMBER, SESSION, decode_fields, encode_fields
 from twisted_exec.wire.session_terms import RECORDED_INPUT

@@ -20,7 +20,7 @@ from typing import Any
 
 from twisted_exec.wire import spdy
 from twisted_exec.wire.channel import TERMINAL, V1, V3, V4, Channel, StreamClosed, StreamData
-from twisted_exec.wire.control_messages import has_status
+from twisted_exec.wire.endings import has_status
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.spdy import (
     CANCEL,

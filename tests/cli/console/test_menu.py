@@ -31,7 +31,7 @@ from twisted_exec.cli.console.session import WHEN_BACK, Outcome
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import RESTARTED
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.wire.control_messages import (
+from twisted_exec.wire.endings import (
     COMPLETED,
     POWERED_OFF,
     SHUTTING_DOWN,

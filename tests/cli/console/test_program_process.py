@@ -40,7 +40,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.user_input import READ_ONLY
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
-from twisted_exec.wire.control_messages import encode_notice
+from twisted_exec.wire.endings import encode_notice
 
 reactor: Any = _reactor
 
@@ -140,7 +140,7 @@ MODULES = [
     "tls.turns",
     "tls.unix",
     "wire.channel",
-    "wire.control_messages",
+    "wire.endings",
     "wire.errors",
     "wire.keys",
     "wire.plain_http",

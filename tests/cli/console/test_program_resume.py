@@ -18,7 +18,7 @@ from tests.tiers import PROGRAMS
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.testing.resumable_console import ResumableConsole
-from twisted_exec.wire.control_messages import COMPLETED, Ending, TerminalSize
+from twisted_exec.wire.endings import COMPLETED, Ending, TerminalSize
 
 reactor: Any = _reactor
 

@@ -39,7 +39,7 @@ from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import HINT, WAITS, understood
-from twisted_exec.wire.control_messages import (
+from twisted_exec.wire.endings import (
     COMPLETED,
     LINE_LOST,
     MACHINE_DELETED,

@@ -32,7 +32,7 @@ from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import HINT, RESTARTED, notice
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
-from twisted_exec.wire.control_messages import (
+from twisted_exec.wire.endings import (
     COMPLETED,
     MACHINE_DELETED,
     Break,

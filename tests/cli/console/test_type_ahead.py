@@ -6,7 +6,7 @@ from tests.cli.console.test_session import SessionCase
 from twisted_exec.cli.console.session import NEVER_QUIET, Outcome
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
 from twisted_exec.console.notices import LINE_AGAIN, WAITS, notice
-from twisted_exec.wire.control_messages import COMPLETED, Ending
+from twisted_exec.wire.endings import COMPLETED, Ending
 
 
 class EndOfInputTests(SessionCase):

@@ -10,7 +10,7 @@ from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError, from_status
 from twisted_exec.cli.doctor import remedies
-from twisted_exec.wire.control_messages import COMPLETED, INTERNAL, LINE_LOST, POWERED_OFF, Ending
+from twisted_exec.wire.endings import COMPLETED, INTERNAL, LINE_LOST, POWERED_OFF, Ending
 
 
 class RefusalTests(SynchronousTestCase):

@@ -18,7 +18,7 @@ from twisted_exec.kube.machine_requests import request_head
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.stream import MarkUser
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.control_messages import Ending
+from twisted_exec.wire.endings import Ending
 from twisted_exec.wire.resume import MARKS, At, Mark, Position, Resume
 
 reactor: Any = _reactor

@@ -16,7 +16,7 @@ from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.streaming.sessions.registry import SessionLife
 from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.control_messages import COMPLETED, INTERNAL
+from twisted_exec.wire.endings import COMPLETED, INTERNAL
 
 RUN = "/run/default/web/main?cmd=echo+hi"
 LENGTH = (b"Content-Length: 0",)

@@ -20,7 +20,7 @@ from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY, UPGRADE_REQ
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.testing.console import EchoAttachment, RecordingUser
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.control_messages import Ending
+from twisted_exec.wire.endings import Ending
 
 TERMINAL = b"/exec/default/web/main?command=cat&input=1&output=1&tty=1"
 EXEC = b"/exec/default/web/main?command=cat&input=1&output=1&error=1"

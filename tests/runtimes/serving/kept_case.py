@@ -23,7 +23,7 @@ from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.testing.network import MemoryServer
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.control_messages import decode_ending
+from twisted_exec.wire.endings import decode_ending
 from twisted_exec.wire.resume import (
     Answer,
     MarkDecoder,

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.streaming.rejoin.search import Rejoiner
-from twisted_exec.wire.control_messages import INTERNAL, decode_status
+from twisted_exec.wire.endings import INTERNAL, decode_status
 from twisted_exec.wire.resume import REJOIN_HEADER, Rejoin, Rejoinable, parse_rejoin, received_text
 
 from .support import Chain, Peer

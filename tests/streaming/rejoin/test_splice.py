@@ -20,7 +20,7 @@ from twisted_exec.streaming.rejoinable_transport import (
 )
 from twisted_exec.testing.network import MemoryNetwork
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.control_messages import INTERNAL, Ending, decode_ending
+from twisted_exec.wire.endings import INTERNAL, Ending, decode_ending
 
 from .support import WAIT_SECONDS, Chain, Peer, frame
 

@@ -29,7 +29,7 @@ from twisted_exec.streaming.remotecommand.carriers import StreamLimits
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.testing.console import EchoAttachment, RecordingUser
 from twisted_exec.wire.channel import V4, V4_BASE64, V5
-from twisted_exec.wire.control_messages import decode_status, encode_status
+from twisted_exec.wire.endings import decode_status, encode_status
 
 
 class Other:

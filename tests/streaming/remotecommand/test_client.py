@@ -25,7 +25,7 @@ from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import LOST, ConsoleClient, connect
 from twisted_exec.testing.console import RecordingProducer, RecordingUser
 from twisted_exec.wire import spdy
-from twisted_exec.wire.control_messages import encode_status
+from twisted_exec.wire.endings import encode_status
 from twisted_exec.wire.errors import LocalProtocolError
 from twisted_exec.wire.resume import MARKS, Ack, At, Mark, Notice, Position, Resumable
 from twisted_exec.wire.spdy import Data, FrameReader, FrameWriter, GoAway, RstStream, SynStream

@@ -12,7 +12,7 @@ from twisted_exec.streaming.remotecommand.input_log import (
     InputLog,
     Item,
 )
-from twisted_exec.wire.control_messages import Break, Role
+from twisted_exec.wire.endings import Break, Role
 from twisted_exec.wire.errors import RemoteProtocolError
 
 ITEMS = st.lists(

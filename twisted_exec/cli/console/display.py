@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from twisted_exec.cli.messages import rows
 from twisted_exec.console.notices import HINT, RoleNotices, notice_text, understood
-from twisted_exec.wire.control_messages import TerminalSize, encode_notice, is_gap, wrapped
+from twisted_exec.wire.endings import TerminalSize, encode_notice, is_gap, wrapped
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 if TYPE_CHECKING:

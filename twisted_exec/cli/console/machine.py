@@ -36,7 +36,7 @@ from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.machine_requests import AGENT, TIMEOUT_SECONDS
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-from twisted_exec.wire.control_messages import keys_counted
+from twisted_exec.wire.endings import keys_counted
 from twisted_exec.wire.stream_options import StreamOptions
 
 if TYPE_CHECKING:

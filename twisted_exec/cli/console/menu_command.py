@@ -17,7 +17,7 @@ from twisted_exec.cli.console.dialog import Dialog
 from twisted_exec.cli.console.display import Display, UserTerminal
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.console.notices import RoleNotices
-from twisted_exec.wire.control_messages import MESSAGE_CHARACTERS, keys_discarded, message_line
+from twisted_exec.wire.endings import MESSAGE_CHARACTERS, keys_discarded, message_line
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 if TYPE_CHECKING:

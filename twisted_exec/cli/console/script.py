@@ -31,7 +31,7 @@ from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import RoleNotices
-from twisted_exec.wire.control_messages import (
+from twisted_exec.wire.endings import (
     COMPLETED,
     MACHINE_DELETED,
     POOL_DELETED,

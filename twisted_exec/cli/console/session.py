@@ -42,7 +42,7 @@ from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-from twisted_exec.wire.control_messages import (
+from twisted_exec.wire.endings import (
     POWERED_OFF,
     SHUTTING_DOWN,
     Break,

@@ -15,7 +15,7 @@ from twisted_exec.api.display import display_name
 from twisted_exec.cli.console.escape import EscapeCommand, Escapes, Typed
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES, DroppedKeys
 from twisted_exec.console.notices import NOBODY
-from twisted_exec.wire.control_messages import Break, Role, keys_discarded
+from twisted_exec.wire.endings import Break, Role, keys_discarded
 from twisted_exec.wire.resume import NoticeRole
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from twisted_exec.api.obstacles import Obstacle, named_obstacles, obstacles_of
 from twisted_exec.api.status import APIError, Forbidden, TooManyRequests
 from twisted_exec.cli.messages import power_on, role_to_request
 from twisted_exec.cli.refusal_texts import obstacles_in
-from twisted_exec.wire.control_messages import (
+from twisted_exec.wire.endings import (
     COMPLETED,
     LINE_LOST,
     MACHINE_DELETED,

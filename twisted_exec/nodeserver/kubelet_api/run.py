@@ -31,7 +31,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.wire.channel import V4, V5, Channel
-from twisted_exec.wire.control_messages import STATUS_LIMIT_BYTES, decode_ending
+from twisted_exec.wire.endings import STATUS_LIMIT_BYTES, decode_ending
 from twisted_exec.wire.errors import RemoteProtocolError
 
 MAX_OUTPUT_BYTES = 4 << 20

@@ -16,7 +16,7 @@ from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.streaming.rejoin.splice import RejoinableSplice
 from twisted_exec.streaming.sessions.resume_headers import REJOIN
 from twisted_exec.streaming.splice import LOST
-from twisted_exec.wire.control_messages import INTERNAL, Ending
+from twisted_exec.wire.endings import INTERNAL, Ending
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import Rejoin, Rejoinable, parse_received
 from twisted_exec.wire.upgrade import last_value

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from twisted_exec.streaming.kept_bytes import KeptBytes
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.splice import Splice, SpliceEnd
-from twisted_exec.wire.control_messages import Ending
+from twisted_exec.wire.endings import Ending
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
 
 KEPT_BYTES = 256 << 10

@@ -31,7 +31,7 @@ from twisted_exec.wire.channel import (
     is_text,
     messages,
 )
-from twisted_exec.wire.control_messages import has_status
+from twisted_exec.wire.endings import has_status
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import RESUME_HEADER, Resumable
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms

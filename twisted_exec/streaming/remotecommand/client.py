@@ -37,7 +37,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
 )
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
 from twisted_exec.wire.channel import V4, V5, Channel
-from twisted_exec.wire.control_messages import (
+from twisted_exec.wire.endings import (
     STATUS_LIMIT_BYTES,
     Message,
     decode_ending,

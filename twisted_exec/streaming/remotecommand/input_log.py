@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from twisted_exec.wire.control_messages import Break, Role, keys_in
+from twisted_exec.wire.endings import Break, Role, keys_in
 from twisted_exec.wire.errors import RemoteProtocolError
 
 Item = bytes | Break | Role | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted_exec.wire.control_messages import (
+from twisted_exec.wire.endings import (
     Break,
     Ending,
     Message,

@@ -15,7 +15,7 @@ from twisted.web.iweb import IRequest
 
 from twisted_exec.api.status import BadRequest
 from twisted_exec.streaming.interfaces import INTERNAL, UID_HEADER, USER_LEFT, Ending
-from twisted_exec.wire.control_messages import HOP_REASONS
+from twisted_exec.wire.endings import HOP_REASONS
 from twisted_exec.wire.keys import SESSION
 from twisted_exec.wire.upgrade import Headers, last_value
 

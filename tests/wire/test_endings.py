@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.wire.control_messages`."""
+"""Tests for :mod:`twisted_exec.wire.endings`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.linear import assert_linear
 from twisted_exec.wire.channel import UNNAMED, V1, V1_BASE64, V4, V4_BASE64, V5
-from twisted_exec.wire.control_messages import (
+from twisted_exec.wire.endings import (
     COMPLETED,
     CONSOLE_IN_USE,
     INTERNAL,
