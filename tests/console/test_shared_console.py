@@ -28,8 +28,8 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.user_input import NO_BREAK
-from twisted_exec.wire.endings import encode_gap
-from twisted_exec.wire.endings import encode_notice as notice
+from twisted_exec.wire.notices import encode_gap
+from twisted_exec.wire.notices import encode_notice as notice
 
 from .doubles import (
     BreakableConsole,

@@ -47,7 +47,7 @@ from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.cluster import MemoryCluster
-from twisted_exec.wire import endings
+from twisted_exec.wire.endings import EXIT_REASON, FAILURES
 
 from . import pages
 
@@ -171,5 +171,4 @@ class AnswersPageTests(SynchronousTestCase):
     def test_causes(self) -> None:
         """The section lists exactly the reasons that a Status may have."""
         section = pages.section(pages.page("reference/answers"), "The end of a session")
-        failures = set(endings.FAILURES)
-        self.assertEqual(pages.first_column(section), failures | {endings.EXIT_REASON})
+        self.assertEqual(pages.first_column(section), FAILURES | {EXIT_REASON})

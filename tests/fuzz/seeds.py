@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from twisted_exec.testing.collectors import encode_partial_success
-from twisted_exec.wire import endings as rc
 from twisted_exec.wire.blocks import Mark, head
+from twisted_exec.wire.endings import COMPLETED, INTERNAL, LINE_LOST, Ending, encode_status
+from twisted_exec.wire.resize import Break, Role, TerminalSize, encode_wish
 from twisted_exec.wire.spdy import FrameWriter, data, go_away, ping, rst_stream
 
 from .targets import seed
@@ -116,17 +117,17 @@ def all_seeds() -> Iterator[bytes]:
         for protocol in range(6):
             yield seed("channels", message, protocol)
     yield seed("sizes", b'{"Width":80,"Height":24}\n{"width":1,"HEIGHT":2} \n{"a":{"b":"}"}}', 3)
-    yield seed("sizes", rc.encode_wish(rc.Break(300), rc.TerminalSize(80, 24)), 9)
-    yield seed("sizes", rc.encode_wish(rc.Role.WRITER, None) + b'{"break":5001,"role":"x"}', 2)
+    yield seed("sizes", encode_wish(Break(300), TerminalSize(80, 24)), 9)
+    yield seed("sizes", encode_wish(Role.WRITER, None) + b'{"break":5001,"role":"x"}', 2)
     yield seed("sizes", b" " * 1500 + b'{"Width":80}' + b"\n" * 1500 + b"{}", 100)
     for ending in (
-        rc.Ending(rc.COMPLETED),
-        rc.Ending(rc.COMPLETED, "", 7),
-        rc.Ending(rc.INTERNAL, "no"),
-        rc.Ending(rc.LINE_LOST, "gone"),
+        Ending(COMPLETED),
+        Ending(COMPLETED, "", 7),
+        Ending(INTERNAL, "no"),
+        Ending(LINE_LOST, "gone"),
     ):
-        yield seed("endings", rc.encode_status(ending), 0)
-    yield seed("endings", rc.encode_status(rc.Ending(rc.COMPLETED, "", 7)).replace(b'"7"', b'"0"'))
+        yield seed("endings", encode_status(ending), 0)
+    yield seed("endings", encode_status(Ending(COMPLETED, "", 7)).replace(b'"7"', b'"0"'))
     yield seed("receipts", encode_partial_success(7, "too old"))
     yield seed("receipts", b"\x08\x03\x12\x07too old")
     yield from (seed("texts", text) for text in _TEXTS)

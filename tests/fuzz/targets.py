@@ -52,16 +52,9 @@ from twisted_exec.wire import spdy_connection as spdy
 from twisted_exec.wire import spdy_connection as streams
 from twisted_exec.wire import telnet as com_port
 from twisted_exec.wire.cross_site import is_cross_site
-from twisted_exec.wire.endings import (
-    SizeDecoder,
-    TerminalSize,
-    decode_ending,
-    decode_status,
-    encode_size,
-    encode_status,
-    encode_wish,
-)
+from twisted_exec.wire.endings import decode_ending, decode_status, encode_status
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.resize import SizeDecoder, TerminalSize, encode_size, encode_wish
 
 Outcome = tuple[list[Any], str]
 """What came out, and what the peer was blamed for at the end, if it was."""

@@ -25,7 +25,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.wire import spdy
 from twisted_exec.wire.channel import V4, V5
-from twisted_exec.wire.endings import Break, Message
+from twisted_exec.wire.resize import Break, Message
 from twisted_exec.wire.session_terms import Right, Terms
 
 

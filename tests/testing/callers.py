@@ -20,7 +20,8 @@ from twisted_exec.streaming.interfaces import Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.carrier import ClientCarrier
 from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, Attempt, over
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.endings import decode_ending, encode_size
+from twisted_exec.wire.endings import decode_ending
+from twisted_exec.wire.resize import encode_size
 from twisted_exec.wire.spdy_connection import DataReceived, SPDYConnection, StreamEnded, StreamReset
 
 reactor: Any = _reactor

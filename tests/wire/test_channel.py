@@ -29,14 +29,9 @@ from twisted_exec.wire.channel import (
     is_text,
     messages,
 )
-from twisted_exec.wire.endings import (
-    COMPLETED,
-    Ending,
-    SizeDecoder,
-    TerminalSize,
-    decode_status,
-)
+from twisted_exec.wire.endings import COMPLETED, Ending, decode_status
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
+from twisted_exec.wire.resize import SizeDecoder, TerminalSize
 
 CAPTURES = Path(__file__).parent.parent / "captures"
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.wire.endings import TerminalSize
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.resize import TerminalSize
 from twisted_exec.wire.resume import (
     LONGEST_MARK_BYTES,
     Ack,

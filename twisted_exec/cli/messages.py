@@ -64,7 +64,7 @@ def rows(line: str, columns: int) -> list[str]:
 
 
 def _rows_of_part(line: str, columns: int) -> list[str]:
-    from twisted_exec.wire.endings import wrapped
+    from twisted_exec.wire.notices import wrapped
 
     broken: list[str] = []
     end = 0

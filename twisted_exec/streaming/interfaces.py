@@ -26,11 +26,9 @@ from twisted_exec.wire.endings import (
     TIME_OVER,
     TOO_MANY_VIEWERS,
     USER_LEFT,
-    Break,
     Ending,
-    Role,
-    TerminalSize,
 )
+from twisted_exec.wire.resize import Break, Role, TerminalSize
 from twisted_exec.wire.resume import At, Attendance, Notice, Position
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.upgrade import HeaderSet

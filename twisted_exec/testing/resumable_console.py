@@ -21,8 +21,9 @@ from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, 
 from twisted_exec.streaming.interfaces import Break, Ending, Role, TerminalSize
 from twisted_exec.streaming.remotecommand.carriers import ServerMessages
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.endings import Message, SizeDecoder, encode_ending
+from twisted_exec.wire.endings import encode_ending
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.resize import Message, SizeDecoder
 from twisted_exec.wire.resume import (
     RESUME_HEADER,
     Ack,

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar, Self
 
-from twisted_exec.wire.endings import TerminalSize, encode_notice, printable_line
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.keys import EPOCH, KEY, NUMBER, SESSION, decode_fields, encode_fields
+from twisted_exec.wire.notices import encode_notice, printable_line
+from twisted_exec.wire.resize import TerminalSize
 from twisted_exec.wire.session_terms import RECORDED_INPUT
 
 RESUME_HEADER = "X-Twisted-Exec-Resume"

@@ -18,8 +18,9 @@ from twisted_exec.cli.console.session import TIMED_OUT, Outcome
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
 from twisted_exec.console.notices import RESTARTED
 from twisted_exec.streaming.remotecommand.client import LOST, SILENCE_SECONDS, Pings
-from twisted_exec.wire.endings import Break, TerminalSize, keys_counted
+from twisted_exec.wire.resize import Break, TerminalSize
 from twisted_exec.wire.resume import Attendance, Notice, Position, RoundTrip
+from twisted_exec.wire.typed_keys import keys_counted
 
 
 class ResumableStream(FakeStream):

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.console.pager import KEYS, Pager
 from twisted_exec.cli.console.views import Key
-from twisted_exec.wire.endings import TerminalSize
+from twisted_exec.wire.resize import TerminalSize
 
 SIZE = TerminalSize(80, 4)
 

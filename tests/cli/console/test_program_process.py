@@ -40,7 +40,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.user_input import READ_ONLY
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
-from twisted_exec.wire.endings import encode_notice
+from twisted_exec.wire.notices import encode_notice
 
 reactor: Any = _reactor
 
@@ -132,6 +132,7 @@ MODULES = [
     "tls.fast.names",
     "tls.fast.openssl",
     "tls.fast.records",
+    "tls.fast.resumption",
     "tls.fast.transport",
     "tls.files",
     "tls.listening",
@@ -143,11 +144,14 @@ MODULES = [
     "wire.endings",
     "wire.errors",
     "wire.keys",
+    "wire.notices",
     "wire.plain_http",
+    "wire.resize",
     "wire.resume",
     "wire.session_terms",
     "wire.stream_options",
     "wire.terminal_modes",
+    "wire.typed_keys",
     "wire.upgrade",
 ]
 """Our modules that a session needs.  Each costs about 2 ms at every start."""

@@ -18,7 +18,8 @@ from tests.tiers import PROGRAMS
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.testing.resumable_console import ResumableConsole
-from twisted_exec.wire.endings import COMPLETED, Ending, TerminalSize
+from twisted_exec.wire.endings import COMPLETED, Ending
+from twisted_exec.wire.resize import TerminalSize
 
 reactor: Any = _reactor
 

@@ -21,7 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.heard import hear_signals
 from tests.tiers import PROGRAMS
 from twisted_exec.cli.console.terminal import Signals, Terminal, nonblocking
-from twisted_exec.wire.endings import TerminalSize
+from twisted_exec.wire.resize import TerminalSize
 
 
 def set_size(fd: int, columns: int, rows: int) -> None:

@@ -29,7 +29,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.streaming.splice import LOST
 from twisted_exec.tls.pki import AUTHORITIES, SERVING, renew, renew_authority, retire_authority
-from twisted_exec.wire.endings import TerminalSize
+from twisted_exec.wire.resize import TerminalSize
 
 reactor: Any = _reactor
 BROKER, NAMESPACE = "broker-of-site-a", "site-a"

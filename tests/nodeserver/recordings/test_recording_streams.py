@@ -23,7 +23,7 @@ from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.testing.console import EchoAttachment, RecordingUser
 from twisted_exec.wire.channel import V4, V5
-from twisted_exec.wire.endings import TerminalSize
+from twisted_exec.wire.resize import TerminalSize
 
 from .support import Recordings
 

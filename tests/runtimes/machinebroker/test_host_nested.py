@@ -39,7 +39,7 @@ from twisted_exec.runtimes.machinebroker.place import BrokerIdentity, BrokerPlac
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http import session_requests
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.wire.endings import TerminalSize
+from twisted_exec.wire.resize import TerminalSize
 
 PATIENCE_SECONDS = 600.0
 """How long each hop waits for the next one: all of them share this process, and its turns."""

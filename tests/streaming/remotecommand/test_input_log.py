@@ -12,8 +12,8 @@ from twisted_exec.streaming.remotecommand.input_log import (
     InputLog,
     Item,
 )
-from twisted_exec.wire.endings import Break, Role
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.resize import Break, Role
 
 ITEMS = st.lists(
     st.one_of(st.binary(min_size=1, max_size=5), st.just(Break()), st.sampled_from(Role))

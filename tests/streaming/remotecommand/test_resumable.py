@@ -24,7 +24,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.resumable import Acknowledgements, Resumption
 from twisted_exec.streaming.remotecommand.user_input import READ_ONLY
 from twisted_exec.testing.console import ResumableAttachment
-from twisted_exec.wire.endings import Message, encode_message, encode_size, encode_wish
+from twisted_exec.wire.resize import Message, encode_message, encode_size, encode_wish
 from twisted_exec.wire.resume import (
     Ack,
     At,

@@ -32,8 +32,9 @@ from twisted_exec.testing.console import RecordingProducer, RecordingUser
 from twisted_exec.testing.network import MemoryNetwork
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.channel import V4, V5, Channel
-from twisted_exec.wire.endings import Message, encode_ending
+from twisted_exec.wire.endings import encode_ending
 from twisted_exec.wire.errors import LocalProtocolError
+from twisted_exec.wire.resize import Message
 from twisted_exec.wire.resume import MARKS, At, EchoTime, Notice, NoticeKind, Position, encode_mark
 
 VECTORS = Path(__file__).with_name("resume_vectors.json")

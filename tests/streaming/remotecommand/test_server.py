@@ -30,7 +30,7 @@ from twisted_exec.streaming.remotecommand.user_input import MAY_OBSERVE
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.channel import TERMINAL
-from twisted_exec.wire.endings import encode_wish
+from twisted_exec.wire.resize import encode_wish
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

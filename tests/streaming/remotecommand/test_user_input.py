@@ -7,7 +7,7 @@ from typing import Any
 from tests.streaming.frames import masked
 from tests.streaming.remotecommand.serving import ServeTestCase
 from twisted_exec.streaming.interfaces import Break, TerminalSize
-from twisted_exec.wire.endings import encode_size, encode_wish
+from twisted_exec.wire.resize import encode_size, encode_wish
 
 
 class SizeTests(ServeTestCase):

@@ -14,7 +14,8 @@ from twisted_exec.cli.console.display import framed
 from twisted_exec.cli.console.type_ahead import DroppedKeys
 from twisted_exec.cli.console.views import Key, first_key
 from twisted_exec.cli.messages import one_line
-from twisted_exec.wire.endings import TerminalSize, wrapped
+from twisted_exec.wire.notices import wrapped
+from twisted_exec.wire.resize import TerminalSize
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.pager import Pager

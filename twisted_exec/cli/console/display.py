@@ -18,7 +18,8 @@ from zope.interface import implementer
 
 from twisted_exec.cli.messages import rows
 from twisted_exec.console.notices import HINT, RoleNotices, notice_text, understood
-from twisted_exec.wire.endings import TerminalSize, encode_notice, is_gap, wrapped
+from twisted_exec.wire.notices import encode_notice, is_gap, wrapped
+from twisted_exec.wire.resize import TerminalSize
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.machine_requests import AGENT, TIMEOUT_SECONDS
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-from twisted_exec.wire.endings import keys_counted
 from twisted_exec.wire.stream_options import StreamOptions
+from twisted_exec.wire.typed_keys import keys_counted
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.menu import MachineAccess

@@ -17,8 +17,9 @@ from twisted_exec.cli.console.dialog import Dialog
 from twisted_exec.cli.console.display import Display, UserTerminal
 from twisted_exec.cli.messages import explain, one_line
 from twisted_exec.console.notices import RoleNotices
-from twisted_exec.wire.endings import MESSAGE_CHARACTERS, keys_discarded, message_line
+from twisted_exec.wire.resize import MESSAGE_CHARACTERS, message_line
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+from twisted_exec.wire.typed_keys import keys_discarded
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.cli.messages import duration
 from twisted_exec.streaming.remotecommand.client import LOST
-from twisted_exec.wire.endings import keys_counted
+from twisted_exec.wire.typed_keys import keys_counted
 
 SILENT_SECONDS = 0.5
 """A loss that ends sooner is not worth a line."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from twisted_exec.cli.console.views import Key, fitted
-from twisted_exec.wire.endings import TerminalSize
+from twisted_exec.wire.resize import TerminalSize
 
 KEYS = "arrows PgUp PgDn g G  / search  n N next  w save  q quit"
 _FEW_KEYS = "/ search  n N  w save  q quit"

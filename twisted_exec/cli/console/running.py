@@ -35,10 +35,10 @@ from twisted_exec.cli.console.terminal import (
 from twisted_exec.cli.messages import explain, one_line, say
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.tls.fast.loop import use_monotonic_clock
-from twisted_exec.wire.endings import keys_discarded
 from twisted_exec.wire.resume import Notice, NoticeKind
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 from twisted_exec.wire.terminal_modes import Modes
+from twisted_exec.wire.typed_keys import keys_discarded
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.dialog import Dialog

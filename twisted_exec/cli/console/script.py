@@ -31,12 +31,7 @@ from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import RoleNotices
-from twisted_exec.wire.endings import (
-    COMPLETED,
-    MACHINE_DELETED,
-    POOL_DELETED,
-    POWERED_OFF,
-)
+from twisted_exec.wire.endings import COMPLETED, MACHINE_DELETED, POOL_DELETED, POWERED_OFF
 from twisted_exec.wire.escape_sequences import PlainLines, Stripper
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.shell_run import MARK, WAKE, command_lines, mark, probe, probe_mark

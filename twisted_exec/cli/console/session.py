@@ -42,17 +42,11 @@ from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-from twisted_exec.wire.endings import (
-    POWERED_OFF,
-    SHUTTING_DOWN,
-    Break,
-    Ending,
-    Message,
-    Role,
-    dropped_keys,
-)
+from twisted_exec.wire.endings import POWERED_OFF, SHUTTING_DOWN, Ending
+from twisted_exec.wire.resize import Break, Message, Role
 from twisted_exec.wire.resume import NoticeKind
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+from twisted_exec.wire.typed_keys import dropped_keys
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.dialog import Dialog

@@ -30,7 +30,7 @@ from twisted.internet.interfaces import IReactorFDSet
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
 
-from twisted_exec.wire.endings import TerminalSize
+from twisted_exec.wire.resize import TerminalSize
 
 DEADLY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 

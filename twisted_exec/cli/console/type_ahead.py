@@ -14,7 +14,8 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from twisted_exec.cli.console.timers import Timers
-from twisted_exec.wire.endings import Break, Role, keys_in
+from twisted_exec.wire.resize import Break, Role
+from twisted_exec.wire.typed_keys import keys_in
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Source

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.display import Display, UserTerminal
     from twisted_exec.cli.console.timers import Timers
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
-    from twisted_exec.wire.endings import TerminalSize
+    from twisted_exec.wire.resize import TerminalSize
 
 _RESIZED_SECONDS = 0.3
 """Pause after which a user has resized the window."""

@@ -18,7 +18,7 @@ from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.writer import RecordingWriter
 from twisted_exec.streaming.interfaces import INTERNAL, Ending, IStreamRecorder, TerminalSize
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.endings import SizeDecoder
+from twisted_exec.wire.resize import SizeDecoder
 
 UNKNOWN_USER = "unknown"
 """User of every session: the root's API server does not name the user to a kubelet."""

@@ -37,15 +37,9 @@ from twisted_exec.streaming.remotecommand.carriers import (
 )
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
 from twisted_exec.wire.channel import V4, V5, Channel
-from twisted_exec.wire.endings import (
-    STATUS_LIMIT_BYTES,
-    Message,
-    decode_ending,
-    encode_message,
-    encode_size,
-    encode_wish,
-)
+from twisted_exec.wire.endings import STATUS_LIMIT_BYTES, decode_ending
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.resize import Message, encode_message, encode_size, encode_wish
 from twisted_exec.wire.resume import (
     MARKS,
     RESUME_HEADER,

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from twisted_exec.wire.endings import Break, Role, keys_in
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.resize import Break, Role
+from twisted_exec.wire.typed_keys import keys_in
 
 Item = bytes | Break | Role | None
 """Input: bytes, a request, or ``None`` for the end."""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted_exec.wire.endings import Break, Role
+from twisted_exec.wire.resize import Break, Role
 
 __all__ = ["InputQueue", "Item", "exported", "pieces", "restored"]
 

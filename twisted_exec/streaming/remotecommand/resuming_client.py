@@ -36,8 +36,8 @@ from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleClient, Reopen
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
-from twisted_exec.wire.endings import Message, dropped_keys
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
+from twisted_exec.wire.resize import Message
 from twisted_exec.wire.resume import (
     MARKS,
     Ack,
@@ -50,6 +50,7 @@ from twisted_exec.wire.resume import (
     Resume,
     RoundTrip,
 )
+from twisted_exec.wire.typed_keys import dropped_keys
 
 CANNOT_RESUME = "the server cannot resume this session"
 

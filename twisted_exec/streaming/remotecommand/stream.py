@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted_exec.wire.endings import (
-    Break,
-    Ending,
-    Message,
-    Role,
-    TerminalSize,
-    dropped_keys,
-    encode_gap,
-)
+from twisted_exec.wire.endings import Ending
+from twisted_exec.wire.notices import encode_gap
+from twisted_exec.wire.resize import Break, Message, Role, TerminalSize
 from twisted_exec.wire.resume import (
     At,
     Attendance,
@@ -22,6 +16,7 @@ from twisted_exec.wire.resume import (
     Position,
     RoundTrip,
 )
+from twisted_exec.wire.typed_keys import dropped_keys
 
 
 class ConsoleStream:

@@ -32,12 +32,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
 )
 from twisted_exec.streaming.remotecommand.user_input import READ_ONLY
 from twisted_exec.wire.channel import TERMINAL, V4, V5, Channel
-from twisted_exec.wire.endings import (
-    STATUS_LIMIT_BYTES,
-    decode_ending,
-    encode_ending,
-    has_status,
-)
+from twisted_exec.wire.endings import STATUS_LIMIT_BYTES, decode_ending, encode_ending, has_status
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions

@@ -28,7 +28,7 @@ from twisted_exec.streaming.remotecommand.input_queue import (
     pieces,
     restored,
 )
-from twisted_exec.wire.endings import Message, SizeDecoder
+from twisted_exec.wire.resize import Message, SizeDecoder
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.stream_options import StreamOptions

@@ -1,0 +1,36 @@
+"""Tests for :mod:`twisted_exec.wire.typed_keys`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.wire.typed_keys import dropped_keys, keys_in
+
+
+class TypedKeysTests(SynchronousTestCase):
+    """Tests for :func:`dropped_keys` and :func:`keys_in`."""
+
+    def test_dropped_keys(self) -> None:
+        """Keys that were sent, and keys that never were, have a number each."""
+        for dropped, unsent, text in (
+            (1, 0, "1 key may not have reached the machine"),
+            (2, 2, "2 keys typed meanwhile were discarded"),
+            (3, 1, "2 keys may not have reached the machine; 1 key typed after that was discarded"),
+            (
+                5,
+                4,
+                "1 key may not have reached the machine; 4 keys typed after that were discarded",
+            ),
+        ):
+            self.assertEqual(dropped_keys(dropped, unsent), text)
+
+    def test_keys_in(self) -> None:
+        """The bytes of an arrow or of a character in UTF-8 are one key."""
+        for data, count in (
+            (b"", 0),
+            (b"ls\r", 3),
+            (b"\x1b[A\x1bOB\x1b[1;5C", 3),
+            ("\u5b57\u00fc".encode(), 2),
+            (b"\x80\x81", 1),
+        ):
+            self.assertEqual(keys_in(data), count)

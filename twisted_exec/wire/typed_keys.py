@@ -1,0 +1,38 @@
+"""The number of keys in a user's input, and texts about keys that were dropped."""
+
+from __future__ import annotations
+
+import re
+
+_KEY = re.compile(rb"\x1b[\[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*|[\x80-\xbf]+")
+"""The bytes of a key: a sequence such as that of an arrow, or a character in UTF-8."""
+
+
+def dropped_keys(dropped: int, unsent: int) -> str:
+    """
+    Return what users read of input that was dropped after a loss of the connection.
+
+    :param dropped: keys, and requests such as a BREAK; at least 1.
+    :param unsent: how many of these were never sent.
+    """
+    if dropped == unsent:
+        return keys_discarded(unsent, "typed meanwhile")
+    text = f"{keys_counted(dropped - unsent)} may not have reached the machine"
+    if unsent:
+        text += f"; {keys_discarded(unsent, 'typed after that')}"
+    return text
+
+
+def keys_discarded(count: int, when: str) -> str:
+    """Return what users read of dropped keys; ``when`` is such as ``typed after that``."""
+    return f"{keys_counted(count)} {when} {'was' if count == 1 else 'were'} discarded"
+
+
+def keys_in(data: bytes) -> int:
+    """Return the number of keys that made this input."""
+    return len(_KEY.findall(data))
+
+
+def keys_counted(count: int) -> str:
+    """Return ``1 key`` or ``3 keys``."""
+    return "1 key" if count == 1 else f"{count} keys"
