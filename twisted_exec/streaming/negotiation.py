@@ -98,7 +98,7 @@ class Negotiation:
     :param resumption: what the next hop learns about resuming the session.
     """
 
-    _latest: BackendRequest
+    _last_request: BackendRequest  # in the form of the user, or in a later one
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Negotiation:
 
     async def _reach(self, request: BackendRequest) -> Upgraded:
         hop, settings, location = self._hop, self._hop.settings, request.location
-        self._latest = request
+        self._last_request = request
         upgraded: Upgraded
         try:
             label, upgraded = await ask_first(
@@ -170,7 +170,7 @@ class Negotiation:
         return upgraded
 
     def _refusal(self, refused: UpgradeRefused) -> APIError:
-        error, request = refused.as_api_error(), self._latest
+        error, request = refused.as_api_error(), self._last_request
         if request.terms.recording and unknown_term("recording") in error.message:
             return _makes_no_recordings(request.terms, refused.label)
         return error if request.location.refusal is None else request.location.refusal(error)
@@ -221,7 +221,7 @@ class Negotiation:
             hop.clock,
             stream.over,
             session=self._session.id,
-            terms=lambda: self._latest.terms,
+            terms=lambda: self._last_request.terms,
             recorder=self._location.recorder,
         )
         self._session.when_called_off(lambda _: translation.pause_user())
@@ -266,7 +266,7 @@ class Negotiation:
         del self._request, self._context
         if self._location.recorder is None:
             self._hop.log_translation(self._session)
-        stream.carry(_of_open(self._latest.location), self._session.id)
+        stream.carry(_of_open(self._last_request.location), self._session.id)
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
         location = await self._location.renewed(Renewal.FORM)
@@ -277,7 +277,7 @@ class Negotiation:
 
     def _give_up(self, upgraded: Upgraded, problem: BaseException) -> None:
         _, why = outcome(problem)
-        location = self._latest.location
+        location = self._last_request.location
         id_there = session_id(upgraded.headers) or self._session.id
         next_hop = NextHop(self._hop, self._session, location, id_there)
         ending = next_hop.end(Ending(REVOKED, why), self._hop.settings.end_seconds)
@@ -336,7 +336,7 @@ class Negotiation:
         if accepted is not None and not self._context.rejoin:
             query = self._context.options.query()
             rejoinable = RejoinableStream(
-                hop, self._session, _of_open(location), self._latest.head, query, accepted
+                hop, self._session, _of_open(location), self._last_request.head, query, accepted
             )
             rejoinable.splice(boundaries())
             return rejoinable
