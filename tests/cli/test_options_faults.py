@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec import cli
 from twisted_exec.cli.commands import registry
 from twisted_exec.cli.console.options import make_parser
-from twisted_exec.cli.options import CheckedParser
+from twisted_exec.cli.parser import CheckedParser
 
 PACKAGE = Path(cli.__file__).parent
 

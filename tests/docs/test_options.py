@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.apiserver import tap as apiserver
 from twisted_exec.cli.commands import registry
 from twisted_exec.cli.console import options as console
-from twisted_exec.cli.options import CheckedParser
+from twisted_exec.cli.parser import CheckedParser
 from twisted_exec.nodeserver import tap as nodeserver
 from twisted_exec.poollet import tap as poollet
 from twisted_exec.runtimes import tap as runtimes

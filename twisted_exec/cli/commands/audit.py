@@ -22,8 +22,8 @@ from twisted_exec.cli.commands.audit_sessions import (
     read_records,
 )
 from twisted_exec.cli.failures import failed
-from twisted_exec.cli.options import since_time
 from twisted_exec.cli.table import table
+from twisted_exec.cli.times import since_time
 
 _DEFAULT_FILE = os.path.join("exec-state", "audit.jsonl")
 _WHO = """\

@@ -16,9 +16,10 @@ from twisted_exec.cli.console.connecting import ProgressLine
 from twisted_exec.cli.failures import InputError, failed
 from twisted_exec.cli.machine_options import add_machine_options
 from twisted_exec.cli.messages import one_line, painted, painter
-from twisted_exec.cli.options import add_cluster_options, config_of, since_time
+from twisted_exec.cli.options import add_cluster_options, config_of
 from twisted_exec.cli.runner import run_with_machine
 from twisted_exec.cli.suggestion import explain_with_hint
+from twisted_exec.cli.times import since_time
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.logs import MachineLog, deleted_log
 from twisted_exec.tls.errors import TLSConfigError

@@ -20,7 +20,7 @@ from twisted_exec import __version__
 from twisted_exec.cli.commands import registry
 from twisted_exec.cli.console import options as console
 from twisted_exec.cli.failures import crashed, failed
-from twisted_exec.cli.options import CheckedParser
+from twisted_exec.cli.parser import CheckedParser
 
 _ENDLESS_COLUMNS = 100_000
 _HEADING = re.compile(r"(\S.*):")

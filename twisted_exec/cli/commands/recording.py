@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
-from twisted_exec.cli.options import add_cluster_options, since_time
+from twisted_exec.cli.options import add_cluster_options
 from twisted_exec.cli.recording.content import is_file, reporting, use_content
 from twisted_exec.cli.recording.export import (
     IDLE_SECONDS,
@@ -23,6 +23,7 @@ from twisted_exec.cli.recording.listing import list_recordings
 from twisted_exec.cli.recording.player import Player, play
 from twisted_exec.cli.recording.verification import verify_recording
 from twisted_exec.cli.runner import server_command
+from twisted_exec.cli.times import since_time
 from twisted_exec.recording.chain import MILLISECOND
 from twisted_exec.recording.playback import frames
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from twisted_exec import build
 from twisted_exec.cli.messages import for_stderr
-from twisted_exec.cli.options import CheckedParser, VersionAction, nearest
+from twisted_exec.cli.parser import CheckedParser, VersionAction, nearest
 
 COMMANDS: Mapping[str, str] = {
     "pki": "make certificates",

@@ -13,9 +13,10 @@ from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import APIError
 from twisted_exec.cli.failures import failed
 from twisted_exec.cli.machine_options import add_machine_options
-from twisted_exec.cli.options import add_cluster_options, config_of, since_time
+from twisted_exec.cli.options import add_cluster_options, config_of
 from twisted_exec.cli.runner import run_with_machine
 from twisted_exec.cli.suggestion import explain_with_hint
+from twisted_exec.cli.times import since_time
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.screens import read_screen
 from twisted_exec.tls.errors import TLSConfigError

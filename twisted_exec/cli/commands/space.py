@@ -14,11 +14,12 @@ from twisted_exec.api.spaces import ROTATE, SPACES
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.messages import for_stdout
-from twisted_exec.cli.options import add_provider, add_viewpoint, duration, viewpoint_of
+from twisted_exec.cli.options import add_provider, add_viewpoint, viewpoint_of
 from twisted_exec.cli.runner import Ask, server_command
 from twisted_exec.cli.space.exec_credential import credential
 from twisted_exec.cli.space.kubeconfig import kubeconfig_content
 from twisted_exec.cli.space.rotation import CredentialRotation, check_provider
+from twisted_exec.cli.times import duration
 from twisted_exec.spaces.kubeconfigs import config_in
 from twisted_exec.spaces.lookup import find_space
 from twisted_exec.tls.pki import write_private

@@ -23,9 +23,9 @@ from twisted_exec.api.kinds.secrets import values_of
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.messages import one_line
-from twisted_exec.cli.options import duration
 from twisted_exec.cli.runner import nothing_found, server_command
 from twisted_exec.cli.table import table
+from twisted_exec.cli.times import duration
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.tls.errors import TLSConfigError

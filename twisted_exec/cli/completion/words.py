@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from twisted_exec.cli.options import CheckedParser
+from twisted_exec.cli.parser import CheckedParser
 
 _FILES = ("F", "FILE", "DIR", "DIRECTORY", "DATABASE")
 _MANY = ("*", "+")

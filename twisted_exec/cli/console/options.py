@@ -23,14 +23,9 @@ from twisted_exec.cli.machine_options import (
     possible_dialects,
 )
 from twisted_exec.cli.messages import FAILED_CODE, for_stderr
-from twisted_exec.cli.options import (
-    CheckedParser,
-    VersionAction,
-    add_cluster_options,
-    add_space_options,
-    duration,
-    requires_space,
-)
+from twisted_exec.cli.options import add_cluster_options, add_space_options, requires_space
+from twisted_exec.cli.parser import CheckedParser, VersionAction
+from twisted_exec.cli.times import duration
 from twisted_exec.wire.session_terms import RECORDED_INPUT
 
 EPILOG = """\

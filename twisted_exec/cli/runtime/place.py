@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from twisted_exec.cli.options import duration
+from twisted_exec.cli.times import duration
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.revisions import IRONCORE, REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
