@@ -13,7 +13,7 @@ from tests.auth.oidc.test_authenticator import OIDCCase
 from tests.auth.support import CredentialsCase
 from tests.auth.test_credentials import KEY, KeyAuthenticator
 from tests.auth.test_delegated import Reviewer
-from tests.auth.test_tokens import FILE
+from tests.auth.test_token_file import FILE
 from tests.contracts.authenticator import AuthenticatorContract, Sent
 from tests.tls.support import authority, client_identity
 from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator

@@ -10,18 +10,19 @@ from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
 from tests.auth.support import CredentialsCase, credentials
+from tests.auth.test_token_file import FILE
 from tests.tls.support import client_identity
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.api.users import with_authenticated
-from twisted_exec.auth.credentials import (
-    CredentialHeaders,
-    UnionAuthenticator,
-)
+from twisted_exec.auth.credentials import NO_HEADERS, CredentialHeaders, UnionAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
+from twisted_exec.auth.request_header import RequestHeaderAuthenticator
+from twisted_exec.auth.token_file import TokenFileAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
-from twisted_exec.wire.upgrade import HeaderSet
+from twisted_exec.wire.upgrade import BEARER_SUBPROTOCOL, HeaderSet
 
 KEY = "X-Lab-Key"
+BEARER = BEARER_SUBPROTOCOL.decode()
 
 
 @implementer(IAuthenticator)
@@ -143,3 +144,96 @@ class PresentedCredentialsTests(CredentialsCase):
             declared = HeaderSet.of("Cookie", prefixes=["Impersonate-"])
             presented = self.credentials(headers, shown, declared=declared)
             self.assertEqual(presented.sent_unasked, unasked, headers)
+
+
+class SubprotocolTests(CredentialsCase):
+    """Tokens among the subprotocols of a WebSocket, for browsers."""
+
+    def ask(self, offered: str, **more: list[str]) -> Deferred[User | None]:
+        headers = {
+            "Connection": ["Upgrade"],
+            "Upgrade": ["websocket"],
+            "Sec-WebSocket-Protocol": [offered],
+        }
+        self.presented = self.credentials({**headers, **more}, declared=NO_HEADERS)
+        source = TokenFileAuthenticator(self.write("tokens.csv", FILE), self.clock)
+        return source.authenticate(self.presented)
+
+    def test_known(self) -> None:
+        """A token in the subprotocol is accepted but not marked as sent in a header."""
+        user = self.successResultOf(self.ask(f"{BEARER}dG9rZW4tMQ, v5.channel.k8s.io"))
+        assert user is not None
+        self.assertEqual(user.name, "jane")
+        self.assertEqual(self.presented.token, b"token-1")
+        self.assertFalse(self.presented.token_in_header)
+
+    def test_unknown(self) -> None:
+        """
+        An unknown or malformed token in the subprotocol is refused; it does not become anonymous.
+        """
+        for offered in (
+            f"{BEARER}eA, v5.channel.k8s.io",
+            f"{BEARER}dG9rZW4tMQ",
+            f"{BEARER}dG9rZW4tMQ==, v5.channel.k8s.io",
+            f"{BEARER}dG9rZW4tMQ, {BEARER}dG9rZW4tMQ, v5.channel.k8s.io",
+        ):
+            self.failureResultOf(self.ask(offered), Unauthorized)
+
+    def test_header_first(self) -> None:
+        """The Authorization header takes precedence over the subprotocol."""
+        offered = f"{BEARER}eA, v5.channel.k8s.io"
+        user = self.successResultOf(self.ask(offered, Authorization=["Bearer token-1"]))
+        assert user is not None
+        self.assertEqual(user.name, "jane")
+
+    def test_empty(self) -> None:
+        """An empty token in the subprotocol is ignored."""
+        self.assertIsNone(self.successResultOf(self.ask(f"{BEARER}, v5.channel.k8s.io")))
+
+
+class UnionTests(CredentialsCase):
+    """Tests for :class:`UnionAuthenticator`, with real members."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.union = UnionAuthenticator(
+            [
+                RequestHeaderAuthenticator(self.forwarding_ca, ["proxy"], self.clock),
+                X509Authenticator(self.users_ca, self.clock),
+                TokenFileAuthenticator(self.write("tokens.csv", FILE), self.clock),
+            ]
+        )
+        self.proxy = client_identity("proxy", ca="forwarding")
+
+    def name(self, presented: Any) -> str | None:
+        user = self.successResultOf(self.union.authenticate(presented))
+        return user.name if user else None
+
+    def test_order(self) -> None:
+        """
+        Proxy headers take precedence over the certificate, and the certificate over the token.
+        """
+        token = {"Authorization": ["Bearer token-1"]}
+        remote = {"X-Remote-User": ["remote"]}
+        eve = client_identity("eve")
+        self.assertEqual(self.name(self.credentials({**token, **remote}, self.proxy)), "remote")
+        self.assertEqual(self.name(self.credentials({**token, **remote}, eve)), "eve")
+        self.assertEqual(self.name(self.credentials({**token, **remote})), "jane")
+        self.assertIsNone(self.name(self.credentials(remote)))
+
+    def test_proxy_with_a_token(self) -> None:
+        """If a proxy sends a token and no user headers, the token identifies the user."""
+        presented = self.credentials({"Authorization": ["Bearer token-1"]}, self.proxy)
+        self.assertEqual(self.name(presented), "jane")
+
+    def test_bad_token_with_no_certificate(self) -> None:
+        """
+        A bad token is refused, whichever certificate comes with it, and never becomes anonymous.
+        """
+        for shown in (None, client_identity("eve", ca="evil"), self.proxy):
+            presented = self.credentials({"Authorization": ["Bearer bad"]}, shown)
+            self.failureResultOf(self.union.authenticate(presented), Unauthorized)
+
+    def test_nothing(self) -> None:
+        """A request without credentials has no user."""
+        self.assertIsNone(self.name(self.credentials()))
