@@ -25,7 +25,7 @@ from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.apiserver.serving.requests import APIRequest
-from twisted_exec.apiserver.settings import ServingSettings
+from twisted_exec.apiserver.serving_settings import ServingSettings
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.program.metrics import new_registry

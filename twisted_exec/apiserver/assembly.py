@@ -66,7 +66,7 @@ from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watches.watches import Watches
-from twisted_exec.apiserver.settings import ServingSettings
+from twisted_exec.apiserver.serving_settings import ServingSettings
 from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate, GatePolicy, users_of

@@ -33,7 +33,7 @@ from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
 from twisted_exec.apiserver.serving.requests import APIRequest
 from twisted_exec.apiserver.serving.worker_thread import WorkerThread
-from twisted_exec.apiserver.settings import ServingSettings
+from twisted_exec.apiserver.serving_settings import ServingSettings
 from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.apiserver.signing.interfaces import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
 from twisted_exec.apiserver.signing.requests import server_names
