@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY as DEFAULT_AUDIT_POLICY
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer
-from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.settings import Settings as NodeServerSettings
 from twisted_exec.poollet.service import Poollet

@@ -32,7 +32,8 @@ from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.identity.credentials import Identities
-from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.responses import Dispatcher, respond, respond_json

@@ -22,7 +22,7 @@ from tests.chain import PATIENCE_SECONDS, POOL, patient
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.identity.credentials import Identities
-from twisted_exec.apiserver.service import Settings
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.auth.oidc.authenticator import LEEWAY_SECONDS
 from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
 from twisted_exec.auth.oidc.configuration import Issuers

@@ -30,7 +30,8 @@ from tests.benchmarks.console import connect
 from twisted_exec.api import kinds, strategy
 from twisted_exec.api.status import AlreadyExists
 from twisted_exec.apiserver.identity.credentials import Identities
-from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.option import storage_option

@@ -26,7 +26,8 @@ from twisted.internet.threads import deferToThread
 
 import twisted_exec
 from twisted_exec.api import kinds
-from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.tls.pki import PKI, create_pki

@@ -32,7 +32,8 @@ from tests.flows.consoles import Screen
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver import service as apiserver
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.client import KubeClient
@@ -89,12 +90,10 @@ class ChainCase(TestCase):
         """Start a service and wait until it is ready; stop it after the test."""
         return await begin(service, self.addCleanup)
 
-    def _server(self) -> apiserver.APIServer:
+    def _server(self) -> APIServer:
         # All programs share this process, which may be busy.
         settings = apiserver_settings(poollet_seconds=PATIENCE_SECONDS, dialects=self.dialects)
-        return apiserver.APIServer(
-            apiserver.Settings(**settings), MemoryStorage(), self.audit, reactor
-        )
+        return APIServer(APIServerSettings(**settings), MemoryStorage(), self.audit, reactor)
 
     async def _start(self, dialect: Dialect) -> None:
         """

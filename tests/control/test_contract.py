@@ -22,7 +22,8 @@ from tests.tiers import PROGRAMS
 from twisted_exec.api.kinds import CLUSTERROLES, LEASES, MACHINES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 

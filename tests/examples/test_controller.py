@@ -34,8 +34,9 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import struct
 from twisted_exec.api.status import Conflict, ServiceUnavailable
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.serving.verbs import Verbs
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.program.metrics import new_registry

@@ -25,7 +25,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers
-from twisted_exec.apiserver.service import Settings
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.loader import load

@@ -7,7 +7,8 @@ from twisted.trial.unittest import TestCase
 from tests.audits import AuditList
 from tests.chain import apiserver_settings, begin, client, reactor
 from tests.contracts.kube_client import KubeClientContract
-from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.storage.memory import MemoryStorage
 

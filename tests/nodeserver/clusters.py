@@ -38,7 +38,8 @@ from tests.chain import (
 )
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
-from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.kubelet_api.logs import log_routes

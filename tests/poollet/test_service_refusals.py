@@ -20,7 +20,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     TooManyRequests,
 )
-from twisted_exec.apiserver import service as apiserver
+from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.auth.delegated import DelegatedAuthorizer
 from twisted_exec.poollet.consoles import RUNTIME_SECONDS
 from twisted_exec.poollet.machines import loop
@@ -322,7 +322,7 @@ class RefusalTests(PoolletCase):
 
     async def test_runtime_slow_twice(self) -> None:
         """All calls to the runtime for one console share one timeout, shorter than the API server's."""
-        self.assertLess(RUNTIME_SECONDS, apiserver.Settings.poollet_seconds)
+        self.assertLess(RUNTIME_SECONDS, APIServerSettings.poollet_seconds)
         await self.start()
         clock = Clock()
         object.__setattr__(self.poollet.consoles.proxy.locator, "clock", clock)

@@ -32,7 +32,9 @@ from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
-from twisted_exec.apiserver import service as apiserver
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.settings import Settings as APIServerSettings
+from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.storage.memory import MemoryStorage
@@ -50,10 +52,8 @@ class TogetherTests(PoolletCase):
     async def setUp(self) -> None:
         await super().setUp()
         ca = pki().pair("ca")
-        settings = apiserver.Settings(
-            **apiserver_settings(signing=apiserver.CAPair(ca.certificate, ca.key))
-        )
-        server = apiserver.APIServer(settings, MemoryStorage(), self.audit, reactor)
+        settings = APIServerSettings(**apiserver_settings(signing=CAPair(ca.certificate, ca.key)))
+        server = APIServer(settings, MemoryStorage(), self.audit, reactor)
         self.server = await begin(server, self.addCleanup)
         self.admin = self.connect(ADMIN)
         await self.admin.create(kinds.NAMESPACES.resource, {"metadata": {"name": "lab"}})

@@ -1,7 +1,7 @@
 """
 Settings of each API server, whatever its control plane.
 
-:mod:`twisted_exec.apiserver.service` adds those of the listening server: its address, certificates and
+:mod:`twisted_exec.apiserver.settings` adds those of the listening server: its address, certificates and
 poollets.
 """
 

@@ -19,7 +19,8 @@ from twisted_exec.apiserver.identity.oidc_options import web_client
 from twisted_exec.apiserver.identity.options import identities
 from twisted_exec.apiserver.node_pods.options import KubeletOptions, kubelet_access
 from twisted_exec.apiserver.node_pods.options import check_kubelets as check_kubelets
-from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.program.disk_thread import DiskThread

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.service_accounts import KEYS
-from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.poollet.settings import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse

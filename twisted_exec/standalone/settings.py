@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect, by_name
-from twisted_exec.apiserver.service import PODS_VIEW, WEB
+from twisted_exec.apiserver.settings import PODS_VIEW, WEB
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.program.options.declaration import OPTION, ProgramOption
 from twisted_exec.program.options.shared import (

@@ -30,7 +30,8 @@ from twisted_exec.apiserver.aggregated.admission.objects import (
 )
 from twisted_exec.apiserver.aggregated.control_plane import RBAC, Aggregated
 from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS, TrustError
-from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade

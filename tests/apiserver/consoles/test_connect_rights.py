@@ -9,7 +9,7 @@ from typing import Any
 from tests.apiserver.chain import EXEC, WEBSOCKET, MachineTestCase
 from tests.apiserver.rights import BINDINGS, ROLES, binding, console_role
 from twisted_exec.api import kinds
-from twisted_exec.apiserver.service import Settings
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 
 MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource

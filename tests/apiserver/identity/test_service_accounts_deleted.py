@@ -12,7 +12,7 @@ from tests.auth import forge
 from tests.auth.test_bootstrap_tokens import token_secret
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
-from twisted_exec.apiserver.service import Settings
+from twisted_exec.apiserver.settings import Settings
 
 ISSUER = "https://exec.example"
 

@@ -25,7 +25,7 @@ from tests.ports import reserved_port
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.service import APIServer
-from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.cli.commands.registry import make_parser
 from twisted_exec.cli.doctor import server_checks
 from twisted_exec.cli.doctor.findings import Findings, Unusable

@@ -14,7 +14,7 @@ from tests.cli.typed import typed
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds.secrets import values_of
 from twisted_exec.apiserver.identity.credentials import Identities
-from twisted_exec.apiserver.service import Settings
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 

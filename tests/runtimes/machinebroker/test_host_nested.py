@@ -23,7 +23,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.service import APIServer
-from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object

@@ -22,7 +22,7 @@ from tests.tiers import BROWSER
 from tests.tls.support import write
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.identity.credentials import Identities
-from twisted_exec.apiserver.service import Settings
+from twisted_exec.apiserver.settings import Settings
 from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.streaming.interfaces import REVOKED
