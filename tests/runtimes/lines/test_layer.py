@@ -32,6 +32,20 @@ class Capitals(LineLayer):
         super().write(data.lower())
 
 
+class Typist:
+    """The users' input."""
+
+    is_paused = False
+
+    def pauseProducing(self) -> None:
+        """As :meth:`IPushProducer.pauseProducing`."""
+        self.is_paused = True
+
+    def resumeProducing(self) -> None:
+        """As :meth:`IPushProducer.resumeProducing`."""
+        self.is_paused = False
+
+
 class LayerTests(SynchronousTestCase):
     """A layer between a socket and a console."""
 
@@ -55,13 +69,46 @@ class LayerTests(SynchronousTestCase):
         self.layer.write(b"YES")
         self.assertEqual((self.line.got, self.socket.value()), (b"HELLOYES", b"yes"))
 
-    def test_producers(self) -> None:
-        """The producer of input is that of the socket."""
-        producer = object()
-        self.layer.registerProducer(producer, True)
-        self.assertIs(self.socket.producer, producer)
+    def test_full(self) -> None:
+        """Input waits while the socket is full."""
+        typist = Typist()
+        self.layer.registerProducer(typist, True)
+        producer: Any = self.socket.producer
+        producer.pauseProducing()
+        self.assertTrue(typist.is_paused)
+        producer.resumeProducing()
+        self.assertFalse(typist.is_paused)
         self.layer.unregisterProducer()
         self.assertIsNone(self.socket.producer)
+
+    def test_much_echo(self) -> None:
+        """A user who reads nothing cannot fill the memory with an echo: input waits."""
+        typist, written = Typist(), 0
+        self.layer.registerProducer(typist, True)
+        self.layer.pauseProducing()
+        self.layer.dataReceived(b"x" * (64 << 10))  # the last read of the socket
+        self.assertFalse(typist.is_paused)
+        while not typist.is_paused and written < 10 << 20:
+            self.layer.write(b"y" * 1024)
+            written += 1024
+        self.assertLess(written, 1 << 20)
+        self.layer.resumeProducing()
+        self.assertFalse(typist.is_paused)
+        self.assertEqual(self.line.got, b"X" * (64 << 10) + b"y" * written)
+
+    def test_echo_to_a_full_socket(self) -> None:
+        """Input waits until both the console reads, and the socket takes more."""
+        typist = Typist()
+        self.layer.registerProducer(typist, True)
+        producer: Any = self.socket.producer
+        self.layer.pauseProducing()
+        self.layer.write(b"y" * (1 << 20))
+        self.assertTrue(typist.is_paused)
+        producer.pauseProducing()
+        self.layer.resumeProducing()
+        self.assertTrue(typist.is_paused)
+        producer.resumeProducing()
+        self.assertFalse(typist.is_paused)
 
     def test_paused(self) -> None:
         """Output and echo wait while the console is paused; they precede the end."""

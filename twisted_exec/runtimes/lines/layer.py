@@ -5,15 +5,22 @@ Protocol layers between an endpoint and a console, such as framing, telnet or en
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.interfaces import IProtocolFactory, IPushProducer, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.runtimes.interfaces import ISharedLineTransport
+
+_MOST_HELD_BYTES = 256 << 10
+"""
+Output that a layer keeps for a paused console before input waits: more than one read of a transport
+(64 KiB), so that only an echo reaches it.
+"""
 
 
 @implementer(IStreamClientEndpoint)
@@ -40,6 +47,55 @@ class LayeredEndpoint:
         return connecting.addCallback(lambda layer: layer.upper)
 
 
+class PauseCause(Enum):
+    """Why users' input waits."""
+
+    TRANSPORT = "the transport takes no more"
+    ECHO = "the console must read its echo first"
+    PEER = "the peer asks for silence"
+
+
+@implementer(IPushProducer)
+class _Input:
+    """The users' input: it goes on when every cause to pause it has ended."""
+
+    def __init__(self) -> None:
+        self._producer: Any = None
+        self._causes: set[PauseCause] = set()
+
+    @property
+    def is_registered(self) -> bool:
+        return self._producer is not None
+
+    def register(self, producer: Any) -> None:
+        self._producer = producer
+        if self._causes:
+            producer.pauseProducing()
+
+    def unregister(self) -> None:
+        self._producer = None
+
+    def pause(self, cause: PauseCause) -> None:
+        self._causes.add(cause)
+        if self._producer is not None:
+            self._producer.pauseProducing()
+
+    def resume(self, cause: PauseCause) -> None:
+        if cause in self._causes:
+            self._causes.remove(cause)
+            if self._producer is not None and not self._causes:
+                self._producer.resumeProducing()
+
+    def pauseProducing(self) -> None:
+        self.pause(PauseCause.TRANSPORT)
+
+    def resumeProducing(self) -> None:
+        self.resume(PauseCause.TRANSPORT)
+
+    def stopProducing(self) -> None:
+        """Do nothing: ``connectionLost`` follows."""
+
+
 @implementer(ISharedLineTransport)
 class LineLayer(Protocol):
     """
@@ -62,6 +118,7 @@ class LineLayer(Protocol):
         self.error: Exception | None = None
         self.is_paused = False
         self._held = bytearray()
+        self._input = _Input()
 
     # Protocol of the endpoint's transport.
 
@@ -82,11 +139,15 @@ class LineLayer(Protocol):
         """
         Print output, including an echo: while the console is paused, later; after :meth:`fail`, never.
 
+        While 256 KiB wait, users' input waits as well.
+
         :param data: may be empty.
         """
         if self.error is None:
             self._held += data
         self._flush()
+        if len(self._held) >= _MOST_HELD_BYTES:
+            self.pause_input(PauseCause.ECHO)
 
     def fail(self, error: Exception) -> None:
         """
@@ -98,10 +159,21 @@ class LineLayer(Protocol):
             self.error = error
             self.transport.abortConnection()
 
+    def pause_input(self, cause: PauseCause) -> None:
+        """Let users' input wait; it may also wait for other causes."""
+        self._input.pause(cause)
+
+    def resume_input(self, cause: PauseCause) -> None:
+        """Let users' input go on, unless there is another cause to wait."""
+        self._input.resume(cause)
+
     def _flush(self) -> None:
         if self._held and not self.is_paused:
             data, self._held = bytes(self._held), bytearray()
             self.upper.dataReceived(data)
+            # Behind this output, to which input may add its echo.
+            if len(self._held) < _MOST_HELD_BYTES:
+                self.resume_input(PauseCause.ECHO)
 
     # ISharedLineTransport of the console.
 
@@ -109,10 +181,13 @@ class LineLayer(Protocol):
         self.transport.write(data)
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        self.transport.registerProducer(producer, streaming)
+        self._input.register(producer)
+        self.transport.registerProducer(self._input, True)
 
     def unregisterProducer(self) -> None:
-        self.transport.unregisterProducer()
+        if self._input.is_registered:
+            self._input.unregister()
+            self.transport.unregisterProducer()
 
     def pauseProducing(self) -> None:
         self.is_paused = True
@@ -124,6 +199,7 @@ class LineLayer(Protocol):
         self._flush()
 
     def loseConnection(self) -> None:
+        self.unregisterProducer()  # a transport with a paused producer would stay open
         self.transport.loseConnection()
 
     def abortConnection(self) -> None:

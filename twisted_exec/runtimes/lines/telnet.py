@@ -9,16 +9,14 @@ from typing import Any
 
 from twisted.internet.interfaces import (
     IDelayedCall,
-    IPushProducer,
     IReactorTime,
     IStreamClientEndpoint,
 )
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from twisted_exec.console.read_rate import ReadRateLimit
-from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
+from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer, PauseCause
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.wire import telnet
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -61,44 +59,6 @@ class TelnetEndpoint(LayeredEndpoint):
         super().__init__(endpoint, make_layer)
 
 
-@implementer(IPushProducer)
-class _Input:
-    def __init__(self) -> None:
-        self._producer: Any = None
-        self._full = self._suspended = False
-
-    def register(self, producer: Any) -> None:
-        self._producer = producer
-        if self._suspended:
-            producer.pauseProducing()
-
-    def unregister(self) -> None:
-        self._producer = None
-
-    def suspend(self, suspended: bool) -> None:
-        self._suspended = suspended
-        self._flow()
-
-    def pauseProducing(self) -> None:
-        self._full = True
-        self._flow()
-
-    def resumeProducing(self) -> None:
-        self._full = False
-        self._flow()
-
-    def stopProducing(self) -> None:
-        """Do nothing: ``connectionLost`` follows."""
-
-    def _flow(self) -> None:
-        if self._producer is None:
-            return
-        if self._full or self._suspended:
-            self._producer.pauseProducing()
-        else:
-            self._producer.resumeProducing()
-
-
 class TelnetLine(LineLayer):
     """One telnet connection."""
 
@@ -109,7 +69,6 @@ class TelnetLine(LineLayer):
         if port is not None:
             offers.append(Option.COM_PORT)
         self._codec = TelnetClient(offers=offers)
-        self._input = _Input()
         self._rate_limit = ReadRateLimit(clock, self._flow, self._flow)
         self._break: IDelayedCall | None = None
         self._noted: set[object] = set()
@@ -118,7 +77,6 @@ class TelnetLine(LineLayer):
     # Protocol of the socket.
 
     def connectionMade(self) -> None:
-        self.transport.registerProducer(self._input, True)
         self._codec.begin()
         self._send()
         super().connectionMade()
@@ -163,7 +121,7 @@ class TelnetLine(LineLayer):
 
     def _agreed(self, on: bool) -> None:
         if not on:
-            self._input.suspend(False)
+            self.resume_input(PauseCause.PEER)
             self._note_once(
                 "NoSerialSettings",
                 "the console server does not support RFC 2217; its line keeps the settings that it has there",
@@ -180,7 +138,8 @@ class TelnetLine(LineLayer):
 
     def _port_changed(self, event: telnet.PortEvent | None) -> None:
         if isinstance(event, telnet.Suspended):
-            self._input.suspend(event.on)
+            change = self.pause_input if event.on else self.resume_input
+            change(PauseCause.PEER)
         elif isinstance(event, telnet.ServerParameter) and event.problem:
             self._note_once("OtherSettings", event.problem, event.ask)
         elif isinstance(event, telnet.CarrierDetect):
@@ -197,16 +156,6 @@ class TelnetLine(LineLayer):
 
     def write(self, data: bytes) -> None:
         self.transport.write(self._codec.encode(data))
-
-    def loseConnection(self) -> None:
-        self.transport.unregisterProducer()
-        self.transport.loseConnection()
-
-    def registerProducer(self, producer: object, streaming: bool) -> None:
-        self._input.register(producer)
-
-    def unregisterProducer(self) -> None:
-        self._input.unregister()
 
     def pauseProducing(self) -> None:
         super().pauseProducing()
