@@ -1,173 +1,152 @@
 """
-Tests for :mod:`twisted_exec.auth.oidc.claims`.
+Tests for :mod:`twisted_exec.auth.oidc.claims`, and for users that expressions make.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.auth.oidc.support import user_of
-from twisted_exec.api.dialects import DIALECTS
+from tests.auth.oidc.support import at_once, user_of
+from tests.program.memory_processes import MemoryReactor
+from twisted_exec.auth.expressions import WAITING_OF_USER, Evaluator
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jwt import InvalidToken
-from twisted_exec.auth.oidc.claims import Issuer, MappedClaim, checked_url
+from twisted_exec.auth.oidc.claims import USER, Expression, Issuer, ValidationRule
+from twisted_exec.program.job_processes import PROCESSES
 
-URL = "https://issuer.example"
-
-
-def issuer(**more: Any) -> Issuer:
-    return Issuer(**{"url": URL, "audiences": ("exec",), "username": MappedClaim("sub"), **more})
+CLAIMS: dict[str, Any] = {"sub": "jane", "n": 5, "roles": ["a", "b"], "deep": {"x": None}}
 
 
-class UserOfTests(SynchronousTestCase):
-    """Tests for :func:`twisted_exec.auth.oidc.claims.user_of`."""
+def claims(text: str) -> Expression:
+    return Expression(text, "the.field")
 
-    def assertRefused(self, claims: dict[str, Any], why: str, **more: Any) -> None:
+
+class _WithEvaluator(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.reactor = MemoryReactor()
+        self.evaluator = Evaluator(self.reactor, lambda: ["evaluator"])
+
+    def value(self, expression: Expression, of: dict[str, Any]) -> Any:
+        return at_once(expression.value(of, self.evaluator, "jane"))
+
+    def confirm(self, rule: ValidationRule) -> None:
+        at_once(rule.confirm(CLAIMS, self.evaluator, "jane"))
+
+
+class ExpressionTests(_WithEvaluator):
+    """Tests for :class:`Expression` and :class:`ValidationRule`."""
+
+    def test_value(self) -> None:
+        """Expressions return JSON values."""
+        for text, expected in (
+            ("claims.sub", "jane"),
+            ("'x:' + claims.sub", "x:jane"),
+            ("claims.roles.map(each, 'g:' + each)", ["g:a", "g:b"]),
+            ("claims.?missing.orValue('none')", "none"),
+            ("claims.n > 4 && has(claims.deep)", True),
+            ("claims.deep.x", None),
+        ):
+            self.assertEqual(self.value(claims(text), CLAIMS), expected, text)
+
+    def test_no_value(self) -> None:
+        """A failed evaluation is reported by field, without any part of the claims."""
+        secret = {**CLAIMS, "canary": "canary"}
+        for text in ("claims.canary.x", "claims.missing", "claims.canary + 1", "claims.n / 0"):
+            with self.assertRaises(InvalidToken) as caught:
+                self.value(claims(text), secret)
+            self.assertEqual(str(caught.exception), "the.field cannot be evaluated about it")
+
+    def test_bounded(self) -> None:
+        """An evaluation that may cost much is done elsewhere; one that costs too much has no value."""
+        long = {"l": list(range(2000)), "p": ["a"]}
+        for text in (
+            "claims.l.all(a, claims.l.all(b, claims.l.all(c, true)))",
+            "claims.p.exists(p, claims.sub.matches(p))",
+        ):
+            value = Deferred.fromCoroutine(claims(text).value(long, self.evaluator, "jane"))
+            self.assertNoResult(value)
+            self.reactor.processes[-1].ends()
+            why = self.failureResultOf(value, InvalidToken).value
+            self.assertEqual(str(why), "the.field cannot be evaluated about it")
+
+    def test_many(self) -> None:
+        """Beyond the limit of costly ones a token cannot be verified now."""
+        costly = claims("claims.sub.matches(claims.sub)")
+        for _ in range(PROCESSES + WAITING_OF_USER):
+            Deferred.fromCoroutine(costly.value(CLAIMS, self.evaluator, "jane"))
         with self.assertRaises(InvalidToken) as caught:
-            user_of(claims, issuer(**more))
+            self.value(costly, CLAIMS)
+        self.assertIn("the.field cannot be evaluated now", str(caught.exception))
+
+    def test_rules(self) -> None:
+        """A rule passes only if it is true; a truthy value is refused."""
+        self.confirm(ValidationRule(claims("claims.sub == 'jane'")))
+        for text in ("claims.sub == 'joe'", "claims.n", "claims.sub", "null", "claims.missing"):
+            with self.assertRaises(InvalidToken):
+                self.confirm(ValidationRule(claims(text)))
+        with self.assertRaises(InvalidToken) as caught:
+            self.confirm(ValidationRule(claims("false"), "come back tomorrow"))
+        self.assertEqual(str(caught.exception), "come back tomorrow")
+
+
+class UserTests(_WithEvaluator):
+    """Users that expressions make."""
+
+    def user(self, username: str = "claims.sub", **more: Any) -> User:
+        issuer = Issuer("https://issuer.example", ("exec",), claims(username), **more)
+        return user_of(CLAIMS, issuer)
+
+    def assertRefused(self, why: str, **more: Any) -> None:
+        with self.assertRaises(InvalidToken) as caught:
+            self.user(**more)
         self.assertIn(why, str(caught.exception))
 
-    def test_name(self) -> None:
-        """The claim is the name, with the prefix before it."""
-        user = user_of({"sub": "jane"}, issuer(username=MappedClaim("sub", f"{URL}#")))
-        self.assertEqual(user, User(f"{URL}#jane", ("system:authenticated",)))
-
-    def test_groups(self) -> None:
-        """Groups are a list or a string, and get their own prefix; empty values are no groups."""
-        for told, expected in (
-            (["dev", "ops", "dev"], ("oidc:dev", "oidc:ops")),
-            ("dev", ("oidc:dev",)),
-            ([], ()),
-            ("", ()),
-            (None, ()),
-        ):
-            user = user_of(
-                {"sub": "jane", "roles": told}, issuer(groups=MappedClaim("roles", "oidc:"))
-            )
-            self.assertEqual(user.groups, (*expected, "system:authenticated"))
-
-    def test_no_groups_claim(self) -> None:
-        """A token without the claim has no groups, and unmapped claims give none."""
-        self.assertEqual(
-            len(user_of({"sub": "j"}, issuer(groups=MappedClaim("g", "x:"))).groups), 1
+    def test_all(self) -> None:
+        """Name, groups, uid, and extras, of which what is empty is left out."""
+        extra = (
+            ("a.b/list", claims("claims.roles")),
+            ("a.b/text", claims("claims.sub")),
+            ("a.b/empty", claims("['', '']")),
+            ("a.b/none", claims("claims.deep.x")),
         )
-        self.assertEqual(len(user_of({"sub": "j", "groups": ["admins"]}, issuer()).groups), 1)
-
-    def test_uid_and_credential(self) -> None:
-        """A claim may be the uid; the token's id goes on record."""
-        user = user_of({"sub": "jane", "oid": "7", "jti": "t-1"}, issuer(uid="oid"))
-        self.assertEqual(user.uid, "7")
-        self.assertEqual(user.extra, {"authentication.kubernetes.io/credential-id": ("JTI=t-1",)})
-        for odd in ("", "a\nb", "x" * 257, 5, None):
-            self.assertEqual(user_of({"sub": "jane", "jti": odd}, issuer()).extra, {})
+        user = self.user(groups=claims("claims.roles"), uid=claims("claims.sub"), extra=extra)
+        self.assertEqual(
+            user,
+            User(
+                "jane",
+                ("a", "b", "system:authenticated"),
+                "jane",
+                {"a.b/list": ("a", "b"), "a.b/text": ("jane",)},
+            ),
+        )
 
     def test_wrong_types(self) -> None:
-        """A name or group of another type is refused, and so is a token without a name."""
-        for value in (None, "", 5, True, ["jane"], {"a": 1}):
-            self.assertRefused({"sub": value}, "its claim sub is no text")
-        self.assertRefused({}, "its claim sub is no text")
-        self.assertRefused({"sub": "jane"}, "its claim oid is no text", uid="oid")
-        for value in (5, True, {"a": 1}, ["dev", 5], [["dev"]]):
-            self.assertRefused({"sub": "jane", "g": value}, "its claim g", groups=MappedClaim("g"))
+        """A name must be a string."""
+        self.assertRefused("the.field is no text", username="claims.n")
+        self.assertRefused("the.field is no text", username="''")
+        self.assertRefused("the.field is neither", groups=claims("[1]"))
+        self.assertRefused("the.field is no text", uid=claims("claims.n"))
+        self.assertRefused("the.field is neither", extra=(("a.b/c", claims("claims.n")),))
 
-    def test_reserved(self) -> None:
-        """A provider cannot issue names or groups that begin with ``system:``."""
-        for name in ("system:admin", "system:node:x", "system:serviceaccount:a:b", "system:"):
-            self.assertRefused({"sub": name}, "begins with system:")
+    def test_not_a_name(self) -> None:
+        """Expressions cannot produce reserved names, nor characters that no header can carry."""
+        self.assertRefused("begins with system:", username="'system:' + claims.sub")
+        self.assertRefused("begins with system:", groups=claims("['system:masters']"))
+        self.assertRefused("characters", username="claims.sub + '\\n'")
+        self.assertRefused("characters", extra=(("a.b/c", claims("'x\\ny'")),))
+
+    def test_user_rules(self) -> None:
+        """A user rule sees the whole resulting user."""
+
+        def rule(text: str) -> tuple[ValidationRule, ...]:
+            return (ValidationRule(Expression(text, "the.rule", USER)),)
+
+        more = {"groups": claims("claims.roles"), "extra": (("a.b/c", claims("claims.sub")),)}
+        good = "user.username == 'jane' && user.groups == ['a', 'b'] && user.uid == ''"
+        self.user(user_rules=rule(f"{good} && user.extra['a.b/c'] == ['jane']"), **more)
         self.assertRefused(
-            {"sub": "jane", "groups": ["dev", "system:masters"]},
-            "its claim groups has a name that begins with system:",
-            groups=MappedClaim("groups"),
+            "the.rule is not true of it", user_rules=rule("user.groups == []"), **more
         )
-        self.assertRefused(
-            {"sub": "masters"}, "begins with system:", username=MappedClaim("sub", "system:")
-        )
-        self.assertEqual(
-            user_of({"sub": "system:x"}, issuer(username=MappedClaim("sub", "p:"))).name,
-            "p:system:x",
-        )
-
-    def test_poollets(self) -> None:
-        """... nor a poollet of any dialect, because poollets read the Secrets of their machines."""
-        for dialect in DIALECTS:
-            for name in (dialect.pool_identity("pool-a"), dialect.pool_identity_group):
-                self.assertRefused({"sub": name}, "its claim sub has a name that is a poollet's")
-                self.assertRefused(
-                    {"sub": "jane", "groups": [name]},
-                    "its claim groups has a name that is a poollet's",
-                    groups=MappedClaim("groups"),
-                )
-        for name in ("https://issuer.example#a:system:b", "a.example:b", "oidc:system:x"):
-            self.assertEqual(user_of({"sub": name}, issuer()).name, name)
-
-    def test_unforwardable(self) -> None:
-        """A name that no HTTP header can carry is refused."""
-        for name in ("jane\nX-Remote-User: root", "jane\r", "jane\x00", "jane\x1b[2J", " jane"):
-            self.assertRefused({"sub": name}, "characters that no name has")
-            self.assertRefused({"sub": "j", "g": [name]}, "characters", groups=MappedClaim("g"))
-
-    def test_email(self) -> None:
-        """An email that the provider marks as unverified identifies no user."""
-        by_email = {"username": MappedClaim("email")}
-        for verified in (False, "true", "false", None, 0, 1):
-            claims = {"email": "jane@example.org", "email_verified": verified}
-            self.assertRefused(claims, "its email is not verified", **by_email)
-        for claims in (
-            {"email": "jane@example.org", "email_verified": True},
-            {"email": "jane@example.org"},
-        ):
-            self.assertEqual(user_of(claims, issuer(**by_email)).name, "jane@example.org")
-        self.assertEqual(user_of({"sub": "j", "email_verified": False}, issuer()).name, "j")
-
-    def test_required(self) -> None:
-        """Required claims must be present with exactly the required text."""
-        required = {"required": (("hd", "example.org"), ("tier", "1"))}
-        good = {"sub": "jane", "hd": "example.org", "tier": "1"}
-        self.assertEqual(user_of(good, issuer(**required)).name, "jane")
-        for change in ({"hd": "example.com"}, {"hd": ["example.org"]}, {"tier": 1}, {"hd": None}):
-            self.assertRefused({**good, **change}, "has not the required value", **required)
-
-
-class CheckedURLTests(SynchronousTestCase):
-    """Tests for :func:`twisted_exec.auth.oidc.claims.checked_url`."""
-
-    def test_good(self) -> None:
-        """A URL with https is accepted, with or without a port and a path."""
-        for url in (URL, f"{URL}/", f"{URL}:8443/realms/a", "https://[::1]:1/x"):
-            self.assertEqual(checked_url(url), url)
-        self.assertEqual(checked_url(f"{URL}/keys?p=1", query=True), f"{URL}/keys?p=1")
-
-    def test_bad(self) -> None:
-        """Any other URL is refused with a reason."""
-        for url, why in (
-            (None, "is no URL"),
-            ("", "is no URL"),
-            (f"{URL}/{'x' * 3000}", "is longer than 2048 characters"),
-            ("issuer.example", "does not begin with https://"),
-            ("http://issuer.example", "does not begin with https://"),
-            ("HTTPS://issuer.example", "does not begin with https://"),
-            ("file:///etc/passwd", "does not begin with https://"),
-            ("https://", "has no host"),
-            ("https://x:0", "no valid port"),
-            ("https://x:99999", "no valid port"),
-            ("https://[::1", "has no host"),
-            ("https://user:secret@x", "has a user"),
-            (f"{URL}?a=1", "a query"),
-            (f"{URL}#a", "a fragment"),
-            ("https://x/\r\nHost: y", "characters that no URL has"),
-            ("https://x/ y", "characters that no URL has"),
-            ("https://x\\@y", "characters that no URL has"),
-            ("https://bücher.example", "characters that no URL has"),
-        ):
-            with self.assertRaises(ValueError) as caught:
-                checked_url(url)
-            self.assertIn(why, str(caught.exception))
-
-    def test_discovery(self) -> None:
-        """The discovery document is below the issuer's URL, unless configured otherwise."""
-        place = f"{URL}/.well-known/openid-configuration"
-        self.assertEqual(issuer().discovery, place)
-        self.assertEqual(issuer(url=f"{URL}/").discovery, place)
-        self.assertEqual(issuer(discovery_url="https://other.example/d").discovery[8:13], "other")
