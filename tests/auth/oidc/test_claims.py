@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.oidc.claims`, and for users that expressions make.
+Tests for :mod:`twisted_exec.auth.oidc.claims`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,20 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.auth.oidc.support import at_once, user_of
+from tests.auth.oidc.support import at_once
 from tests.program.memory_processes import MemoryReactor
 from twisted_exec.auth.expressions import WAITING_OF_USER, Evaluator
-from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jwt import InvalidToken
-from twisted_exec.auth.oidc.claims import USER, Expression, Issuer, ValidationRule
+from twisted_exec.auth.oidc.claims import (
+    Expression,
+    Issuer,
+    MappedClaim,
+    ValidationRule,
+    checked_url,
+)
 from twisted_exec.program.job_processes import PROCESSES
 
+URL = "https://issuer.example"
 CLAIMS: dict[str, Any] = {"sub": "jane", "n": 5, "roles": ["a", "b"], "deep": {"x": None}}
 
 
@@ -24,7 +30,9 @@ def claims(text: str) -> Expression:
     return Expression(text, "the.field")
 
 
-class _WithEvaluator(SynchronousTestCase):
+class ExpressionTests(SynchronousTestCase):
+    """Tests for :class:`Expression` and :class:`ValidationRule`."""
+
     def setUp(self) -> None:
         self.reactor = MemoryReactor()
         self.evaluator = Evaluator(self.reactor, lambda: ["evaluator"])
@@ -34,10 +42,6 @@ class _WithEvaluator(SynchronousTestCase):
 
     def confirm(self, rule: ValidationRule) -> None:
         at_once(rule.confirm(CLAIMS, self.evaluator, "jane"))
-
-
-class ExpressionTests(_WithEvaluator):
-    """Tests for :class:`Expression` and :class:`ValidationRule`."""
 
     def test_value(self) -> None:
         """Expressions return JSON values."""
@@ -92,61 +96,53 @@ class ExpressionTests(_WithEvaluator):
         self.assertEqual(str(caught.exception), "come back tomorrow")
 
 
-class UserTests(_WithEvaluator):
-    """Users that expressions make."""
+class CheckedURLTests(SynchronousTestCase):
+    """Tests for :func:`twisted_exec.auth.oidc.claims.checked_url`."""
 
-    def user(self, username: str = "claims.sub", **more: Any) -> User:
-        issuer = Issuer("https://issuer.example", ("exec",), claims(username), **more)
-        return user_of(CLAIMS, issuer)
+    def test_good(self) -> None:
+        """A URL with https is accepted, with or without a port and a path."""
+        for url in (URL, f"{URL}/", f"{URL}:8443/realms/a", "https://[::1]:1/x"):
+            self.assertEqual(checked_url(url), url)
+        self.assertEqual(checked_url(f"{URL}/keys?p=1", query=True), f"{URL}/keys?p=1")
 
-    def assertRefused(self, why: str, **more: Any) -> None:
-        with self.assertRaises(InvalidToken) as caught:
-            self.user(**more)
-        self.assertIn(why, str(caught.exception))
+    def test_bad(self) -> None:
+        """Any other URL is refused with a reason."""
+        for url, why in (
+            (None, "is no URL"),
+            ("", "is no URL"),
+            (f"{URL}/{'x' * 3000}", "is longer than 2048 characters"),
+            ("issuer.example", "does not begin with https://"),
+            ("http://issuer.example", "does not begin with https://"),
+            ("HTTPS://issuer.example", "does not begin with https://"),
+            ("file:///etc/passwd", "does not begin with https://"),
+            ("https://", "has no host"),
+            ("https://x:0", "no valid port"),
+            ("https://x:99999", "no valid port"),
+            ("https://[::1", "has no host"),
+            ("https://user:secret@x", "has a user"),
+            (f"{URL}?a=1", "a query"),
+            (f"{URL}#a", "a fragment"),
+            ("https://x/\r\nHost: y", "characters that no URL has"),
+            ("https://x/ y", "characters that no URL has"),
+            ("https://x\\@y", "characters that no URL has"),
+            ("https://bücher.example", "characters that no URL has"),
+        ):
+            with self.assertRaises(ValueError) as caught:
+                checked_url(url)
+            self.assertIn(why, str(caught.exception))
 
-    def test_all(self) -> None:
-        """Name, groups, uid, and extras, of which what is empty is left out."""
-        extra = (
-            ("a.b/list", claims("claims.roles")),
-            ("a.b/text", claims("claims.sub")),
-            ("a.b/empty", claims("['', '']")),
-            ("a.b/none", claims("claims.deep.x")),
-        )
-        user = self.user(groups=claims("claims.roles"), uid=claims("claims.sub"), extra=extra)
+
+class IssuerTests(SynchronousTestCase):
+    """Tests for :class:`Issuer`."""
+
+    def issuer(self, url: str = URL, discovery_url: str = "") -> Issuer:
+        return Issuer(url, ("exec",), MappedClaim("sub"), discovery_url=discovery_url)
+
+    def test_discovery(self) -> None:
+        """The discovery document is below the issuer's URL, unless configured otherwise."""
+        place = f"{URL}/.well-known/openid-configuration"
+        self.assertEqual(self.issuer().discovery, place)
+        self.assertEqual(self.issuer(url=f"{URL}/").discovery, place)
         self.assertEqual(
-            user,
-            User(
-                "jane",
-                ("a", "b", "system:authenticated"),
-                "jane",
-                {"a.b/list": ("a", "b"), "a.b/text": ("jane",)},
-            ),
-        )
-
-    def test_wrong_types(self) -> None:
-        """A name must be a string."""
-        self.assertRefused("the.field is no text", username="claims.n")
-        self.assertRefused("the.field is no text", username="''")
-        self.assertRefused("the.field is neither", groups=claims("[1]"))
-        self.assertRefused("the.field is no text", uid=claims("claims.n"))
-        self.assertRefused("the.field is neither", extra=(("a.b/c", claims("claims.n")),))
-
-    def test_not_a_name(self) -> None:
-        """Expressions cannot produce reserved names, nor characters that no header can carry."""
-        self.assertRefused("begins with system:", username="'system:' + claims.sub")
-        self.assertRefused("begins with system:", groups=claims("['system:masters']"))
-        self.assertRefused("characters", username="claims.sub + '\\n'")
-        self.assertRefused("characters", extra=(("a.b/c", claims("'x\\ny'")),))
-
-    def test_user_rules(self) -> None:
-        """A user rule sees the whole resulting user."""
-
-        def rule(text: str) -> tuple[ValidationRule, ...]:
-            return (ValidationRule(Expression(text, "the.rule", USER)),)
-
-        more = {"groups": claims("claims.roles"), "extra": (("a.b/c", claims("claims.sub")),)}
-        good = "user.username == 'jane' && user.groups == ['a', 'b'] && user.uid == ''"
-        self.user(user_rules=rule(f"{good} && user.extra['a.b/c'] == ['jane']"), **more)
-        self.assertRefused(
-            "the.rule is not true of it", user_rules=rule("user.groups == []"), **more
+            self.issuer(discovery_url="https://other.example/d").discovery[8:13], "other"
         )

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.auth.oidc.claims`.
+Tests for :mod:`twisted_exec.auth.oidc.users`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,24 @@ from tests.auth.oidc.support import user_of
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jwt import InvalidToken
-from twisted_exec.auth.oidc.claims import Issuer, MappedClaim, checked_url
+from twisted_exec.auth.oidc.claims import USER, Expression, Issuer, MappedClaim, ValidationRule
 
 URL = "https://issuer.example"
+
+
+CLAIMS: dict[str, Any] = {"sub": "jane", "n": 5, "roles": ["a", "b"], "deep": {"x": None}}
 
 
 def issuer(**more: Any) -> Issuer:
     return Issuer(**{"url": URL, "audiences": ("exec",), "username": MappedClaim("sub"), **more})
 
 
+def expression(text: str) -> Expression:
+    return Expression(text, "the.field")
+
+
 class UserOfTests(SynchronousTestCase):
-    """Tests for :func:`twisted_exec.auth.oidc.claims.user_of`."""
+    """Tests for :func:`twisted_exec.auth.oidc.users.user_of`."""
 
     def assertRefused(self, claims: dict[str, Any], why: str, **more: Any) -> None:
         with self.assertRaises(InvalidToken) as caught:
@@ -130,44 +137,66 @@ class UserOfTests(SynchronousTestCase):
             self.assertRefused({**good, **change}, "has not the required value", **required)
 
 
-class CheckedURLTests(SynchronousTestCase):
-    """Tests for :func:`twisted_exec.auth.oidc.claims.checked_url`."""
+class ExpressionUserTests(SynchronousTestCase):
+    """Tests for users from expressions."""
 
-    def test_good(self) -> None:
-        """A URL with https is accepted, with or without a port and a path."""
-        for url in (URL, f"{URL}/", f"{URL}:8443/realms/a", "https://[::1]:1/x"):
-            self.assertEqual(checked_url(url), url)
-        self.assertEqual(checked_url(f"{URL}/keys?p=1", query=True), f"{URL}/keys?p=1")
+    def user(self, username: str = "claims.sub", **more: Any) -> User:
+        issuer = Issuer("https://issuer.example", ("exec",), expression(username), **more)
+        return user_of(CLAIMS, issuer)
 
-    def test_bad(self) -> None:
-        """Any other URL is refused with a reason."""
-        for url, why in (
-            (None, "is no URL"),
-            ("", "is no URL"),
-            (f"{URL}/{'x' * 3000}", "is longer than 2048 characters"),
-            ("issuer.example", "does not begin with https://"),
-            ("http://issuer.example", "does not begin with https://"),
-            ("HTTPS://issuer.example", "does not begin with https://"),
-            ("file:///etc/passwd", "does not begin with https://"),
-            ("https://", "has no host"),
-            ("https://x:0", "no valid port"),
-            ("https://x:99999", "no valid port"),
-            ("https://[::1", "has no host"),
-            ("https://user:secret@x", "has a user"),
-            (f"{URL}?a=1", "a query"),
-            (f"{URL}#a", "a fragment"),
-            ("https://x/\r\nHost: y", "characters that no URL has"),
-            ("https://x/ y", "characters that no URL has"),
-            ("https://x\\@y", "characters that no URL has"),
-            ("https://bücher.example", "characters that no URL has"),
-        ):
-            with self.assertRaises(ValueError) as caught:
-                checked_url(url)
-            self.assertIn(why, str(caught.exception))
+    def assertRefused(self, why: str, **more: Any) -> None:
+        with self.assertRaises(InvalidToken) as caught:
+            self.user(**more)
+        self.assertIn(why, str(caught.exception))
 
-    def test_discovery(self) -> None:
-        """The discovery document is below the issuer's URL, unless configured otherwise."""
-        place = f"{URL}/.well-known/openid-configuration"
-        self.assertEqual(issuer().discovery, place)
-        self.assertEqual(issuer(url=f"{URL}/").discovery, place)
-        self.assertEqual(issuer(discovery_url="https://other.example/d").discovery[8:13], "other")
+    def test_all(self) -> None:
+        """Name, groups, uid, and extras, of which what is empty is left out."""
+        extra = (
+            ("a.b/list", expression("claims.roles")),
+            ("a.b/text", expression("claims.sub")),
+            ("a.b/empty", expression("['', '']")),
+            ("a.b/none", expression("claims.deep.x")),
+        )
+        user = self.user(
+            groups=expression("claims.roles"), uid=expression("claims.sub"), extra=extra
+        )
+        self.assertEqual(
+            user,
+            User(
+                "jane",
+                ("a", "b", "system:authenticated"),
+                "jane",
+                {"a.b/list": ("a", "b"), "a.b/text": ("jane",)},
+            ),
+        )
+
+    def test_wrong_types(self) -> None:
+        """A name must be a string."""
+        self.assertRefused("the.field is no text", username="claims.n")
+        self.assertRefused("the.field is no text", username="''")
+        self.assertRefused("the.field is neither", groups=expression("[1]"))
+        self.assertRefused("the.field is no text", uid=expression("claims.n"))
+        self.assertRefused("the.field is neither", extra=(("a.b/c", expression("claims.n")),))
+
+    def test_not_a_name(self) -> None:
+        """Expressions cannot produce reserved names, nor characters that no header can carry."""
+        self.assertRefused("begins with system:", username="'system:' + claims.sub")
+        self.assertRefused("begins with system:", groups=expression("['system:masters']"))
+        self.assertRefused("characters", username="claims.sub + '\\n'")
+        self.assertRefused("characters", extra=(("a.b/c", expression("'x\\ny'")),))
+
+    def test_user_rules(self) -> None:
+        """A user rule sees the whole resulting user."""
+
+        def rule(text: str) -> tuple[ValidationRule, ...]:
+            return (ValidationRule(Expression(text, "the.rule", USER)),)
+
+        more = {
+            "groups": expression("claims.roles"),
+            "extra": (("a.b/c", expression("claims.sub")),),
+        }
+        good = "user.username == 'jane' && user.groups == ['a', 'b'] && user.uid == ''"
+        self.user(user_rules=rule(f"{good} && user.extra['a.b/c'] == ['jane']"), **more)
+        self.assertRefused(
+            "the.rule is not true of it", user_rules=rule("user.groups == []"), **more
+        )
