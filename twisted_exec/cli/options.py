@@ -38,6 +38,13 @@ _TEXTS = (
     ("--as-uid", "UID", "the UID of the user to impersonate"),
 )
 
+_WITH_SPACE = {
+    "provider": "--provider",
+    "space_credentials": "--space-credentials",
+    "send_token_to": "--send-token-to",
+    "in_cluster": "--in-cluster",
+}
+
 
 class CheckedParser(argparse.ArgumentParser):
     """
@@ -263,14 +270,6 @@ def overrides_of(options: argparse.Namespace) -> Overrides:
             options.impersonate or "", options.as_uid or "", tuple(options.as_group or ())
         ),
     )
-
-
-_WITH_SPACE = {
-    "provider": "--provider",
-    "space_credentials": "--space-credentials",
-    "send_token_to": "--send-token-to",
-    "in_cluster": "--in-cluster",
-}
 
 
 def add_space_options(parser: argparse.ArgumentParser) -> None:

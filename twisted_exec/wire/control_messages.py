@@ -69,6 +69,22 @@ EXIT_REASON = "NonZeroExitCode"
 """Reason of a Status with a nonzero exit code, as in Kubernetes."""
 _EXIT_CAUSE = "ExitCode"
 
+MAX_BREAK_MILLISECONDS = 5000
+
+MESSAGE_CHARACTERS = 200
+"""The longest message: an object with it fits into the limit of :class:`SizeDecoder`."""
+
+_BEFORE, _BEHIND = "\r\n[twisted-exec: ", "]\r\n"
+
+NOTICE_COLUMNS = 78
+_INDENT = "  "
+
+_KEY = re.compile(rb"\x1b[\[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*|[\x80-\xbf]+")
+"""The bytes of a key: a sequence such as that of an arrow, or a character in UTF-8."""
+
+_GAP_OF_UNKNOWN_SIZE = "output is missing here"
+_GAP = re.compile(rf"\d+ bytes skipped|{_GAP_OF_UNKNOWN_SIZE}")
+
 
 @dataclass(frozen=True)
 class TerminalSize:
@@ -80,9 +96,6 @@ class TerminalSize:
     def __post_init__(self) -> None:
         if not (1 <= self.columns <= 0xFFFF and 1 <= self.rows <= 0xFFFF):
             raise LocalProtocolError(f"no terminal has {self.columns} by {self.rows} cells")
-
-
-MAX_BREAK_MILLISECONDS = 5000
 
 
 @dataclass(frozen=True)
@@ -109,8 +122,7 @@ class Role(Enum):
     """The user sees the output; input is discarded."""
 
 
-MESSAGE_CHARACTERS = 200
-"""The longest message: an object with it fits into the limit of :class:`SizeDecoder`."""
+_ROLES = {role.value: role for role in Role}
 
 
 @dataclass(frozen=True)
@@ -410,19 +422,9 @@ def _message(latin: str) -> Message | None:
     return Message(text) if text else None
 
 
-_ROLES = {role.value: role for role in Role}
-
-
 def encode_notice(text: str) -> bytes:
     """Wrap a message of ours for the output of the machine."""
     return f"{_BEFORE}{printable_line(text)}{_BEHIND}".encode()
-
-
-_BEFORE, _BEHIND = "\r\n[twisted-exec: ", "]\r\n"
-
-
-NOTICE_COLUMNS = 78
-_INDENT = "  "
 
 
 def wrapped_notice(notice: bytes) -> bytes:
@@ -485,10 +487,6 @@ def keys_discarded(count: int, when: str) -> str:
     return f"{keys_counted(count)} {when} {'was' if count == 1 else 'were'} discarded"
 
 
-_KEY = re.compile(rb"\x1b[\[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*|[\x80-\xbf]+")
-"""The bytes of a key: a sequence such as that of an arrow, or a character in UTF-8."""
-
-
 def keys_in(data: bytes) -> int:
     """Return the number of keys that made this input."""
     return len(_KEY.findall(data))
@@ -504,10 +502,6 @@ def encode_gap(skipped_bytes: int | None) -> bytes:
     if skipped_bytes is None:
         return encode_notice(_GAP_OF_UNKNOWN_SIZE)
     return encode_notice(f"{skipped_bytes} bytes skipped")
-
-
-_GAP_OF_UNKNOWN_SIZE = "output is missing here"
-_GAP = re.compile(rf"\d+ bytes skipped|{_GAP_OF_UNKNOWN_SIZE}")
 
 
 def is_gap(text: str) -> bool:
