@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
-from tests.linear import assert_even
+from tests.linear import assert_even, cpu_seconds
 from twisted_exec.api import bodies, kinds, patch, protobuf, strategy
 from twisted_exec.api.managedfields import updates
 from twisted_exec.api.managedfields.entries import WriteOrigin
@@ -354,10 +354,12 @@ def any_body(source: random.Random) -> Body:
 def cost(name: str, body: Body, size: int) -> float:
     """Return the nanoseconds of CPU that a byte takes."""
     data = body.of_size(size)
-    before = time.thread_time()
-    with suppress(_REFUSALS):
-        READERS[name](data)
-    return (time.thread_time() - before) * 1e9 / size
+
+    def read() -> None:
+        with suppress(_REFUSALS):
+            READERS[name](data)
+
+    return cpu_seconds(read) * 1e9 / size
 
 
 CONTROL = Body(b"# ", b"a comment\n# ", b"\n")
