@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from timeit import timeit
 
 GROWTH = 8.0
@@ -13,6 +14,15 @@ GROWTH = 8.0
 ROUNDS = 3
 MOST_ROUNDS = 12
 """Work that seems to grow faster is measured so often: on a busy machine three rounds may all be slow."""
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """
+    Return the CPU time of this thread that work takes, without garbage collection.
+
+    Collections take the longer the more objects the process has, and large work starts more of them.
+    """
+    return timeit(work, timer=time.thread_time, number=1)
 
 
 def assert_linear(work: Callable[[int], object], size: int, about: object = "") -> None:
@@ -29,7 +39,7 @@ def assert_linear(work: Callable[[int], object], size: int, about: object = "") 
     small, large = [], []
     for number in range(1, MOST_ROUNDS + 1):
         for costs, of in ((small, size), (large, 4 * size)):
-            costs.append(timeit(lambda of=of: work(of), timer=time.thread_time, number=1))
+            costs.append(cpu_seconds(partial(work, of)))
         growth = min(large) / min(small)
         if number >= ROUNDS and growth <= GROWTH:
             return

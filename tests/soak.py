@@ -76,7 +76,7 @@ FIGURES = {
     # Journals.  More than return to the disk in one turn (at most 20).
     "journal.test_store.FullTests.test_many": Figure(100, 1000),
     # Examples.  Lists of a dozen steps are among the first 30.
-    "recording.test_ranges.RangeTests.test_same_text_each_time": Figure(30, 300),
+    "recording.test_growing.RenderTests.test_same_text_each_time": Figure(30, 300),
     "recording.test_writer.WriterTests.test_round_trip": Figure(50, 500),
     # Bytes from one change, or end, to the next.  Less than a line, so that each is hit; prime to
     # 8, so that every bit of a byte takes its turn.

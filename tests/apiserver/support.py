@@ -21,7 +21,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.users import EXPOSED
 from twisted_exec.apiserver.assembly import ServerContext, ServerParts, assemble
 from twisted_exec.apiserver.consoles.poollets import Backend
-from twisted_exec.apiserver.controllers.bootstrap import bootstrap
+from twisted_exec.apiserver.controllers.system_objects import create_system_objects
 from twisted_exec.apiserver.identity.credentials import Identities, ServerAuthenticators
 from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.apiserver.serving.requests import APIRequest
@@ -178,7 +178,9 @@ class APITestCase(SynchronousTestCase):
         if key not in _bootstrapped:
             objects = bootstrap_objects(self.dialects, node_pods=self.node_pods)
             self.successResultOf(
-                Deferred.fromCoroutine(bootstrap(self.storage, self.parts.verbs, objects))
+                Deferred.fromCoroutine(
+                    create_system_objects(self.storage, self.parts.verbs, objects)
+                )
             )
             _bootstrapped[key] = self.all_stored()
             return

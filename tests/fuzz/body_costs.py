@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
-from tests.linear import assert_even
+from tests.linear import assert_even, cpu_seconds
 from twisted_exec.api import bodies, kinds, patch, protobuf, strategy
 from twisted_exec.api.managedfields import updates
 from twisted_exec.api.managedfields.entries import WriteOrigin
@@ -30,8 +30,9 @@ from twisted_exec.auth.oidc.configuration import read_configuration
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.program.config_file import ConfigError
+from twisted_exec.recording.asciicast_v2 import to_version_2
 from twisted_exec.recording.chain import InvalidRecording
-from twisted_exec.recording.playback import frames, version_2
+from twisted_exec.recording.playback import frames
 from twisted_exec.runtimes import config
 from twisted_exec.shipping import config as shipping
 from twisted_exec.tls.errors import TLSConfigError
@@ -73,7 +74,7 @@ def _recording(data: bytes) -> None:
 
 
 def _cast(data: bytes) -> None:
-    for _ in version_2(data.splitlines(keepends=True)):
+    for _ in to_version_2(data.splitlines(keepends=True)):
         pass
 
 
@@ -353,10 +354,12 @@ def any_body(source: random.Random) -> Body:
 def cost(name: str, body: Body, size: int) -> float:
     """Return the nanoseconds of CPU that a byte takes."""
     data = body.of_size(size)
-    before = time.thread_time()
-    with suppress(_REFUSALS):
-        READERS[name](data)
-    return (time.thread_time() - before) * 1e9 / size
+
+    def read() -> None:
+        with suppress(_REFUSALS):
+            READERS[name](data)
+
+    return cpu_seconds(read) * 1e9 / size
 
 
 CONTROL = Body(b"# ", b"a comment\n# ", b"\n")

@@ -19,7 +19,7 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from tests.console.support import log_reader
-from tests.linear import assert_even
+from tests.linear import assert_even, cpu_seconds
 from tests.recording.support import info, signer
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.patterns import SUPPORTED, Pattern, PatternSet, Search
@@ -306,11 +306,13 @@ def any_output(source: random.Random) -> Output:
 
 def cost(make: Callable[[], Feed], output: Output, size: int) -> float:
     """Return the nanoseconds of CPU that a byte takes."""
-    feed = make()
-    before = time.thread_time()
-    for piece in output.pieces(size):
-        feed(piece)
-    return (time.thread_time() - before) * 1e9 / size
+    feed, pieces = make(), output.pieces(size)
+
+    def feed_all() -> None:
+        for piece in pieces:
+            feed(piece)
+
+    return cpu_seconds(feed_all) * 1e9 / size
 
 
 _COLOURED = b"\x1b[31mred\x1b[0m plain\r\n"

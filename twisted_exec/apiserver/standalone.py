@@ -16,11 +16,11 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.events import event_from_core, event_to_core
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
-from twisted_exec.apiserver.controllers.bootstrap import SystemObjects, bootstrap
 from twisted_exec.apiserver.controllers.expiry import EventExpiry, TokenExpiry
 from twisted_exec.apiserver.controllers.namespaces import NamespaceGuard, NamespaceLifecycle
 from twisted_exec.apiserver.controllers.role_aggregation import RoleAggregation
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS, Signer
+from twisted_exec.apiserver.controllers.system_objects import SystemObjects, create_system_objects
 from twisted_exec.apiserver.identity.console_rules import ConsoleRules
 from twisted_exec.apiserver.identity.credentials import ServerAuthenticators
 from twisted_exec.apiserver.identity.rbac import Escalation, StoredRules
@@ -206,7 +206,7 @@ class StandaloneControlPlane:
             self._log.info(
                 "the store is empty, a new cluster begins: {place}", place=self.storage.location
             )
-        await bootstrap(self.storage, verbs, objects, namespaces)
+        await create_system_objects(self.storage, verbs, objects, namespaces)
 
     def when_prepared(self) -> Deferred[None]:
         return succeed(None)

@@ -1,7 +1,7 @@
 """
-Authentication by bootstrap token.
+Authentication by bootstrap token (:mod:`twisted_exec.api.kinds.bootstrap_tokens`).
 
-The id in a token is public; the other part is compared in constant time.
+The ID in a token is public; the secret part is compared in constant time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from twisted_exec.api.kinds.bootstrap_tokens import (
     AUTHENTICATION,
     GROUP,
     ID,
+    NAME_PREFIX,
     NAMESPACE,
-    PREFIX,
     SECRET,
     SECRET_TYPE,
     USER_PREFIX,
-    expires,
+    expiry_of,
     extra_groups,
     is_expired,
-    parts_of,
+    split_token,
 )
 from twisted_exec.api.kinds.secrets import values_of
 from twisted_exec.api.status import NotFound
@@ -42,7 +42,8 @@ class BootstrapTokenAuthenticator:
     """
     Authenticates users by bootstrap token.
 
-    :param now: seconds since the epoch.
+    :param look: reads the Secret.
+    :param now: the time of day, in seconds since the epoch.
     """
 
     def __init__(self, look: Look, now: Callable[[], float]) -> None:
@@ -50,13 +51,13 @@ class BootstrapTokenAuthenticator:
 
     @as_deferred
     async def authenticate_token(self, token: bytes) -> User | None:
-        parts = parts_of(token)
+        parts = split_token(token)
         if parts is None:
             return None
         try:
-            # Any client can cause this read, so a stale one has to do; an early client retries.
+            # Any client can cause this read, so a cached Secret must do; a client with a newer token tries again.
             secret = await self._look(
-                SECRETS.resource, NAMESPACE, f"{PREFIX}{parts[0]}", stale=True
+                SECRETS.resource, NAMESPACE, f"{NAME_PREFIX}{parts[0]}", stale=True
             )
         except NotFound:
             return None
@@ -66,9 +67,7 @@ class BootstrapTokenAuthenticator:
 def user_of(
     secret: Mapping[str, Any], token_id: str, token_secret: bytes, now: float
 ) -> User | None:
-    """
-    Return the user of a bootstrap token, or ``None`` if it is not valid for authentication now.
-    """
+    """Return the user of a bootstrap token, or ``None`` if the token is not valid now."""
     values = values_of(secret)
     if secret.get("type") != SECRET_TYPE or "deletionTimestamp" in secret["metadata"]:
         return None
@@ -79,7 +78,7 @@ def user_of(
     if is_expired(values, now):
         return None
     try:
-        groups, end = (GROUP, *extra_groups(values)), expires(values)
+        groups, end = (GROUP, *extra_groups(values)), expiry_of(values)
     except ValueError:
         return None
     name = f"{USER_PREFIX}{token_id}"

@@ -1,5 +1,5 @@
 """
-Dispatch of requests behind the gate: match the route, identify the user, answer.
+The dispatcher of requests behind a gate: it matches the route, identifies the user, and calls the handler.
 
 An unknown client gets 401 for paths that are not open, whether they exist or not.
 """
@@ -10,9 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from twisted_exec.api.status import (
-    APIError,
-)
+from twisted_exec.api.status import APIError
 from twisted_exec.auth.gate import Gate
 from twisted_exec.streaming.context import RequestContext, on_record
 from twisted_exec.streaming.http.browser_websocket import adopt_page
@@ -22,7 +20,7 @@ from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.sessions.registry import Sessions
 
 Handler = Callable[[RequestContext], Awaitable[None]]
-"""Answers a request whose user is known, but not what they may do."""
+"""Answers a request of an identified user; it checks itself what the user may do."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +28,9 @@ class GatedEndpoint:
     """
     The handler of a route.
 
-    :param target: makes the context's target of the matched path.
-    :param session: the facts of the target for a session's subject.
-    :param is_open: the handler authenticates by itself, if at all.
+    :param target: makes the context's target from the matched path.
+    :param session: the facts of the target for the subject of a session; ``None`` if the route opens none.
+    :param is_open: call the handler without identifying the user; it does so itself if it needs to.
     """
 
     handler: Handler
@@ -42,6 +40,8 @@ class GatedEndpoint:
 
 
 class GatedRoutes(RouteTable[GatedEndpoint]):
+    """The routes of a :class:`GatedDispatcher`."""
+
     def add(
         self,
         methods: Iterable[str],
@@ -70,12 +70,12 @@ class GatedRoutes(RouteTable[GatedEndpoint]):
 
 class GatedDispatcher(Dispatcher):
     """
-    Match, authenticate, answer.
+    Answers requests behind a gate.
 
-    :cvar names_unknown: a refusal to authenticate names the requested object.
+    :cvar names_object_to_unknown: the refusal of an unknown client names the requested object.
     """
 
-    names_unknown = True
+    names_object_to_unknown = True
 
     def __init__(self, gate: Gate, routes: GatedRoutes, sessions: Sessions) -> None:
         super().__init__()
@@ -93,10 +93,11 @@ class GatedDispatcher(Dispatcher):
         await self.answer(match, request)
 
     def path_of(self, request: Request) -> bytes:
-        """The path to match."""
+        """Return the path to match."""
         return request.path
 
     async def answer(self, match: RouteMatch[GatedEndpoint], request: Request) -> None:
+        """Answer a request whose route is known."""
         endpoint = match.endpoint
         target = None if endpoint.target is None else endpoint.target(match)
         context = RequestContext(
@@ -104,13 +105,18 @@ class GatedDispatcher(Dispatcher):
         )
         if endpoint.session is not None:
             context.learn(**endpoint.session(target))
-            with on_record(self._sessions, context, names_unknown=self.names_unknown):
+            with on_record(
+                self._sessions, context, names_object_to_unknown=self.names_object_to_unknown
+            ):
                 await self._gate.identify(context)
                 await endpoint.handler(context)
             return
-        await self.respond(context, endpoint)
+        await self.answer_without_session(context, endpoint)
 
-    async def respond(self, context: RequestContext, endpoint: GatedEndpoint) -> None:
+    async def answer_without_session(
+        self, context: RequestContext, endpoint: GatedEndpoint
+    ) -> None:
+        """Answer a request whose route opens no session."""
         if not endpoint.is_open:
             await self._gate.identify(context)
         await endpoint.handler(context)

@@ -25,6 +25,42 @@ from twisted_exec.cli.refusal_texts import DENIED
 if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
+_COMMAND = re.compile(
+    r"(?:(?<=^  )|(?<=: )|(?<=: use )|(?<= with )|(?<= run )|(?<=, or ))"
+    r"(?:kubectl|twisted-exec) (?:'[^']*'|[^';,]|[;,](?! ))*"
+)
+"""A command to copy, behind what says what it is for."""
+_POLICY = re.compile(r"; (?=ConsolePolicy \")")
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+_OTHER_CA = (
+    "get the CA of the server from its administrator, and give --certificate-authority FILE, or set "
+    "certificate-authority of this cluster in the kubeconfig"
+)
+_WITH_TLS = "use https:// if the server speaks TLS on this port"
+_UNREACHABLE = {
+    Obstacle.CONNECTION_REFUSED: "start that API server, or choose another cluster with --context",
+    Obstacle.NAME_UNKNOWN: "correct the server in the kubeconfig, or this host's DNS settings",
+    Obstacle.CERTIFICATE_UNTRUSTED: _OTHER_CA,
+    Obstacle.CERTIFICATE_OF_OTHER: "use an address that the certificate names, or --tls-server-name",
+    Obstacle.NO_TLS: "correct the port of the server, or use http:// if it has no TLS",
+}
+"""Remedies for a server that cannot be reached."""
+_UNREACHABLE_IN_CLEAR = _UNREACHABLE | {
+    Obstacle.CONNECTION_LOST: _WITH_TLS,
+    Obstacle.NO_HTTP: _WITH_TLS,
+}
+
+ASK_FOR_ROLE = "ask an administrator for the role"
+_ROLE_TO_READ = re.compile(": ask an administrator for the role [^:;]*$")
+"""The server's own remedy, which has no command."""
+
+_SUBJECT = re.compile(r'^\w+ "[^"]+": ')
+
+FAILED_CODE = 125
+"""Exit code of a script whose session failed: 1 could be a code of the script's command."""
+
 
 def one_line(text: str) -> str:
     """Return a server's text for the terminal: one line without control characters."""
@@ -41,14 +77,6 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
-
-
-_COMMAND = re.compile(
-    r"(?:(?<=^  )|(?<=: )|(?<=: use )|(?<= with )|(?<= run )|(?<=, or ))"
-    r"(?:kubectl|twisted-exec) (?:'[^']*'|[^';,]|[;,](?! ))*"
-)
-"""A command to copy, behind what says what it is for."""
-_POLICY = re.compile(r"; (?=ConsolePolicy \")")
 
 
 def rows(line: str, columns: int) -> list[str]:
@@ -109,9 +137,6 @@ def say(line: str) -> None:
             print(for_stderr(line), file=sys.stderr, flush=True)
         except OSError:  # it is closed, or full
             _discard(2)
-
-
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def output_failure(error: BaseException) -> str:
@@ -191,29 +216,6 @@ def remedy_for(obstacles: Iterable[Obstacle], config: ClientConfig) -> str:
     if remedy is _OTHER_CA and (origin := config.ca.path or config.ca.origin):
         return f"{origin} has another CA: {remedy}"
     return remedy
-
-
-_OTHER_CA = (
-    "get the CA of the server from its administrator, and give --certificate-authority FILE, or set "
-    "certificate-authority of this cluster in the kubeconfig"
-)
-_WITH_TLS = "use https:// if the server speaks TLS on this port"
-_UNREACHABLE = {
-    Obstacle.CONNECTION_REFUSED: "start that API server, or choose another cluster with --context",
-    Obstacle.NAME_UNKNOWN: "correct the server in the kubeconfig, or this host's DNS settings",
-    Obstacle.CERTIFICATE_UNTRUSTED: _OTHER_CA,
-    Obstacle.CERTIFICATE_OF_OTHER: "use an address that the certificate names, or --tls-server-name",
-    Obstacle.NO_TLS: "correct the port of the server, or use http:// if it has no TLS",
-}
-"""Remedies for a server that cannot be reached."""
-_UNREACHABLE_IN_CLEAR = _UNREACHABLE | {
-    Obstacle.CONNECTION_LOST: _WITH_TLS,
-    Obstacle.NO_HTTP: _WITH_TLS,
-}
-
-ASK_FOR_ROLE = "ask an administrator for the role"
-_ROLE_TO_READ = re.compile(": ask an administrator for the role [^:;]*$")
-"""The server's own remedy, which has no command."""
 
 
 def _may_be_mistyped(namespace: str, message: str) -> bool:
@@ -309,9 +311,6 @@ def not_accepted(config: ClientConfig) -> str:
     return f"{config.server} does not accept the {kind}{f' of {source}' if source else ''}"
 
 
-_SUBJECT = re.compile(r'^\w+ "[^"]+": ')
-
-
 class Colour(Enum):
     """Parameter of the sequence that selects a colour."""
 
@@ -342,7 +341,3 @@ def painter(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
     """
     wants_colours = not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
     return painted if wants_colours and stream.isatty() else plain
-
-
-FAILED_CODE = 125
-"""Exit code of a script whose session failed: 1 could be a code of the script's command."""

@@ -16,6 +16,16 @@ KUBE_APISERVER = "kube-apiserver 1.33.1"
 IRONCORE_APISERVER = "ironcore-apiserver 0.5.0"
 ONMETAL_APISERVER = "onmetal-apiserver 0.1.1"
 
+_OURS, _FOREIGN = (RELEASE_0_2_0,), (IRONCORE_APISERVER, ONMETAL_APISERVER)
+
+DENIED = re.compile(
+    r'User "(?P<user>[^"]+)" cannot (?P<verb>[a-z]+) resource "(?P<kind>[a-z]+)(?:/(?P<subresource>[a-z]+))?" '
+    r'in API group "(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[-a-z0-9]+)")?'
+)
+"""
+A right that a user lacks, in the words of :data:`KUBE_APISERVER`, which are those of our API server.
+"""
+
 
 @dataclass(frozen=True)
 class KnownText:
@@ -32,8 +42,6 @@ class KnownText:
     obstacle: Obstacle
     source: str = ""
 
-
-_OURS, _FOREIGN = (RELEASE_0_2_0,), (IRONCORE_APISERVER, ONMETAL_APISERVER)
 
 TEXTS = (
     KnownText(_OURS, "is powered off", Obstacle.POWERED_OFF),
@@ -54,14 +62,6 @@ TEXTS = (
     KnownText(_OURS, "certificate is not that of the pool", Obstacle.CERTIFICATE_OF_OTHER),
     KnownText(_OURS, "does not accept this server's cred", Obstacle.CREDENTIALS_REFUSED),
 )
-
-DENIED = re.compile(
-    r'User "(?P<user>[^"]+)" cannot (?P<verb>[a-z]+) resource "(?P<kind>[a-z]+)(?:/(?P<subresource>[a-z]+))?" '
-    r'in API group "(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[-a-z0-9]+)")?'
-)
-"""
-A right that a user lacks, in the words of :data:`KUBE_APISERVER`, which are those of our API server.
-"""
 
 
 def obstacles_in(text: str) -> tuple[Obstacle, ...]:

@@ -1,30 +1,29 @@
 """
-The content of a recording by time; also as an asciicast of version 2.
+The content of a recording by time, for players.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from twisted_exec.recording.chain import AT, RAW, InvalidRecording, compact, json_object
+from twisted_exec.recording.chain import AT, RAW, InvalidRecording, json_object
 
 _FIND_BYTES = 64 << 10
-_VERSION_2_CODES = ("o", "i", "m", "r")
 
 
 @dataclass(frozen=True)
 class PlayedFrame:
     """
-    Something that happened.
+    Output, input, a change of the size, or a marker, at its time.
 
     :param time: milliseconds since the epoch.
     :param code: ``o`` for output, ``i`` for input, ``r`` for a size, ``m`` for a marker; others may
         follow.
-    :param data: output as it was printed; else a text in UTF-8.
+    :param data: the bytes that were printed, for output; else text in UTF-8.
     :param block: position of the block in the file.
     """
 
@@ -65,55 +64,25 @@ def frames(file: BinaryIO, position: int = 0) -> Iterator[PlayedFrame]:
         if not line.endswith(b"\n"):
             return
         if first == b"[":
-            interval, code, data = _event(line)
+            interval, code, data = decode_event(line)
             time += interval
             yield PlayedFrame(time, code, data if raw is None else raw, block)
             raw = None
         elif line.startswith(RAW):
             raw = _raw(line)
         elif line.startswith(AT):
-            state = _at(line, file.tell() - len(line))
+            state = _block_start(line, file.tell() - len(line))
             time, block = state.time, state.position
         elif first not in (b"#", b"{", b"\n"):
             raise InvalidRecording(f"a line at byte {file.tell() - len(line)} is not of the format")
 
 
-def version_2(lines: Iterable[bytes]) -> Iterator[bytes]:
+def decode_event(line: bytes) -> tuple[int, str, bytes]:
     """
-    Convert a recording to an asciicast of version 2, for players that read no newer version.
+    Return the milliseconds since the event before, the code, and the data of an event's line.
 
-    The result has no proof, and replaces output that is not UTF-8.
+    :raises InvalidRecording: the line is not of the format.
     """
-    rest, time, number = iter(lines), 0, 1
-    yield _version_2_header(next(rest, b""))
-    for line in rest:
-        number += 1
-        if not line.endswith(b"\n"):
-            return
-        if line[:1] == b"[":
-            interval, code, data = _event(line)
-            time += interval
-            if code in _VERSION_2_CODES:
-                seconds, milliseconds = divmod(time, 1000)
-                text = json.dumps(data.decode(), ensure_ascii=False)
-                yield f'[{seconds}.{milliseconds:03d}, "{code}", {text}]\n'.encode()
-        elif line[:1] not in (b"#", b"\n"):
-            raise InvalidRecording(f"line {number} is not of the format")
-
-
-def _version_2_header(line: bytes) -> bytes:
-    header = json_object(line, "the header")
-    known = {key: header[key] for key in ("timestamp", "title") if key in header}
-    try:
-        size = {"width": int(header["term"]["cols"]), "height": int(header["term"]["rows"])}
-        if header["version"] != 3:
-            raise ValueError
-        return compact({"version": 2, **size, **known}) + b"\n"
-    except (KeyError, TypeError, ValueError):
-        raise InvalidRecording("the header is not that of an asciicast of version 3") from None
-
-
-def _event(line: bytes) -> tuple[int, str, bytes]:
     try:
         interval, code, data = json.loads(line)
         return round(interval * 1000), str(code), data.encode()
@@ -128,7 +97,7 @@ def _raw(line: bytes) -> bytes:
         raise InvalidRecording("a line with raw bytes is damaged") from None
 
 
-def _at(line: bytes, position: int) -> BlockStart:
+def _block_start(line: bytes, position: int) -> BlockStart:
     fields = json_object(line[len(AT) :], f"the line at byte {position}")
     numbers: list[Any] = [fields.get(name) for name in ("time", "offset", "cols", "rows")]
     if not all(isinstance(each, int) for each in numbers):
@@ -187,7 +156,7 @@ def end_time(file: BinaryIO) -> int:
 
 
 def block_from(file: BinaryIO, position: int) -> BlockStart | None:
-    """Return the first block from a position on."""
+    """Return the first block whose line begins at or behind a position in the file."""
     # A line may begin exactly at the position: its newline is before.
     begin = max(0, position - 1)
     file.seek(begin)
@@ -198,7 +167,7 @@ def block_from(file: BinaryIO, position: int) -> BlockStart | None:
         if at >= 0:
             file.seek(begin + at + 1)
             line = file.readline()
-            return _at(line, begin + at + 1) if line.endswith(b"\n") else None
+            return _block_start(line, begin + at + 1) if line.endswith(b"\n") else None
         keep = len(AT)
         begin += max(0, len(buffer) - keep)
         buffer = buffer[-keep:]

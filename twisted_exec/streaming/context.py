@@ -146,18 +146,18 @@ class RequestContext:
 
 @contextmanager
 def on_record(
-    sessions: Sessions, context: RequestContext, *, names_unknown: bool = True
+    sessions: Sessions, context: RequestContext, *, names_object_to_unknown: bool = True
 ) -> Iterator[None]:
     """
     Audit a request for a session: record its refusal, and name its object in the message.
 
-    :param names_unknown: name the object to unknown users, too.
+    :param names_object_to_unknown: name the object to unknown users, too.
     """
     try:
         yield
     except BaseException as problem:
         if not context.has_session:
             sessions.refused(context.subject, *outcome(problem))
-        if isinstance(problem, APIError) and (names_unknown or context.is_identified):
+        if isinstance(problem, APIError) and (names_object_to_unknown or context.is_identified):
             raise naming(problem, context.subject) from None
         raise

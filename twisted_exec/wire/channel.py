@@ -54,6 +54,9 @@ class Channel(IntEnum):
 TERMINAL = frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.RESIZE})
 
 
+_KNOWN = {int(channel): channel for channel in Channel}
+
+
 @dataclass(frozen=True)
 class StreamData:
     """Payload for one channel.  ``data`` may be empty."""
@@ -96,9 +99,6 @@ def decode(message: bytes, protocol: str = V5) -> StreamData | StreamClosed | No
         raise RemoteProtocolError("a close message names exactly one channel")
     closed = _KNOWN.get(message[1])
     return None if closed is None else StreamClosed(closed)
-
-
-_KNOWN = {int(channel): channel for channel in Channel}
 
 
 def _decode_base64(message: bytes) -> StreamData | None:

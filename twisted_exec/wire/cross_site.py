@@ -9,6 +9,9 @@ from collections.abc import Collection
 
 from twisted_exec.wire.upgrade import BEARER_SUBPROTOCOL, Headers, tokens, values
 
+_DEFAULT_PORTS = {b"https": b":443", b"http": b":80"}
+_ORIGIN = re.compile(rb"https?://([a-z0-9][-a-z0-9.]*|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+
 
 def is_cross_site(
     headers: Headers,
@@ -61,10 +64,6 @@ def _is_bearer(authorization: bytes) -> bool:
 def _has_bearer(headers: Headers) -> bool:
     offered = tokens(values(headers, b"sec-websocket-protocol"))
     return any(token.startswith(BEARER_SUBPROTOCOL) for token in offered)
-
-
-_DEFAULT_PORTS = {b"https": b":443", b"http": b":80"}
-_ORIGIN = re.compile(rb"https?://([a-z0-9][-a-z0-9.]*|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 
 def _without_port(scheme: bytes, site: bytes) -> bytes:

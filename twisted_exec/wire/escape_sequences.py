@@ -32,16 +32,6 @@ _SEQUENCE = re.compile(
 _MOST_HELD_BYTES = 256
 _STARTS = bytes(each for each in (*range(0x20), 0x7F, 0xC2) if each not in b"\t\r\n")
 
-
-def strip(text: bytes) -> bytes:
-    """Return a complete text without escape sequences and most control characters."""
-    return text if _is_plain(text) else _SEQUENCE.sub(b"", text)
-
-
-def _is_plain(text: bytes) -> bool:
-    return len(text.translate(None, _STARTS)) == len(text)
-
-
 LINES = re.compile(rb"[^\r\n]*(?:\r*\n|\r+)|[^\r\n]+")
 """
 Lines of output: a line ends with a newline, with any carriage returns before it, or with carriage
@@ -50,6 +40,95 @@ returns alone, by which programs redraw a line.  What has no text and ends witho
 
 _NEWLINES = re.compile(rb"\n")
 _RETURNS = re.compile(rb"\r{2,}")
+
+LOOKBACK_BYTES = 4096
+"""How much earlier output to read to tell whether the next byte is inside a sequence."""
+
+_MOST_PARAMETERS = 128
+"""A longer control sequence with the final byte of a query counts as a query."""
+_MOST_STRING = 64
+_LAST_BYTES = 16
+
+# Without CAN and SUB, which abort a sequence, and ESC, which begins one.
+_C0 = r"\x00-\x17\x19\x1c-\x1f\x7f"
+_C0_IN_COMMANDS = r"\x00-\x06\x08-\x17\x19\x1c-\x1f\x7f"
+# All above ASCII but the 8-bit control characters DCS, DECID, CSI, ST, OSC and APC.
+_OTHERS = r"\x80-\x8f\x91-\x99\x9e\xa0-\xff"
+_KEYS = r"[^;\x18\x1a\x1b\x80-\xff]*"
+_KINDS = {"[": r"\x9b", "P": r"\x90", "]": r"\x9d", "_": r"\x9f"}
+_EIGHT_BIT_STARTS = (b"\x90", b"\x9b", b"\x9d", b"\x9f")
+_HAS_EIGHT_BIT = re.compile(
+    # An 8-bit control character counts where it is a character of its own, and not a part of one in
+    # UTF-8.  The character first, because so the search is several times faster.
+    rb"[\x90\x9a-\x9d\x9f](?:(?<=\xc2.)"
+    rb"|(?<![\xc2-\xf4].)(?<![\xe0-\xf4][\x80-\xbf].)(?<![\xf0-\xf4][\x80-\xbf]{2}.))",
+    re.DOTALL,
+)
+_CHARACTERS = (
+    (re.compile(rb"[\xf0-\xf4][\x80-\xbf]{3}"), b"\xff" * 4),
+    (re.compile(rb"[\xe0-\xf4][\x80-\xbf]{2}"), b"\xff" * 3),
+    (re.compile(rb"[\xc3-\xf4][\x80-\xbf]"), b"\xff" * 2),
+)
+"""Characters of UTF-8 in which a byte may look like an 8-bit control character."""
+_NO_EIGHT_BIT = bytes(range(0x80)) + b"\xff" * 0x80
+_CUT_CHARACTER = re.compile(rb"(?:[\xc2-\xf4]|[\xe0-\xf4][\x80-\xbf]|[\xf0-\xf4][\x80-\xbf]{2})\Z")
+_CONTROLS = bytes(each for each in (*range(0x20), 0x7F) if each not in b"\x18\x1a\x1b")
+_IGNORED = _CONTROLS + bytes(range(0x80, 0x100))
+
+# Of operating system commands: those with a value that may be "?" instead, those that are a query
+# themselves, and words behind the number.
+_ASKING = (4, 5, *range(10, 20), 20, 21, 22, 39, 46, 49, 99, *range(701, 709))
+_ABORTED = (50, 52)
+"""Commands for the font and the clipboard: xterm sets these to any text but a question mark."""
+_WORDS = ("60", "61", "1337;Report", "1337;Capabilities", "1337;RequestUpload")
+_QUESTION = re.compile(rf"[;:=,][{_C0_IN_COMMANDS}]*\?".encode("ascii"))
+
+_SIZES = frozenset({b"11", b"13", b"14", b"15", b"16", b"18", b"19", b"20", b"21"})
+"""Window operations that report something."""
+_IN_BAND_SIZES = b"2048"
+"""The mode that makes a terminal report changes of its size."""
+
+# Prefix, intermediate characters and final byte of control sequences that are queries, whatever
+# their parameters are.
+_CONTROL_SEQUENCES = frozenset(
+    {
+        *(b"c", b">c", b"=c"),  # DA1, DA2, DA3
+        *(b"n", b"?n"),  # DSR
+        *(b"$p", b"?$p", b"+p"),  # DECRQM, DECSR
+        *(b">q", b"?u", b"?S"),  # XTVERSION, keyboard flags of kitty, XTSMGRAPHICS
+        *(b"$u", b"&u", b",u", b"$w", b'"v'),  # DECRQTSR, DECRQUPSS, DECRQKT, DECRQPSR, DECRQDE
+        *(b"x", b"*y", b"'|"),  # DECREQTPARM, DECRQCRA, DECRQLP
+        *(b"#|", b"#R", b"?g", b"?m"),  # XTREPORTSGR, XTREPORTCOLORS, XTQFMTKEYS, XTQMODKEYS
+    }
+)
+_NUMBERS = re.compile(rb"[0-9]+")
+
+_PROVOKING_KEY = re.compile(
+    "[G,][{0}]*(?:a[{0}]*=[{0}]*q|[iI][{0}]*=)".format(_C0).encode("ascii")  # noqa: UP032
+)
+"""Of graphics of kitty: a query, and the number of an image, which the terminal confirms."""
+_MOST_KEYS = 256
+"""Bytes of a command's keys, longer than any that a terminal needs: all keys behind these are disarmed at once."""
+
+_TERMINAL_QUERIES_STARTS = {
+    "control": b"\x1b[",
+    "device": b"\x1bP",
+    "command": b"\x1b]",
+    "image": b"\x1b_",
+    "escape": b"\x1b",
+}
+_INTRODUCER = re.compile(rb"\A(?:\x1b[\x80-\xff]*[\]_]|[\x80-\x9f])")
+_BUT_ASKING = bytes(each for each in range(0x100) if each not in b"$+")
+_CONTINUATION = bytes(range(0x80, 0xC0))
+
+
+def strip(text: bytes) -> bytes:
+    """Return a complete text without escape sequences and most control characters."""
+    return text if _is_plain(text) else _SEQUENCE.sub(b"", text)
+
+
+def _is_plain(text: bytes) -> bool:
+    return len(text.translate(None, _STARTS)) == len(text)
 
 
 def line_starts(output: bytes) -> list[int]:
@@ -138,93 +217,13 @@ class PlainLines(Stripper):
         return text
 
 
-LOOKBACK_BYTES = 4096
-"""How much earlier output to read to tell whether the next byte is inside a sequence."""
-
-_MOST_PARAMETERS = 128
-"""A longer control sequence with the final byte of a query counts as a query."""
-_MOST_STRING = 64
-_LAST_BYTES = 16
-
-# Without CAN and SUB, which abort a sequence, and ESC, which begins one.
-_C0 = r"\x00-\x17\x19\x1c-\x1f\x7f"
-_C0_IN_COMMANDS = r"\x00-\x06\x08-\x17\x19\x1c-\x1f\x7f"
-# All above ASCII but the 8-bit control characters DCS, DECID, CSI, ST, OSC and APC.
-_OTHERS = r"\x80-\x8f\x91-\x99\x9e\xa0-\xff"
-_KEYS = r"[^;\x18\x1a\x1b\x80-\xff]*"
-_KINDS = {"[": r"\x9b", "P": r"\x90", "]": r"\x9d", "_": r"\x9f"}
-_EIGHT_BIT_STARTS = (b"\x90", b"\x9b", b"\x9d", b"\x9f")
-_HAS_EIGHT_BIT = re.compile(
-    # An 8-bit control character counts where it is a character of its own, and not a part of one in
-    # UTF-8.  The character first, because so the search is several times faster.
-    rb"[\x90\x9a-\x9d\x9f](?:(?<=\xc2.)"
-    rb"|(?<![\xc2-\xf4].)(?<![\xe0-\xf4][\x80-\xbf].)(?<![\xf0-\xf4][\x80-\xbf]{2}.))",
-    re.DOTALL,
-)
-_CHARACTERS = (
-    (re.compile(rb"[\xf0-\xf4][\x80-\xbf]{3}"), b"\xff" * 4),
-    (re.compile(rb"[\xe0-\xf4][\x80-\xbf]{2}"), b"\xff" * 3),
-    (re.compile(rb"[\xc3-\xf4][\x80-\xbf]"), b"\xff" * 2),
-)
-"""Characters of UTF-8 in which a byte may look like an 8-bit control character."""
-_NO_EIGHT_BIT = bytes(range(0x80)) + b"\xff" * 0x80
-_CUT_CHARACTER = re.compile(rb"(?:[\xc2-\xf4]|[\xe0-\xf4][\x80-\xbf]|[\xf0-\xf4][\x80-\xbf]{2})\Z")
-_CONTROLS = bytes(each for each in (*range(0x20), 0x7F) if each not in b"\x18\x1a\x1b")
-_IGNORED = _CONTROLS + bytes(range(0x80, 0x100))
-
-# Of operating system commands: those with a value that may be "?" instead, those that are a query
-# themselves, and words behind the number.
-_ASKING = (4, 5, *range(10, 20), 20, 21, 22, 39, 46, 49, 99, *range(701, 709))
-_ABORTED = (50, 52)
-"""Commands for the font and the clipboard: xterm sets these to any text but a question mark."""
-_WORDS = ("60", "61", "1337;Report", "1337;Capabilities", "1337;RequestUpload")
-_QUESTION = re.compile(rf"[;:=,][{_C0_IN_COMMANDS}]*\?".encode("ascii"))
-
-_SIZES = frozenset({b"11", b"13", b"14", b"15", b"16", b"18", b"19", b"20", b"21"})
-"""Window operations that report something."""
-_IN_BAND_SIZES = b"2048"
-"""The mode that makes a terminal report changes of its size."""
-
-# Prefix, intermediate characters and final byte of control sequences that are queries, whatever
-# their parameters are.
-_CONTROL_SEQUENCES = frozenset(
-    {
-        *(b"c", b">c", b"=c"),  # DA1, DA2, DA3
-        *(b"n", b"?n"),  # DSR
-        *(b"$p", b"?$p", b"+p"),  # DECRQM, DECSR
-        *(b">q", b"?u", b"?S"),  # XTVERSION, keyboard flags of kitty, XTSMGRAPHICS
-        *(b"$u", b"&u", b",u", b"$w", b'"v'),  # DECRQTSR, DECRQUPSS, DECRQKT, DECRQPSR, DECRQDE
-        *(b"x", b"*y", b"'|"),  # DECREQTPARM, DECRQCRA, DECRQLP
-        *(b"#|", b"#R", b"?g", b"?m"),  # XTREPORTSGR, XTREPORTCOLORS, XTQFMTKEYS, XTQMODKEYS
-    }
-)
-_NUMBERS = re.compile(rb"[0-9]+")
-
-
 def _spread(text: str, controls: str = _C0_IN_COMMANDS) -> str:
     """Return an expression for a text with control characters between its characters."""
     return rf"[{controls}]*".join(map(re.escape, text))
 
 
 _READ = re.compile(_spread("type=read").encode("ascii"))
-_PROVOKING_KEY = re.compile(
-    "[G,][{0}]*(?:a[{0}]*=[{0}]*q|[iI][{0}]*=)".format(_C0).encode("ascii")  # noqa: UP032
-)
-"""Of graphics of kitty: a query, and the number of an image, which the terminal confirms."""
-_MOST_KEYS = 256
-"""Bytes of a command's keys, longer than any that a terminal needs: all keys behind these are disarmed at once."""
 _QUIET = re.compile(rf"[G,][{_C0}]*{_spread('q=2', _C0)}".encode("ascii"))
-
-_TERMINAL_QUERIES_STARTS = {
-    "control": b"\x1b[",
-    "device": b"\x1bP",
-    "command": b"\x1b]",
-    "image": b"\x1b_",
-    "escape": b"\x1b",
-}
-_INTRODUCER = re.compile(rb"\A(?:\x1b[\x80-\xff]*[\]_]|[\x80-\x9f])")
-_BUT_ASKING = bytes(each for each in range(0x100) if each not in b"$+")
-_CONTINUATION = bytes(range(0x80, 0xC0))
 
 
 class _Patterns:

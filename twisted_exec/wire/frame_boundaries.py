@@ -39,6 +39,10 @@ _ERRORS = (Channel.ERROR, ord("0") + Channel.ERROR)
 _FIN = 1
 _GO_AWAY = b"\x80\x03\x00\x07"
 
+LONGEST_CLOSE_BYTES = 127
+
+_KNOWN = frozenset({*PROTOCOLS, *SPDY_PROTOCOLS, UNNAMED})
+
 
 class FrameBoundaries(ABC):
     """
@@ -265,9 +269,6 @@ def _frame(kind: int, payload: bytes) -> bytes:
     return head + b"\x7e" + len(payload).to_bytes(2, "big") + payload
 
 
-LONGEST_CLOSE_BYTES = 127
-
-
 def ends_with_close(data: bytes) -> bool:
     """
     Return whether the last bytes of a server are a WebSocket's Close frame.
@@ -300,6 +301,3 @@ def frame_boundaries(upgrade: bytes, protocol: str, *, commands: bool) -> FrameB
         if upgrade == SPDY
         else WebSocketFrameBoundaries(remote_command)
     )
-
-
-_KNOWN = frozenset({*PROTOCOLS, *SPDY_PROTOCOLS, UNNAMED})

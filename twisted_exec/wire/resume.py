@@ -41,6 +41,20 @@ _MOST_MICROSECONDS = 999_999_999
 _ROUND_TRIP = "[a-z]{1,16}/[0-9]{1,9}"
 _HOPS = re.compile(rf"{_ROUND_TRIP}(?:,{_ROUND_TRIP}){{0,{_MOST_HOPS - 1}}}\Z")
 
+LONGEST_MARK_BYTES = 8 << 10
+
+MOST_RECORDINGS = 8
+"""The most recordings of one console in a mark."""
+
+_LONGEST_USER = 64
+
+_LONGEST_REPORT = 64
+
+REJOIN_HEADER = "X-Twisted-Exec-Rejoin"
+
+OFFER = "offer"
+"""Value of the header in the request that opens a stream."""
+
 
 @dataclass(frozen=True)
 class Position:
@@ -195,14 +209,6 @@ def _round_trips(hops: str) -> tuple[RoundTrip, ...]:
     return tuple(RoundTrip(hop, int(microseconds)) for hop, microseconds in pairs)
 
 
-LONGEST_MARK_BYTES = 8 << 10
-
-MOST_RECORDINGS = 8
-"""The most recordings of one console in a mark."""
-
-_LONGEST_USER = 64
-
-
 @dataclass(frozen=True)
 class At:
     """
@@ -256,6 +262,10 @@ class NoticeRole(Enum):
     OBSERVER = "observer"
     DENIED = "denied"
     """An observer whose user has no right to type."""
+
+
+_NOTICE_KINDS = {each.value: each for each in NoticeKind}
+_NOTICE_ROLES = {each.value: each for each in NoticeRole}
 
 
 @dataclass(frozen=True)
@@ -318,10 +328,6 @@ def parse_notice(members: Mapping[str, object]) -> Notice | None:
         why=texts.get("Why", ""),
         hint=texts.get("Hint", ""),
     )
-
-
-_NOTICE_KINDS = {each.value: each for each in NoticeKind}
-_NOTICE_ROLES = {each.value: each for each in NoticeRole}
 
 
 @dataclass(frozen=True)
@@ -405,7 +411,6 @@ Mark = At | Ack | Notice | Attendance | EchoTime
 Report = Taken | Question | Answer
 
 _REPORTS: dict[str, type[Report]] = {"Taken": Taken, "Ping": Question, "Pong": Answer}
-_LONGEST_REPORT = 64
 
 
 def encode_mark(mark: Mark | Question | Answer) -> bytes:
@@ -593,12 +598,6 @@ def _recordings(value: object) -> tuple[OpenRecording, ...] | None:
 def _is_count(value: object) -> bool:
     # Not isinstance: ``true`` is an int in Python.
     return type(value) is int and 0 <= value < 1 << 63
-
-
-REJOIN_HEADER = "X-Twisted-Exec-Rejoin"
-
-OFFER = "offer"
-"""Value of the header in the request that opens a stream."""
 
 
 @dataclass(frozen=True)

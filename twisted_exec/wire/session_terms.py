@@ -34,6 +34,8 @@ _RECORDING = re.compile(r"([-0-9A-Za-z]{1,64})/([a-z]+)\Z")
 RECORDED_INPUT = ("none", "masked", "all")
 """How much of the users' input a recording contains, least first."""
 
+_NAMES = ("right", "people", "viewers", "idle_seconds", "until", "policy", "recording")
+
 
 class Right(IntEnum):
     """A user's right at a console; a higher right includes the lower ones."""
@@ -103,8 +105,6 @@ class Terms:
 
 FULL = Terms()
 """Nothing is restricted."""
-
-_NAMES = ("right", "people", "viewers", "idle_seconds", "until", "policy", "recording")
 
 
 def stricter(first: Terms, second: Terms) -> Terms:

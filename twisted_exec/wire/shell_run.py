@@ -36,6 +36,40 @@ _PLAIN = frozenset(
     b'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 +,-./:;<=>?@_|&()[]{}#*$~^"'
 )
 
+_COMPARISON = (
+    'if [ "$_te/{}" = "$_tf/{}" ]; then '
+    # Without its own exit code, the last mark of a damaged line has no number.
+    # Nor may Ctrl-C end the job: an interactive shell would discard the rest of this line. The command itself gets
+    # the default action again, because a subshell does not inherit traps.
+    "_tc=; printf '{}'; (trap : 2; (eval \"${{_te?}}\"); exit $?); _tc=$?; "
+    # printf repeats its format for the second exit code.
+    "printf '{}' $_tc $_tc; else printf '{}'; fi"
+)
+
+_ASSIGNMENT = re.compile(
+    rb"(?P<name>_te|_tf)=(?:"
+    rb"(?P<quoted_more>\$(?P=name))?'(?P<quoted>[ -&(-~]*(?:'\\''[ -&(-~]*)*)'"
+    rb"|(?P<octal_more>\$\{(?P=name)%x\})?\$\(printf '(?P<octal>[ -&(-~]*)'x?\)"
+    rb")(?P<end>;)"
+)
+_QUOTE = b"'\\''"
+_LENGTHS = re.compile(rb'if \[ "\$_te/(?:\$\{#_te\})?" = "\$_tf/[0-9]{0,5}" \]; then ')
+
+_WRAP = re.compile(rb"(?: ?\r+\n?| ?\x08|\x1b\[[0-9]{0,3}[A-DJK]\x00*)+")
+"""What a line editor prints where a line does not fit into a row."""
+_WRAP_BEGUN = re.compile(rb"(?: |\x1b(?:\[[0-9]{0,3})?)?\Z")
+
+_PASTE_ENDS = b"\x1b[?2004l"
+_ENTER = re.compile(rb"\r*\n")
+_EDITED_ENTER = re.compile(
+    rb"(?: ?\r+(?!\n)|\x1b\[[0-9]{0,3}[A-DJK]\x00*)*(?:\x1b\[\?2004l)?\r*\n(?P<after>\x1b\[\?2004l\r)?"
+)
+_EDITED_ENTER_BEGUN = re.compile(
+    rb"(?: ?\r+|\x1b\[[0-9]{0,3}[A-DJK]\x00*)*(?: |\x1b(?:\[[0-9?]{0,5}l?)?)?\r*\Z"
+)
+_MOST_ECHO_BYTES = 2 << 10
+_MOST_AWAITED = 8
+
 
 def mark(text: bytes) -> bytes:
     """Return a mark as the shell prints it."""
@@ -86,17 +120,6 @@ def _comparison(nonce: str, text: str) -> str:
         _printed(f"E{nonce}:%s"),
         _printed(f"L{nonce}"),
     )
-
-
-_COMPARISON = (
-    'if [ "$_te/{}" = "$_tf/{}" ]; then '
-    # Without its own exit code, the last mark of a damaged line has no number.
-    # Nor may Ctrl-C end the job: an interactive shell would discard the rest of this line. The command itself gets
-    # the default action again, because a subshell does not inherit traps.
-    "_tc=; printf '{}'; (trap : 2; (eval \"${{_te?}}\"); exit $?); _tc=$?; "
-    # printf repeats its format for the second exit code.
-    "printf '{}' $_tc $_tc; else printf '{}'; fi"
-)
 
 
 def _printed(text: str) -> str:
@@ -170,16 +193,6 @@ class TypedLine:
     @property
     def text(self) -> bytes:
         return b"".join(text for text, _ in self.pieces)
-
-
-_ASSIGNMENT = re.compile(
-    rb"(?P<name>_te|_tf)=(?:"
-    rb"(?P<quoted_more>\$(?P=name))?'(?P<quoted>[ -&(-~]*(?:'\\''[ -&(-~]*)*)'"
-    rb"|(?P<octal_more>\$\{(?P=name)%x\})?\$\(printf '(?P<octal>[ -&(-~]*)'x?\)"
-    rb")(?P<end>;)"
-)
-_QUOTE = b"'\\''"
-_LENGTHS = re.compile(rb'if \[ "\$_te/(?:\$\{#_te\})?" = "\$_tf/[0-9]{0,5}" \]; then ')
 
 
 class RunReader:
@@ -285,10 +298,6 @@ def _shown(match: re.Match[bytes]) -> list[tuple[bytes, bool]]:
 
 # Echoes.
 
-_WRAP = re.compile(rb"(?: ?\r+\n?| ?\x08|\x1b\[[0-9]{0,3}[A-DJK]\x00*)+")
-"""What a line editor prints where a line does not fit into a row."""
-_WRAP_BEGUN = re.compile(rb"(?: |\x1b(?:\[[0-9]{0,3})?)?\Z")
-
 
 def _head(text: bytes) -> re.Pattern[bytes]:
     """
@@ -306,16 +315,6 @@ def _head(text: bytes) -> re.Pattern[bytes]:
 
 
 _PROBE_HEAD = _head(b" prin")
-_PASTE_ENDS = b"\x1b[?2004l"
-_ENTER = re.compile(rb"\r*\n")
-_EDITED_ENTER = re.compile(
-    rb"(?: ?\r+(?!\n)|\x1b\[[0-9]{0,3}[A-DJK]\x00*)*(?:\x1b\[\?2004l)?\r*\n(?P<after>\x1b\[\?2004l\r)?"
-)
-_EDITED_ENTER_BEGUN = re.compile(
-    rb"(?: ?\r+|\x1b\[[0-9]{0,3}[A-DJK]\x00*)*(?: |\x1b(?:\[[0-9?]{0,5}l?)?)?\r*\Z"
-)
-_MOST_ECHO_BYTES = 2 << 10
-_MOST_AWAITED = 8
 
 
 class Echoes:

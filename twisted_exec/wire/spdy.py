@@ -125,6 +125,38 @@ _BEGINNING = b"\x78\x20" + zlib.adler32(DICTIONARY).to_bytes(4, "big")
 _SYNC = b"\0\0\0\xff\xff"
 _STORED_BYTES = 0xFFFF
 
+PIECE_BYTES = 32 << 10
+"""The largest piece of a data frame's payload that is returned or sent at once."""
+
+MAX_SETTINGS = 64
+"""Limit for one frame."""
+
+# Status codes: of a stream in RST_STREAM, of a connection in GOAWAY.
+PROTOCOL_ERROR, REFUSED_STREAM, CANCEL = 1, 3, 5
+GOING_WELL, GOING_WRONG = 0, 1
+
+_VERSION = 0x8003
+_FIN, _UNIDIRECTIONAL = 1, 2
+_SYN_STREAM, _SYN_REPLY, _RST_STREAM, _SETTINGS, _PING, _GOAWAY = 1, 2, 3, 4, 6, 7
+_HEADERS, _WINDOW_UPDATE = 8, 9
+
+_HEAD = struct.Struct(">II")
+_TWO = struct.Struct(">II")
+_ID_MASK = 0x7FFFFFFF
+
+# zlib adds a few bytes to data that it cannot compress.
+_MOST = MAX_BLOCK_BYTES + 1024
+_LENGTHS = {
+    _SYN_STREAM: (10, 10 + _MOST),
+    _SYN_REPLY: (4, 4 + _MOST),
+    _RST_STREAM: (8, 8),
+    _SETTINGS: (4, 4 + 8 * MAX_SETTINGS),
+    _PING: (4, 4),
+    _GOAWAY: (8, 8),
+    _HEADERS: (4, 4 + _MOST),
+    _WINDOW_UPDATE: (8, 8),
+}
+
 
 class HeaderWriter:
     """Encodes the header blocks of one direction."""
@@ -275,26 +307,6 @@ def _number(value: int) -> bytes:
     return value.to_bytes(4, "big")
 
 
-PIECE_BYTES = 32 << 10
-"""The largest piece of a data frame's payload that is returned or sent at once."""
-
-MAX_SETTINGS = 64
-"""Limit for one frame."""
-
-# Status codes: of a stream in RST_STREAM, of a connection in GOAWAY.
-PROTOCOL_ERROR, REFUSED_STREAM, CANCEL = 1, 3, 5
-GOING_WELL, GOING_WRONG = 0, 1
-
-_VERSION = 0x8003
-_FIN, _UNIDIRECTIONAL = 1, 2
-_SYN_STREAM, _SYN_REPLY, _RST_STREAM, _SETTINGS, _PING, _GOAWAY = 1, 2, 3, 4, 6, 7
-_HEADERS, _WINDOW_UPDATE = 8, 9
-
-_HEAD = struct.Struct(">II")
-_TWO = struct.Struct(">II")
-_ID_MASK = 0x7FFFFFFF
-
-
 @dataclass(frozen=True)
 class SynStream:
     """Opens a stream."""
@@ -381,6 +393,9 @@ Frame = (
     | WindowUpdate
     | Data
 )
+
+
+_OF_STREAMS = (SynStream, SynReply, RstStream, HeaderFrame)
 
 
 class FrameReader:
@@ -508,22 +523,6 @@ class FrameReader:
         if kind == _GOAWAY:
             return GoAway(number & _ID_MASK, second)
         return WindowUpdate(number & _ID_MASK, second)
-
-
-_OF_STREAMS = (SynStream, SynReply, RstStream, HeaderFrame)
-
-# zlib adds a few bytes to data that it cannot compress.
-_MOST = MAX_BLOCK_BYTES + 1024
-_LENGTHS = {
-    _SYN_STREAM: (10, 10 + _MOST),
-    _SYN_REPLY: (4, 4 + _MOST),
-    _RST_STREAM: (8, 8),
-    _SETTINGS: (4, 4 + 8 * MAX_SETTINGS),
-    _PING: (4, 4),
-    _GOAWAY: (8, 8),
-    _HEADERS: (4, 4 + _MOST),
-    _WINDOW_UPDATE: (8, 8),
-}
 
 
 def _settings(payload: bytes) -> SPDYSettings:

@@ -56,6 +56,25 @@ __all__ = [
     "StreamReset",
 ]
 
+MAX_STREAMS = len(Channel)
+"""The most streams of one console."""
+
+MAX_BUFFERED_BYTES = 64 << 10
+"""Limit for buffered data before the start, with its overhead."""
+
+_PIECE_COST = 256
+
+# Go writes ``streamType``, which SPDY sends in lower case.
+STREAM_TYPE = b"streamtype"
+_CHANNELS = {channel.name.lower().encode(): channel for channel in Channel}
+# Our own proxies only forward the connection, so the server may not know which streams to expect.
+# These are enough, because clients open them early; stdin and sizes may follow.
+_ENOUGH = frozenset({Channel.ERROR, Channel.STDOUT})
+# client-go waits for the end of these (v4.go).
+_ENDED = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
+# client-go's order (v2.go, v3.go).
+_ORDER = (Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.STDERR, Channel.RESIZE)
+
 
 @dataclass(frozen=True)
 class StreamOpened:
@@ -364,26 +383,6 @@ class SPDYConnection:
         if self._gone:
             raise LocalProtocolError("nothing is sent behind a GOAWAY")
         self._out.append(frame)
-
-
-MAX_STREAMS = len(Channel)
-"""The most streams of one console."""
-
-MAX_BUFFERED_BYTES = 64 << 10
-"""Limit for buffered data before the start, with its overhead."""
-
-_PIECE_COST = 256
-
-# Go writes ``streamType``, which SPDY sends in lower case.
-STREAM_TYPE = b"streamtype"
-_CHANNELS = {channel.name.lower().encode(): channel for channel in Channel}
-# Our own proxies only forward the connection, so the server may not know which streams to expect.
-# These are enough, because clients open them early; stdin and sizes may follow.
-_ENOUGH = frozenset({Channel.ERROR, Channel.STDOUT})
-# client-go waits for the end of these (v4.go).
-_ENDED = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
-# client-go's order (v2.go, v3.go).
-_ORDER = (Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.STDERR, Channel.RESIZE)
 
 
 @dataclass(frozen=True)

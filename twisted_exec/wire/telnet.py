@@ -19,6 +19,17 @@ _MAX_PARAMETER_BYTES = 1024
 _MOST_ANSWERS = 16
 _CR, _NUL = b"\r", b"\0"
 
+_MAX_SIGNATURE = 200
+_FROM_SERVER = 100
+
+PARITIES: Mapping[str, int] = {"none": 1, "odd": 2, "even": 3, "mark": 4, "space": 5}
+STOP_BITS: Mapping[float, int] = {1: 1, 2: 2, 1.5: 3}
+FLOWS: Mapping[str, int] = {"none": 1, "xonxoff": 2, "rtscts": 3}
+
+CARRIER = 0x80
+"""The modem state bit for carrier detect (DCD)."""
+_CARRIER_CHANGED = 0x08
+
 
 class TelnetCommand(IntEnum):
     """Commands after IAC."""
@@ -312,18 +323,6 @@ class TelnetClient:
             option = self._parameters[0]
             if option in self._ours.on or option in self._theirs.on:
                 yield Parameters(option, bytes(self._parameters[1:]))
-
-
-_MAX_SIGNATURE = 200
-_FROM_SERVER = 100
-
-PARITIES: Mapping[str, int] = {"none": 1, "odd": 2, "even": 3, "mark": 4, "space": 5}
-STOP_BITS: Mapping[float, int] = {1: 1, 2: 2, 1.5: 3}
-FLOWS: Mapping[str, int] = {"none": 1, "xonxoff": 2, "rtscts": 3}
-
-CARRIER = 0x80
-"""The modem state bit for carrier detect (DCD)."""
-_CARRIER_CHANGED = 0x08
 
 
 class Ask(IntEnum):

@@ -53,6 +53,10 @@ _OF_101 = frozenset({b"x-stream-protocol-version"})
 # RFC 6455 §1.3.
 _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
+_PRINTABLE = re.compile(rb"[\x20-\x7e]*")
+
+_BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
+
 
 @dataclass(frozen=True)
 class HeaderSet:
@@ -142,9 +146,6 @@ def subprotocol_resume(headers: Headers) -> bytes | None:
     return value
 
 
-_PRINTABLE = re.compile(rb"[\x20-\x7e]*")
-
-
 def offers_resume(headers: Headers) -> bool:
     """Return whether a client offers a subprotocol with :data:`RESUME_SUBPROTOCOL`."""
     return any(RESUME_SUBPROTOCOL in line for line in values(headers, b"sec-websocket-protocol"))
@@ -184,9 +185,6 @@ def _unpadded(encoded: bytes, name: str) -> bytes:
             f"the {name} among the subprotocols is not base64url of text"
         ) from None
     return token
-
-
-_BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
 
 
 def values(headers: Headers, name: bytes) -> list[bytes]:

@@ -8,10 +8,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds.bootstrap_tokens import (
     causes_of,
-    expires,
+    expiry_of,
     extra_groups,
     is_expired,
-    parts_of,
+    split_token,
 )
 
 GOOD = {"token-id": b"abc123", "token-secret": b"0123456789abcdef"}
@@ -24,18 +24,18 @@ class BootstrapTokenTests(SynchronousTestCase):
         """
         A token has two parts, of small letters and digits; other texts are not bootstrap tokens.
         """
-        self.assertEqual(parts_of(b"abc123.0123456789abcdef"), ("abc123", b"0123456789abcdef"))
+        self.assertEqual(split_token(b"abc123.0123456789abcdef"), ("abc123", b"0123456789abcdef"))
         for token in (b"", b"abc123", b"abc12.0123456789abcdef", b"abc123.0123456789abcdef\n"):
-            self.assertIsNone(parts_of(token))
+            self.assertIsNone(split_token(token))
 
     def test_expiration(self) -> None:
         """
         A token without an expiration never expires; one with an unreadable expiration has expired.
         """
-        self.assertIsNone(expires({}))
+        self.assertIsNone(expiry_of({}))
         self.assertFalse(is_expired({"expiration": b""}, 1e12))
         told = {"expiration": b"1970-01-01T00:01:40+00:00"}
-        self.assertEqual(expires(told), 100)
+        self.assertEqual(expiry_of(told), 100)
         self.assertEqual((is_expired(told, 100), is_expired(told, 100.5)), (False, True))
         for text in (b"soon", b"100", b"\xff", b"1970-01-01", b"9999-99-99T00:00:00Z"):
             self.assertTrue(is_expired({"expiration": text}, 0), text)

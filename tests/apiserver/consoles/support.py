@@ -29,7 +29,7 @@ from twisted_exec.apiserver.consoles.sessions.objects import (
 )
 from twisted_exec.apiserver.consoles.sessions.record import SessionRecord
 from twisted_exec.apiserver.consoles.sessions.verbs import SessionVerbs
-from twisted_exec.apiserver.controllers.bootstrap import bootstrap
+from twisted_exec.apiserver.controllers.system_objects import create_system_objects
 from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import WriteOptions
 from twisted_exec.apiserver.serving.target import RequestTarget
@@ -143,7 +143,9 @@ class ObjectsCase(SynchronousTestCase):
         self.at_start: dict[SessionObjects, int] = {}
         self.storage = HesitantStorage()
         self.verbs = Verbs(self.storage, [], self.clock.seconds)
-        self.successResultOf(Deferred.fromCoroutine(bootstrap(self.storage, self.verbs, ())))
+        self.successResultOf(
+            Deferred.fromCoroutine(create_system_objects(self.storage, self.verbs, ()))
+        )
         self.sessions, self.objects = self.server("one")
 
     def server(

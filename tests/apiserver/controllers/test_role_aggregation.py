@@ -18,8 +18,8 @@ from twisted_exec.api.kinds import CLUSTERROLES, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.controllers import role_aggregation
-from twisted_exec.apiserver.controllers.bootstrap import bootstrap
 from twisted_exec.apiserver.controllers.role_aggregation import NOT_AGGREGATED, RoleAggregation
+from twisted_exec.apiserver.controllers.system_objects import create_system_objects
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.storage.interfaces import Listing
@@ -58,7 +58,7 @@ class StoreFailsTests(SynchronousTestCase):
         texts = [formatEvent(event) for event in logged]
         text = "cannot write the rules of aggregated cluster roles: etcd cannot be reached"
         self.assertEqual(texts, [text])
-        making = bootstrap(storage, verbs, bootstrap_objects([DEFAULT]))
+        making = create_system_objects(storage, verbs, bootstrap_objects([DEFAULT]))
         self.successResultOf(Deferred.fromCoroutine(making))
         storage.fails = False
         clock.advance(10)

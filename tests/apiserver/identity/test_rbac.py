@@ -13,7 +13,7 @@ from tests.apiserver.support import MACHINES, MERGE, RBAC, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.controllers.bootstrap import bootstrap
+from twisted_exec.apiserver.controllers.system_objects import create_system_objects
 from twisted_exec.apiserver.identity.rbac import StoredRules
 from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.storage.interfaces import Listing
@@ -261,7 +261,7 @@ class BootstrapTests(APITestCase):
     def again(self) -> None:
         """The next start."""
         made = Deferred.fromCoroutine(
-            bootstrap(self.storage, self.parts.verbs, bootstrap_objects(self.dialects))
+            create_system_objects(self.storage, self.parts.verbs, bootstrap_objects(self.dialects))
         )
         self.successResultOf(made)
 

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from tests.program.memory_processes import MemoryReactor
 from twisted_exec.auth.expressions import Evaluator
 from twisted_exec.auth.interfaces import User
-from twisted_exec.auth.oidc import claims
+from twisted_exec.auth.oidc import users
 from twisted_exec.auth.oidc.claims import Issuer
 
 
@@ -28,9 +28,9 @@ def at_once(work: Coroutine[Any, Any, Any]) -> Any:
 
 def user_of(values: Mapping[str, Any], configured: Issuer) -> User:
     """
-    As :func:`twisted_exec.auth.oidc.claims.user_of`, with expressions that cost little.
+    As :func:`twisted_exec.auth.oidc.users.user_of`, with expressions that cost little.
     """
     evaluator = Evaluator(MemoryReactor(), lambda: ["evaluator"])
-    user = at_once(claims.user_of(values, configured, evaluator))
+    user = at_once(users.user_of(values, configured, evaluator))
     assert isinstance(user, User)
     return user

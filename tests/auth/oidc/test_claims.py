@@ -6,128 +6,94 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.auth.oidc.support import user_of
-from twisted_exec.api.dialects import DIALECTS
-from twisted_exec.auth.interfaces import User
+from tests.auth.oidc.support import at_once
+from tests.program.memory_processes import MemoryReactor
+from twisted_exec.auth.expressions import WAITING_OF_USER, Evaluator
 from twisted_exec.auth.jwt import InvalidToken
-from twisted_exec.auth.oidc.claims import Issuer, MappedClaim, checked_url
+from twisted_exec.auth.oidc.claims import (
+    Expression,
+    Issuer,
+    MappedClaim,
+    ValidationRule,
+    checked_url,
+)
+from twisted_exec.program.job_processes import PROCESSES
 
 URL = "https://issuer.example"
+CLAIMS: dict[str, Any] = {"sub": "jane", "n": 5, "roles": ["a", "b"], "deep": {"x": None}}
 
 
-def issuer(**more: Any) -> Issuer:
-    return Issuer(**{"url": URL, "audiences": ("exec",), "username": MappedClaim("sub"), **more})
+def claims(text: str) -> Expression:
+    return Expression(text, "the.field")
 
 
-class UserOfTests(SynchronousTestCase):
-    """Tests for :func:`twisted_exec.auth.oidc.claims.user_of`."""
+class ExpressionTests(SynchronousTestCase):
+    """Tests for :class:`Expression` and :class:`ValidationRule`."""
 
-    def assertRefused(self, claims: dict[str, Any], why: str, **more: Any) -> None:
+    def setUp(self) -> None:
+        self.reactor = MemoryReactor()
+        self.evaluator = Evaluator(self.reactor, lambda: ["evaluator"])
+
+    def value(self, expression: Expression, of: dict[str, Any]) -> Any:
+        return at_once(expression.value(of, self.evaluator, "jane"))
+
+    def confirm(self, rule: ValidationRule) -> None:
+        at_once(rule.confirm(CLAIMS, self.evaluator, "jane"))
+
+    def test_value(self) -> None:
+        """Expressions return JSON values."""
+        for text, expected in (
+            ("claims.sub", "jane"),
+            ("'x:' + claims.sub", "x:jane"),
+            ("claims.roles.map(each, 'g:' + each)", ["g:a", "g:b"]),
+            ("claims.?missing.orValue('none')", "none"),
+            ("claims.n > 4 && has(claims.deep)", True),
+            ("claims.deep.x", None),
+        ):
+            self.assertEqual(self.value(claims(text), CLAIMS), expected, text)
+
+    def test_no_value(self) -> None:
+        """A failed evaluation is reported by field, without any part of the claims."""
+        secret = {**CLAIMS, "canary": "canary"}
+        for text in ("claims.canary.x", "claims.missing", "claims.canary + 1", "claims.n / 0"):
+            with self.assertRaises(InvalidToken) as caught:
+                self.value(claims(text), secret)
+            self.assertEqual(str(caught.exception), "the.field cannot be evaluated about it")
+
+    def test_bounded(self) -> None:
+        """An evaluation that may cost much is done elsewhere; one that costs too much has no value."""
+        long = {"l": list(range(2000)), "p": ["a"]}
+        for text in (
+            "claims.l.all(a, claims.l.all(b, claims.l.all(c, true)))",
+            "claims.p.exists(p, claims.sub.matches(p))",
+        ):
+            value = Deferred.fromCoroutine(claims(text).value(long, self.evaluator, "jane"))
+            self.assertNoResult(value)
+            self.reactor.processes[-1].ends()
+            why = self.failureResultOf(value, InvalidToken).value
+            self.assertEqual(str(why), "the.field cannot be evaluated about it")
+
+    def test_many(self) -> None:
+        """Beyond the limit of costly ones a token cannot be verified now."""
+        costly = claims("claims.sub.matches(claims.sub)")
+        for _ in range(PROCESSES + WAITING_OF_USER):
+            Deferred.fromCoroutine(costly.value(CLAIMS, self.evaluator, "jane"))
         with self.assertRaises(InvalidToken) as caught:
-            user_of(claims, issuer(**more))
-        self.assertIn(why, str(caught.exception))
+            self.value(costly, CLAIMS)
+        self.assertIn("the.field cannot be evaluated now", str(caught.exception))
 
-    def test_name(self) -> None:
-        """The claim is the name, with the prefix before it."""
-        user = user_of({"sub": "jane"}, issuer(username=MappedClaim("sub", f"{URL}#")))
-        self.assertEqual(user, User(f"{URL}#jane", ("system:authenticated",)))
-
-    def test_groups(self) -> None:
-        """Groups are a list or a string, and get their own prefix; empty values are no groups."""
-        for told, expected in (
-            (["dev", "ops", "dev"], ("oidc:dev", "oidc:ops")),
-            ("dev", ("oidc:dev",)),
-            ([], ()),
-            ("", ()),
-            (None, ()),
-        ):
-            user = user_of(
-                {"sub": "jane", "roles": told}, issuer(groups=MappedClaim("roles", "oidc:"))
-            )
-            self.assertEqual(user.groups, (*expected, "system:authenticated"))
-
-    def test_no_groups_claim(self) -> None:
-        """A token without the claim has no groups, and unmapped claims give none."""
-        self.assertEqual(
-            len(user_of({"sub": "j"}, issuer(groups=MappedClaim("g", "x:"))).groups), 1
-        )
-        self.assertEqual(len(user_of({"sub": "j", "groups": ["admins"]}, issuer()).groups), 1)
-
-    def test_uid_and_credential(self) -> None:
-        """A claim may be the uid; the token's id goes on record."""
-        user = user_of({"sub": "jane", "oid": "7", "jti": "t-1"}, issuer(uid="oid"))
-        self.assertEqual(user.uid, "7")
-        self.assertEqual(user.extra, {"authentication.kubernetes.io/credential-id": ("JTI=t-1",)})
-        for odd in ("", "a\nb", "x" * 257, 5, None):
-            self.assertEqual(user_of({"sub": "jane", "jti": odd}, issuer()).extra, {})
-
-    def test_wrong_types(self) -> None:
-        """A name or group of another type is refused, and so is a token without a name."""
-        for value in (None, "", 5, True, ["jane"], {"a": 1}):
-            self.assertRefused({"sub": value}, "its claim sub is no text")
-        self.assertRefused({}, "its claim sub is no text")
-        self.assertRefused({"sub": "jane"}, "its claim oid is no text", uid="oid")
-        for value in (5, True, {"a": 1}, ["dev", 5], [["dev"]]):
-            self.assertRefused({"sub": "jane", "g": value}, "its claim g", groups=MappedClaim("g"))
-
-    def test_reserved(self) -> None:
-        """A provider cannot issue names or groups that begin with ``system:``."""
-        for name in ("system:admin", "system:node:x", "system:serviceaccount:a:b", "system:"):
-            self.assertRefused({"sub": name}, "begins with system:")
-        self.assertRefused(
-            {"sub": "jane", "groups": ["dev", "system:masters"]},
-            "its claim groups has a name that begins with system:",
-            groups=MappedClaim("groups"),
-        )
-        self.assertRefused(
-            {"sub": "masters"}, "begins with system:", username=MappedClaim("sub", "system:")
-        )
-        self.assertEqual(
-            user_of({"sub": "system:x"}, issuer(username=MappedClaim("sub", "p:"))).name,
-            "p:system:x",
-        )
-
-    def test_poollets(self) -> None:
-        """... nor a poollet of any dialect, because poollets read the Secrets of their machines."""
-        for dialect in DIALECTS:
-            for name in (dialect.pool_identity("pool-a"), dialect.pool_identity_group):
-                self.assertRefused({"sub": name}, "its claim sub has a name that is a poollet's")
-                self.assertRefused(
-                    {"sub": "jane", "groups": [name]},
-                    "its claim groups has a name that is a poollet's",
-                    groups=MappedClaim("groups"),
-                )
-        for name in ("https://issuer.example#a:system:b", "a.example:b", "oidc:system:x"):
-            self.assertEqual(user_of({"sub": name}, issuer()).name, name)
-
-    def test_unforwardable(self) -> None:
-        """A name that no HTTP header can carry is refused."""
-        for name in ("jane\nX-Remote-User: root", "jane\r", "jane\x00", "jane\x1b[2J", " jane"):
-            self.assertRefused({"sub": name}, "characters that no name has")
-            self.assertRefused({"sub": "j", "g": [name]}, "characters", groups=MappedClaim("g"))
-
-    def test_email(self) -> None:
-        """An email that the provider marks as unverified identifies no user."""
-        by_email = {"username": MappedClaim("email")}
-        for verified in (False, "true", "false", None, 0, 1):
-            claims = {"email": "jane@example.org", "email_verified": verified}
-            self.assertRefused(claims, "its email is not verified", **by_email)
-        for claims in (
-            {"email": "jane@example.org", "email_verified": True},
-            {"email": "jane@example.org"},
-        ):
-            self.assertEqual(user_of(claims, issuer(**by_email)).name, "jane@example.org")
-        self.assertEqual(user_of({"sub": "j", "email_verified": False}, issuer()).name, "j")
-
-    def test_required(self) -> None:
-        """Required claims must be present with exactly the required text."""
-        required = {"required": (("hd", "example.org"), ("tier", "1"))}
-        good = {"sub": "jane", "hd": "example.org", "tier": "1"}
-        self.assertEqual(user_of(good, issuer(**required)).name, "jane")
-        for change in ({"hd": "example.com"}, {"hd": ["example.org"]}, {"tier": 1}, {"hd": None}):
-            self.assertRefused({**good, **change}, "has not the required value", **required)
+    def test_rules(self) -> None:
+        """A rule passes only if it is true; a truthy value is refused."""
+        self.confirm(ValidationRule(claims("claims.sub == 'jane'")))
+        for text in ("claims.sub == 'joe'", "claims.n", "claims.sub", "null", "claims.missing"):
+            with self.assertRaises(InvalidToken):
+                self.confirm(ValidationRule(claims(text)))
+        with self.assertRaises(InvalidToken) as caught:
+            self.confirm(ValidationRule(claims("false"), "come back tomorrow"))
+        self.assertEqual(str(caught.exception), "come back tomorrow")
 
 
 class CheckedURLTests(SynchronousTestCase):
@@ -165,9 +131,18 @@ class CheckedURLTests(SynchronousTestCase):
                 checked_url(url)
             self.assertIn(why, str(caught.exception))
 
+
+class IssuerTests(SynchronousTestCase):
+    """Tests for :class:`Issuer`."""
+
+    def issuer(self, url: str = URL, discovery_url: str = "") -> Issuer:
+        return Issuer(url, ("exec",), MappedClaim("sub"), discovery_url=discovery_url)
+
     def test_discovery(self) -> None:
         """The discovery document is below the issuer's URL, unless configured otherwise."""
         place = f"{URL}/.well-known/openid-configuration"
-        self.assertEqual(issuer().discovery, place)
-        self.assertEqual(issuer(url=f"{URL}/").discovery, place)
-        self.assertEqual(issuer(discovery_url="https://other.example/d").discovery[8:13], "other")
+        self.assertEqual(self.issuer().discovery, place)
+        self.assertEqual(self.issuer(url=f"{URL}/").discovery, place)
+        self.assertEqual(
+            self.issuer(discovery_url="https://other.example/d").discovery[8:13], "other"
+        )

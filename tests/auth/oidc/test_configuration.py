@@ -156,7 +156,7 @@ class ReadConfigurationTests(SynchronousTestCase):
         self.assertRefused(b"- a", "is not a YAML object")
         self.assertRefused(b"{", "is not a YAML object")
         self.assertRefused(b"\xff", "is not a YAML object")
-        self.assertRefused(b"a: 1\na: 2", "a is there more than once")
+        self.assertRefused(b"a: 1\na: 2", "a occurs more than once")
         self.assertRefused(changed("kind", "Config"), "it is no AuthenticationConfiguration of")
         self.assertRefused(changed("apiVersion", "v1"), "it is no AuthenticationConfiguration of")
 
@@ -175,8 +175,8 @@ class ReadConfigurationTests(SynchronousTestCase):
                 {"enabled": True},
                 "anonymous.enabled: this server serves no anonymous users",
             ),
-            ("other", 1, "other is not known here"),
-            ("oth\u001ber", 1, "is not known here"),
+            ("other", 1, "other is not a known field"),
+            ("oth\u001ber", 1, "is not a known field"),
             ("jwt.0.issuer.url", None, "jwt[0].issuer.url is no URL"),
             ("jwt.0.issuer.url", "http://x", "jwt[0].issuer.url does not begin with https://"),
             ("jwt.0.issuer.discoveryURL", URL, "discoveryURL: it is the url itself"),
@@ -187,7 +187,7 @@ class ReadConfigurationTests(SynchronousTestCase):
             ("jwt.0.issuer.discoveryURL", 0, "discoveryURL is not a text"),
             ("jwt.0.issuer.audienceMatchPolicy", False, "audienceMatchPolicy is not a text"),
             ("jwt.0.claimMappings.username.expression", 0, "username.expression is not a text"),
-            ("jwt.0.issuer.audiences", ["a", "a"], "audiences has one more than once"),
+            ("jwt.0.issuer.audiences", ["a", "a"], "audiences has a value more than once"),
             ("jwt.0.issuer.audiences", ["a", "b"], "audienceMatchPolicy: it must be MatchAny"),
             ("jwt.0.issuer.audiences", ["a", ""], "audiences is not a list of texts"),
             ("jwt.0.issuer.audienceMatchPolicy", "MatchAll", "it must be MatchAny"),

@@ -11,7 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.journal.test_files import FailingLayer
 from tests.recording.support import NOW, signer
-from twisted_exec.recording.ranges import JournalPosition, SignedHead
+from twisted_exec.recording.growing import SignedHead
+from twisted_exec.recording.journal_ranges import JournalPosition
 from twisted_exec.runtimes.recordings import recording as files_module
 from twisted_exec.runtimes.recordings.recording import (
     RecordingFacts,
@@ -37,7 +38,7 @@ class RecordingFilesTests(SynchronousTestCase):
 
     def head(self, number: int) -> SignedHead:
         """A head."""
-        return FACTS.range.begin(JournalPosition(number), self.renewed, NOW)
+        return FACTS.growing.begin(JournalPosition(number), self.renewed, NOW)
 
     def read(self) -> StoredRecording:
         """Return the recording as after a start."""

@@ -19,8 +19,8 @@ from tests.storage.etcds import EtcdCase, any_prefix, refusal, shared, until
 from tests.tiers import PROGRAMS
 from twisted_exec.api.encoded import json_text
 from twisted_exec.api.status import APIError, Expired, NotFound
+from twisted_exec.storage.etcd.consistent_reads import ConsistentReads
 from twisted_exec.storage.etcd.keys import Keys, value_of
-from twisted_exec.storage.etcd.reads import Reads
 from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.interfaces import Event, StorageError
 
@@ -375,8 +375,8 @@ class MissedTests(FaultCase):
         self.assertEqual(direct.version(), storage.version())
         asking = self.client(etcds.target())
         told = (storage._following, storage.history, reactor)
-        reads = Reads(asking, Keys(etcds.target().prefix).marker, *told)
-        self.assertEqual((await refusal(reads.current())).code, 503)
+        reads = ConsistentReads(asking, Keys(etcds.target().prefix).marker, *told)
+        self.assertEqual((await refusal(reads.current_version())).code, 503)
 
     async def test_emptied(self) -> None:
         """If all keys are deleted, watches see the deletions and the store accepts new objects."""

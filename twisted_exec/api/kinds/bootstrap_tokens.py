@@ -1,7 +1,8 @@
 """
-Bootstrap tokens, each of which authenticates a program without credentials of its own.
+Secrets with bootstrap tokens, for programs that have no credentials of their own yet.
 
 The Secret ``bootstrap-token-ID`` in the namespace ``kube-system`` holds a token, with its expiry.
+:mod:`twisted_exec.auth.bootstrap_tokens` authenticates users by them.
 
 Sources: ``k8s.io/cluster-bootstrap/token/{api,util}`` and
 ``pkg/apis/kubeadm/bootstraptoken/v1/utils.go`` of Kubernetes.
@@ -17,7 +18,8 @@ from twisted_exec.api.fields import Cause
 
 NAMESPACE = "kube-system"
 SECRET_TYPE = "bootstrap.kubernetes.io/token"
-PREFIX = "bootstrap-token-"
+NAME_PREFIX = "bootstrap-token-"
+"""Begins the name of a token's Secret."""
 USER_PREFIX = "system:bootstrap:"
 GROUP = "system:bootstrappers"
 
@@ -25,7 +27,7 @@ ID, SECRET, EXPIRATION = "token-id", "token-secret", "expiration"
 DESCRIPTION, EXTRA_GROUPS = "description", "auth-extra-groups"
 AUTHENTICATION = "usage-bootstrap-authentication"
 
-HIDDEN = "<secret contents redacted>"
+REDACTED = "<secret contents redacted>"
 """Replaces the content of a Secret in messages."""
 
 Values = Mapping[str, bytes]
@@ -36,13 +38,13 @@ _ID, _SECRET = re.compile(rb"[a-z0-9]{6}"), re.compile(rb"[a-z0-9]{16}")
 _EXTRA_GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 
 
-def parts_of(token: bytes) -> tuple[str, bytes] | None:
+def split_token(token: bytes) -> tuple[str, bytes] | None:
     """Split a token into its ID and secret; ``None`` for other tokens."""
     match = _TOKEN.fullmatch(token)
     return None if match is None else (match[1].decode("ascii"), match[2])
 
 
-def expires(values: Values) -> float | None:
+def expiry_of(values: Values) -> float | None:
     """
     Return the expiry in seconds since the epoch; ``None`` for a token that never expires.
 
@@ -59,7 +61,7 @@ def expires(values: Values) -> float | None:
 def is_expired(values: Values, now: float) -> bool:
     """Return whether a token has expired; a malformed expiry counts as expired."""
     try:
-        end = expires(values)
+        end = expiry_of(values)
     except ValueError:
         return True
     return end is not None and now > end
@@ -88,12 +90,12 @@ def causes_of(name: str, values: Values) -> Iterator[Cause]:
             yield fields.required(f"data[{key}]")
         elif not pattern.fullmatch(values[key]):
             detail = f"must match {pattern.pattern.decode('ascii')}"
-            yield fields.invalid(f"data[{key}]", HIDDEN, detail)
-    expected = f"{PREFIX}{values.get(ID, b'').decode('utf-8', 'replace')}"
+            yield fields.invalid(f"data[{key}]", REDACTED, detail)
+    expected = f"{NAME_PREFIX}{values.get(ID, b'').decode('utf-8', 'replace')}"
     if ID in values and name != expected:
-        yield fields.invalid("metadata.name", name, f"must be {PREFIX} and the data's {ID}")
-    for key, read in ((EXPIRATION, expires), (EXTRA_GROUPS, extra_groups)):
+        yield fields.invalid("metadata.name", name, f"must be {NAME_PREFIX} and the data's {ID}")
+    for key, read in ((EXPIRATION, expiry_of), (EXTRA_GROUPS, extra_groups)):
         try:
             read(values)
         except ValueError as problem:
-            yield fields.invalid(f"data[{key}]", HIDDEN, str(problem))
+            yield fields.invalid(f"data[{key}]", REDACTED, str(problem))

@@ -15,7 +15,7 @@ from typing import Any
 
 from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
-from twisted_exec.api.kinds.bootstrap_tokens import HIDDEN, SECRET_TYPE, causes_of
+from twisted_exec.api.kinds.bootstrap_tokens import REDACTED, SECRET_TYPE, causes_of
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import boolean, mapping, string
@@ -90,7 +90,7 @@ def _validate(secret: Object) -> list[Cause]:
         if problem := _key_problem(key):
             causes.append(fields.invalid(f"data[{key}]", key, problem))
         if _decoded(text) is None:
-            causes.append(fields.invalid(f"data[{key}]", HIDDEN, "must be base64"))
+            causes.append(fields.invalid(f"data[{key}]", REDACTED, "must be base64"))
     return causes or list(_type_causes(secret))
 
 
@@ -107,7 +107,7 @@ def _type_causes(secret: Object) -> Iterator[Cause]:
         try:
             json.loads(value_of(secret, _DOCKER[kind]) or b"")
         except (ValueError, RecursionError):
-            yield fields.invalid(f"data[{_DOCKER[kind]}]", HIDDEN, "must be JSON")
+            yield fields.invalid(f"data[{_DOCKER[kind]}]", REDACTED, "must be JSON")
 
 
 def _changed(new: Object, old: Object) -> list[Cause]:

@@ -52,10 +52,12 @@ class AuditedDispatcher(GatedDispatcher):
         self._trail, self._policy, self._clock = trail, policy, clock
         self._machines, self._records_reads = machines, policy.covers_reads
 
-    async def respond(self, context: RequestContext, endpoint: GatedEndpoint) -> None:
+    async def answer_without_session(
+        self, context: RequestContext, endpoint: GatedEndpoint
+    ) -> None:
         is_change = context.request.method in _VERBS
         if endpoint.is_open or not (is_change or self._records_reads):
-            await super().respond(context, endpoint)
+            await super().answer_without_session(context, endpoint)
             return
         record = _Record(context, self._clock.seconds())
         try:

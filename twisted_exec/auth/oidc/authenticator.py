@@ -24,8 +24,9 @@ from twisted_exec.auth.expressions import Evaluator
 from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
 from twisted_exec.auth.jwt import InvalidToken, UnknownKey
 from twisted_exec.auth.jwt_keys import VerifyingKey
-from twisted_exec.auth.oidc.claims import Issuer, user_of
+from twisted_exec.auth.oidc.claims import Issuer
 from twisted_exec.auth.oidc.keys import HTTPSFetcher, IKeyFetcher, IssuerKeys, Unpublished
+from twisted_exec.auth.oidc.users import user_of
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.tls.files import Reloading

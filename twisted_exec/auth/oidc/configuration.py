@@ -32,11 +32,11 @@ from twisted_exec.tls.files import Reloading
 _VERSIONS = [f"apiserver.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1")]
 _KIND = "AuthenticationConfiguration"
 _MOST_ISSUERS = 64
-_LONGEST_TOLD = 300
+_MOST_MESSAGE_CHARACTERS = 300
 _EMAIL = re.compile(r"claims\.\??email\b|claims\[\??[\"']email[\"']\]")
 _VERIFIED = re.compile(r"\bemail_verified\b")
-_KEY = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-a-z0-9._~/%]+")
-_RESERVED = re.compile(r"(.*\.)?(k8s|kubernetes)\.io/.*")
+_EXTRA_KEY = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-a-z0-9._~/%]+")
+_KUBERNETES_KEY = re.compile(r"(.*\.)?(k8s|kubernetes)\.io/.*")
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,14 @@ class Issuers:
         self, clock: IReactorTime, own: Collection[str] = ()
     ) -> Reloading[tuple[Issuer, ...]]:
         """
-        Return the issuers.
+        Return the issuers, which follow changes of the file.
 
         :param own: issuer names of this server's own tokens, which no provider may have.
+        :raises TLSConfigError: from :meth:`.Reloading.load`, if the file is not usable.
         """
 
         def checked(content: bytes = b"") -> tuple[Issuer, ...]:
-            issuers = self._read(content)
+            issuers = self._parse(content)
             conflicting = [issuer.url for issuer in issuers if issuer.url in own]
             if conflicting:
                 raise TLSConfigError(
@@ -77,7 +78,7 @@ class Issuers:
         path = self.configuration or self.ca_file
         return Reloading([path] if path else [], checked, clock)
 
-    def _read(self, content: bytes) -> tuple[Issuer, ...]:
+    def _parse(self, content: bytes) -> tuple[Issuer, ...]:
         if self.configuration:
             return read_configuration(content, f"authentication config {self.configuration!r}")
         if self.issuer is None:
@@ -88,25 +89,26 @@ class Issuers:
 
 
 class _Fault(Exception):
-    """The configuration is invalid."""
+    """A fault of the configuration; the message begins with its field."""
 
 
 def read_configuration(content: bytes, what: str) -> tuple[Issuer, ...]:
     """
     Parse the issuers of an AuthenticationConfiguration in YAML or JSON.
 
-    :raises TLSConfigError: it is invalid.
+    :param what: the file, for messages.
+    :raises TLSConfigError: the configuration is invalid.
     """
-    doubled: list[str] = []
+    duplicates: list[str] = []
     try:
-        document = bodies.decode("application/yaml", content, doubled)
-        if doubled:
-            raise _Fault(f"{doubled[0]} is there more than once")
+        document = bodies.decode("application/yaml", content, duplicates)
+        if duplicates:
+            raise _Fault(f"{duplicates[0]} occurs more than once")
         return _issuers(document)
     except _Fault as fault:
         # Field names come from the file: they may contain line ends and terminal controls.
         message = "".join(mark if mark.isprintable() else " " for mark in str(fault))
-        raise TLSConfigError(f"{what}: {message[:_LONGEST_TOLD]}") from None
+        raise TLSConfigError(f"{what}: {message[:_MOST_MESSAGE_CHARACTERS]}") from None
     except APIError:
         raise TLSConfigError(f"{what} is not a YAML object") from None
 
@@ -114,9 +116,9 @@ def read_configuration(content: bytes, what: str) -> tuple[Issuer, ...]:
 def _issuers(document: Mapping[str, Any]) -> tuple[Issuer, ...]:
     if document.get("apiVersion") not in _VERSIONS or document.get("kind") != _KIND:
         raise _Fault(f"it is no {_KIND} of {', '.join(_VERSIONS)}")
-    _known(document, "", ("apiVersion", "kind", "jwt", "anonymous"))
+    _refuse_unknown(document, "", ("apiVersion", "kind", "jwt", "anonymous"))
     anonymous = _object(document, "anonymous", "")
-    _known(anonymous, "anonymous.", ("enabled",))
+    _refuse_unknown(anonymous, "anonymous.", ("enabled",))
     if anonymous.get("enabled", False) is not False:
         raise _Fault("anonymous.enabled: this server serves no anonymous users")
     entries = _objects(document, "jwt", "")
@@ -132,43 +134,43 @@ def _issuers(document: Mapping[str, Any]) -> tuple[Issuer, ...]:
 
 def _issuer(entry: Mapping[str, Any], path: str) -> Issuer:
     rules = ("claimValidationRules", "userValidationRules")
-    _known(entry, path, ("issuer", "claimMappings", *rules))
+    _refuse_unknown(entry, path, ("issuer", "claimMappings", *rules))
     issuer, here = _object(entry, "issuer", path), f"{path}issuer."
-    url, discovery = _places(issuer, here)
+    url, discovery = _urls(issuer, here)
     mappings = _object(entry, "claimMappings", path)
     where = f"{path}claimMappings."
-    _known(mappings, where, ("username", "groups", "uid", "extra"))
-    username = _claim(mappings, "username", where)
+    _refuse_unknown(mappings, where, ("username", "groups", "uid", "extra"))
+    username = _mapped_claim(mappings, "username", where)
     if username is None:
         raise _Fault(f"{where}username.claim is missing: the claim that names the user")
     extra = _extra(mappings, where)
-    claim_rules = _rules(entry, "claimValidationRules", path, CLAIMS)
-    looked_at = [each.expression for each in claim_rules] + [each for _, each in extra]
-    _check_email(username, looked_at)
+    claim_rules = _expression_rules(entry, "claimValidationRules", path, CLAIMS)
+    others = [each.expression for each in claim_rules] + [each for _, each in extra]
+    _check_email(username, others)
     return Issuer(
         url=url,
         discovery_url=discovery,
         audiences=_audiences(issuer, here),
         username=username,
-        groups=_claim(mappings, "groups", where),
+        groups=_mapped_claim(mappings, "groups", where),
         uid=_uid(mappings, where),
         extra=extra,
-        required=_required(entry, path),
+        required=_required_claims(entry, path),
         claim_rules=claim_rules,
-        user_rules=_rules(entry, "userValidationRules", path, USER),
-        ca_pem=_ca(issuer, here),
+        user_rules=_expression_rules(entry, "userValidationRules", path, USER),
+        ca_pem=_ca_pem(issuer, here),
     )
 
 
-def _places(issuer: Mapping[str, Any], path: str) -> tuple[str, str]:
+def _urls(issuer: Mapping[str, Any], path: str) -> tuple[str, str]:
     policies = ("audiences", "audienceMatchPolicy")
-    _known(issuer, path, ("url", "discoveryURL", "certificateAuthority", *policies))
+    _refuse_unknown(issuer, path, ("url", "discoveryURL", "certificateAuthority", *policies))
     url = _url(issuer, "url", path)
     if not _text(issuer, "discoveryURL", path):
         return url, ""
     discovery = _url(issuer, "discoveryURL", path)
     if discovery == url:
-        raise _Fault(f"{path}discoveryURL: it is the url itself; leave it out")
+        raise _Fault(f"{path}discoveryURL is the url itself; leave it out")
     return url, discovery
 
 
@@ -180,7 +182,7 @@ def _url(obj: Mapping[str, Any], name: str, path: str) -> str:
 
 
 def _audiences(issuer: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    audiences = _given(issuer, "audiences", [])
+    audiences = _field(issuer, "audiences", [])
     if not isinstance(audiences, list) or not all(
         isinstance(each, str) and each for each in audiences
     ):
@@ -188,16 +190,18 @@ def _audiences(issuer: Mapping[str, Any], path: str) -> tuple[str, ...]:
     if not audiences:
         raise _Fault(f"{path}audiences is missing: the audiences that tokens must have")
     if len(set(audiences)) != len(audiences):
-        raise _Fault(f"{path}audiences has one more than once")
+        raise _Fault(f"{path}audiences has a value more than once")
     policy = _text(issuer, "audienceMatchPolicy", path)
     if policy not in ("", "MatchAny") or (not policy and len(audiences) > 1):
-        raise _Fault(f"{path}audienceMatchPolicy: it must be MatchAny")
+        raise _Fault(f"{path}audienceMatchPolicy: must be MatchAny")
     return tuple(audiences)
 
 
-def _claim(mappings: Mapping[str, Any], name: str, path: str) -> MappedClaim | Expression | None:
+def _mapped_claim(
+    mappings: Mapping[str, Any], name: str, path: str
+) -> MappedClaim | Expression | None:
     mapping, here = _object(mappings, name, path), f"{path}{name}."
-    _known(mapping, here, ("claim", "prefix", "expression"))
+    _refuse_unknown(mapping, here, ("claim", "prefix", "expression"))
     claim = _text(mapping, "claim", here)
     if _text(mapping, "expression", here):
         if claim or mapping.get("prefix") is not None:
@@ -215,7 +219,7 @@ def _claim(mappings: Mapping[str, Any], name: str, path: str) -> MappedClaim | E
 
 def _uid(mappings: Mapping[str, Any], path: str) -> str | Expression:
     mapping = _object(mappings, "uid", path)
-    _known(mapping, f"{path}uid.", ("claim", "expression"))
+    _refuse_unknown(mapping, f"{path}uid.", ("claim", "expression"))
     claim = _text(mapping, "claim", f"{path}uid.")
     if not _text(mapping, "expression", f"{path}uid."):
         return claim
@@ -228,22 +232,24 @@ def _extra(mappings: Mapping[str, Any], path: str) -> tuple[tuple[str, Expressio
     extra: dict[str, Expression] = {}
     for index, mapping in enumerate(_objects(mappings, "extra", path)):
         here = f"{path}extra[{index}]."
-        _known(mapping, here, ("key", "valueExpression"))
+        _refuse_unknown(mapping, here, ("key", "valueExpression"))
         key = _text(mapping, "key", here)
-        if not _KEY.fullmatch(key) or key in extra:
+        if not _EXTRA_KEY.fullmatch(key) or key in extra:
             raise _Fault(f"{here}key: give another, of small letters, such as example.com/team")
-        if _RESERVED.fullmatch(key):
+        if _KUBERNETES_KEY.fullmatch(key):
             raise _Fault(f"{here}key: {key.partition('/')[0]} is Kubernetes' own")
         extra[key] = _expression(mapping, "valueExpression", here)
     return tuple(extra.items())
 
 
-def _rules(obj: Mapping[str, Any], name: str, path: str, about: str) -> tuple[ValidationRule, ...]:
+def _expression_rules(
+    obj: Mapping[str, Any], name: str, path: str, about: str
+) -> tuple[ValidationRule, ...]:
     rules = []
     for index, rule in enumerate(_objects(obj, name, path)):
         here = f"{path}{name}[{index}]."
         if about == USER or _text(rule, "expression", here):
-            _known(rule, here, ("expression", "message"))
+            _refuse_unknown(rule, here, ("expression", "message"))
             message = _text(rule, "message", here)
             if not message.isprintable():
                 raise _Fault(f"{here}message is more than one line")
@@ -263,24 +269,24 @@ def _expression(obj: Mapping[str, Any], name: str, path: str, about: str = CLAIM
     return expression
 
 
-def _check_email(username: MappedClaim | Expression, looked_at: Sequence[Expression]) -> None:
-    """An email identifies a user only if some expression checks that it is verified."""
+def _check_email(username: MappedClaim | Expression, others: Sequence[Expression]) -> None:
+    """Check that a username from an email comes with an expression that checks ``email_verified``."""
     if not isinstance(username, Expression) or not _EMAIL.search(username.text):
         return
-    if not any(_VERIFIED.search(each.text) for each in (username, *looked_at)):
+    if not any(_VERIFIED.search(each.text) for each in (username, *others)):
         raise _Fault(
             f"{username.field} uses claims.email: claims.email_verified must be used in it, in an "
             "extra or in a rule as well"
         )
 
 
-def _required(obj: Mapping[str, Any], path: str) -> tuple[tuple[str, str], ...]:
+def _required_claims(obj: Mapping[str, Any], path: str) -> tuple[tuple[str, str], ...]:
     required: dict[str, str] = {}
     for index, rule in enumerate(_objects(obj, "claimValidationRules", path)):
         here = f"{path}claimValidationRules[{index}]."
         if _text(rule, "expression", here):
             continue
-        _known(rule, here, ("claim", "requiredValue"))
+        _refuse_unknown(rule, here, ("claim", "requiredValue"))
         claim = _text(rule, "claim", here)
         if not claim:
             raise _Fault(f"{here}claim is missing")
@@ -290,7 +296,7 @@ def _required(obj: Mapping[str, Any], path: str) -> tuple[tuple[str, str], ...]:
     return tuple(required.items())
 
 
-def _ca(issuer: Mapping[str, Any], path: str) -> bytes:
+def _ca_pem(issuer: Mapping[str, Any], path: str) -> bytes:
     text = _text(issuer, "certificateAuthority", path).encode("utf-8")
     if text:
         try:
@@ -300,34 +306,34 @@ def _ca(issuer: Mapping[str, Any], path: str) -> bytes:
     return text
 
 
-def _known(obj: Mapping[str, Any], path: str, fields: Collection[str]) -> None:
+def _refuse_unknown(obj: Mapping[str, Any], path: str, fields: Collection[str]) -> None:
     for name in obj:
         if name not in fields:
-            raise _Fault(f"{path}{name} is not known here")
+            raise _Fault(f"{path}{name} is not a known field")
 
 
 def _object(obj: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
-    value = _given(obj, name, {})
+    value = _field(obj, name, {})
     if not isinstance(value, Mapping):
         raise _Fault(f"{path}{name} is not an object")
     return value
 
 
 def _objects(obj: Mapping[str, Any], name: str, path: str) -> Sequence[Mapping[str, Any]]:
-    value = _given(obj, name, [])
+    value = _field(obj, name, [])
     if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
         raise _Fault(f"{path}{name} is not a list of objects")
     return value
 
 
 def _text(obj: Mapping[str, Any], name: str, path: str) -> str:
-    value = _given(obj, name, "")
+    value = _field(obj, name, "")
     if not isinstance(value, str):
         raise _Fault(f"{path}{name} is not a text")
     return value
 
 
-def _given(obj: Mapping[str, Any], name: str, default: Any) -> Any:
+def _field(obj: Mapping[str, Any], name: str, default: Any) -> Any:
     """Return a field, or the default if it is missing or ``null``."""
     value = obj.get(name)
     return default if value is None else value

@@ -29,6 +29,15 @@ READS = frozenset({"log", "screen", "content"})
 
 Key = tuple[str, str, str]
 
+LONGEST_LINE_BYTES = 1 << 20
+"""Longer lines count as damaged."""
+
+_LARGEST = 1 << 60
+_NAMED = 5
+_PASSES = 5
+"""Most listings of the old files, which a rotation may rename meanwhile."""
+_OLD = re.compile(r"\.(\d{1,6})(\.gz)?")
+
 
 @dataclass
 class HopSession:
@@ -233,16 +242,6 @@ def _joined(connections: Iterable[AuditedSession]) -> list[AuditedSession]:
 def _before(session: AuditedSession, since: datetime | None) -> bool:
     ended = session.ended
     return since is not None and ended is not None and ended < since
-
-
-LONGEST_LINE_BYTES = 1 << 20
-"""Longer lines count as damaged."""
-
-_LARGEST = 1 << 60
-_NAMED = 5
-_PASSES = 5
-"""Most listings of the old files, which a rotation may rename meanwhile."""
-_OLD = re.compile(r"\.(\d{1,6})(\.gz)?")
 
 
 class AuditFileError(Exception):

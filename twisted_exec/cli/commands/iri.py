@@ -41,6 +41,10 @@ _LARGEST_FILE_BYTES = 4 << 20
 Ask = Callable[[IRIClient, argparse.Namespace], Awaitable[str]]
 """Sends one request, and returns the text to print."""
 
+_UNKNOWN_FIELD = re.compile(
+    r'has no field named "(?P<field>.*)" at "Machine\.?(?P<place>.*)"\.?\s+Available .*"\[(?P<fields>.*)\]"'
+)
+
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``iri``."""
@@ -246,11 +250,6 @@ def _machine(path: str) -> Any:
         raise IRIInputError(f"{path} is neither JSON nor YAML: {why}") from None
     except ParseError as problem:
         raise IRIInputError(f"{path} holds no machine: {_shown(str(problem))}") from None
-
-
-_UNKNOWN_FIELD = re.compile(
-    r'has no field named "(?P<field>.*)" at "Machine\.?(?P<place>.*)"\.?\s+Available .*"\[(?P<fields>.*)\]"'
-)
 
 
 def _shown(problem: str) -> str:

@@ -30,6 +30,21 @@ from twisted_exec.tls.pki import (
 
 _Command = Callable[[argparse.Namespace], list[str]]
 
+_TRUST_BOTH = """\
+The authorities are being replaced.  Next, in this order:
+1. Copy ca.crt, client-ca.crt and requestheader-ca.crt to their hosts.
+2. Copy the renewed certificates to their hosts.
+3. Write all kubeconfigs anew ('twisted-exec pki user' and 'pki poollet' with --kubeconfig and --force), and
+   give them to their users.  Kubeconfigs of before will not trust the API server's new certificate.
+4. When everybody has theirs: twisted-exec pki renew {directory} --apiserver"""
+_NEW_APISERVER = """\
+The authorities are being replaced.  Next, in this order:
+1. Copy apiserver.crt and apiserver.key to the API servers.
+2. When every host has its new files: twisted-exec pki renew {directory} --retire"""
+_RETIRED = """\
+Next: copy the authorities' files to their hosts.  Sessions of certificates that the old authorities signed then end.
+Kubeconfigs trust the old serving CA until you write them anew."""
+
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``pki``."""
@@ -212,22 +227,6 @@ def _user(options: argparse.Namespace) -> list[str]:
     pki = open_pki(options.directory)
     pair = pki.issue_user(options.user, options.group, replace=options.force, days=options.days)
     return _paths(pair) + _kubeconfig(pki, pair, options.user, options)
-
-
-_TRUST_BOTH = """\
-The authorities are being replaced.  Next, in this order:
-1. Copy ca.crt, client-ca.crt and requestheader-ca.crt to their hosts.
-2. Copy the renewed certificates to their hosts.
-3. Write all kubeconfigs anew ('twisted-exec pki user' and 'pki poollet' with --kubeconfig and --force), and
-   give them to their users.  Kubeconfigs of before will not trust the API server's new certificate.
-4. When everybody has theirs: twisted-exec pki renew {directory} --apiserver"""
-_NEW_APISERVER = """\
-The authorities are being replaced.  Next, in this order:
-1. Copy apiserver.crt and apiserver.key to the API servers.
-2. When every host has its new files: twisted-exec pki renew {directory} --retire"""
-_RETIRED = """\
-Next: copy the authorities' files to their hosts.  Sessions of certificates that the old authorities signed then end.
-Kubeconfigs trust the old serving CA until you write them anew."""
 
 
 def _renew(options: argparse.Namespace) -> list[str]:

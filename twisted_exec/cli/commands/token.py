@@ -18,7 +18,7 @@ from typing import Any
 from twisted_exec.api import times
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.api.kinds import SECRETS, bootstrap_tokens
-from twisted_exec.api.kinds.bootstrap_tokens import NAMESPACE, PREFIX
+from twisted_exec.api.kinds.bootstrap_tokens import NAME_PREFIX, NAMESPACE
 from twisted_exec.api.kinds.secrets import values_of
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.failures import InputError
@@ -92,7 +92,7 @@ async def _create(client: CommandClient, options: argparse.Namespace) -> str:
             _write_kubeconfig(path, client, token)
         except TLSConfigError:
             # The token was never printed, so nobody could use it.
-            await client.delete(SECRETS.resource, f"{PREFIX}{token_id}", NAMESPACE)
+            await client.delete(SECRETS.resource, f"{NAME_PREFIX}{token_id}", NAMESPACE)
             raise
     print(_command_line(path), file=sys.stderr)
     return f"{token}\n"
@@ -118,7 +118,7 @@ def _secret(token_id: str, token_secret: str, options: argparse.Namespace) -> di
         else "",
     }
     return {
-        "metadata": {"name": f"{bootstrap_tokens.PREFIX}{token_id}"},
+        "metadata": {"name": f"{bootstrap_tokens.NAME_PREFIX}{token_id}"},
         "type": bootstrap_tokens.SECRET_TYPE,
         "stringData": {key: value for key, value in values.items() if value},
     }
@@ -192,6 +192,6 @@ async def _delete(client: CommandClient, options: argparse.Namespace) -> str:
         if len(token_id) != 6 or not set(token_id) <= set(_MARKS):
             # The value is not printed, as it may be secret.
             raise InputError("that is no token: six small letters and digits, as list shows them")
-        await client.delete(SECRETS.resource, f"{PREFIX}{token_id}", NAMESPACE)
+        await client.delete(SECRETS.resource, f"{NAME_PREFIX}{token_id}", NAMESPACE)
         sys.stdout.write(f"token {token_id} deleted\n")
     return ""

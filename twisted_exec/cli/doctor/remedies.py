@@ -43,6 +43,26 @@ LINES = {
 }
 """Remedies by the reason of a Machine's condition Ready, for reasons that are about the line."""
 
+_OBSTACLES: Mapping[Obstacle, tuple[str, str]] = {
+    Obstacle.BEING_DELETED: ("machine", "wait until it is gone, and create it again"),
+    Obstacle.POWERED_OFF: ("machine", ""),
+    Obstacle.CANNOT_START: ("runtime", _START),
+    Obstacle.NOT_RUNNING: ("runtime", RUNTIME),
+    Obstacle.NOT_IN_POOL: ("poollet", _COPY),
+    Obstacle.NO_ADDRESS: ("pool", _ADDRESSES),
+}
+"""The part that an obstacle is about, and the remedy."""
+
+_ENDINGS = {
+    COMPLETED: "see its last output with kubectl logs; the runtime starts it again when its driver "
+    "restarts machines",
+    MACHINE_DELETED: "create the machine again",
+    POOL_DELETED: "start the poollet of the pool, which creates the pool again",
+    LINE_LOST: "mend what the message names, and see the runtime's log",
+    SHUTTING_DOWN: "try again when the program that the message names has started again",
+    REVOKED: _RIGHTS,
+}
+
 
 def other_class(dialect: Dialect, name: str) -> str:
     """Return the remedy for a class that does not exist."""
@@ -126,16 +146,6 @@ _PARTS: Mapping[Obstacle, _Part] = {
     Obstacle.SERVER_UNREACHABLE: _Part("server", API_SERVER),
 }
 
-_OBSTACLES: Mapping[Obstacle, tuple[str, str]] = {
-    Obstacle.BEING_DELETED: ("machine", "wait until it is gone, and create it again"),
-    Obstacle.POWERED_OFF: ("machine", ""),
-    Obstacle.CANNOT_START: ("runtime", _START),
-    Obstacle.NOT_RUNNING: ("runtime", RUNTIME),
-    Obstacle.NOT_IN_POOL: ("poollet", _COPY),
-    Obstacle.NO_ADDRESS: ("pool", _ADDRESSES),
-}
-"""The part that an obstacle is about, and the remedy."""
-
 
 def of_refusal(error: APIError) -> tuple[str, str]:
     """
@@ -162,17 +172,6 @@ def _of_obstacles(obstacles: Sequence[Obstacle]) -> tuple[str, str]:
             part = _PARTS[obstacle]
             return part.check, part.remedy_for(obstacles)
     return "console", "see the log of the API server"
-
-
-_ENDINGS = {
-    COMPLETED: "see its last output with kubectl logs; the runtime starts it again when its driver "
-    "restarts machines",
-    MACHINE_DELETED: "create the machine again",
-    POOL_DELETED: "start the poollet of the pool, which creates the pool again",
-    LINE_LOST: "mend what the message names, and see the runtime's log",
-    SHUTTING_DOWN: "try again when the program that the message names has started again",
-    REVOKED: _RIGHTS,
-}
 
 
 def of_ending(ending: Ending, dialect: Dialect, name: str, namespace: str) -> str:

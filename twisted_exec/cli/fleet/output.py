@@ -36,6 +36,20 @@ TERMINAL_TURN_SECONDS = 0.05
 QUIET_SECONDS = 1.0
 """A line without an end, such as a prompt, is printed after this silence."""
 
+WHOLE, REST = b" | ", b" + "
+"""Between the name and a line; and between the name and the rest of a line that was printed in part."""
+
+LONGEST_LINE_BYTES = 8 << 10
+"""A longer line is printed in parts."""
+
+_COLOUR = re.compile(rb"(\x1b\[[0-9;:]{0,40}m)")
+_RESET = b"\x1b[m"
+_LATER_BYTES = re.compile(rb"[\x80-\xbf]{1,3}\Z")
+
+_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_SEPARATORS = (0x2028, 0x2029)
+_REPLACED = dict.fromkeys((*_DIRECTIONS, *_SEPARATORS), "\N{REPLACEMENT CHARACTER}")
+
 
 class OutputSink(Protocol):
     """The descriptor."""
@@ -295,21 +309,6 @@ class FairOutput:
     def stopProducing(self) -> None:
         """The reader is gone; the program hears of that otherwise."""
         self._is_paused = True
-
-
-WHOLE, REST = b" | ", b" + "
-"""Between the name and a line; and between the name and the rest of a line that was printed in part."""
-
-LONGEST_LINE_BYTES = 8 << 10
-"""A longer line is printed in parts."""
-
-_COLOUR = re.compile(rb"(\x1b\[[0-9;:]{0,40}m)")
-_RESET = b"\x1b[m"
-_LATER_BYTES = re.compile(rb"[\x80-\xbf]{1,3}\Z")
-
-_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_SEPARATORS = (0x2028, 0x2029)
-_REPLACED = dict.fromkeys((*_DIRECTIONS, *_SEPARATORS), "\N{REPLACEMENT CHARACTER}")
 
 
 class PrefixedLines:

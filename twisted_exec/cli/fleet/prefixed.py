@@ -41,6 +41,11 @@ SAVE_SECONDS = 1.0
 _FAREWELL_SECONDS = 1.0
 _WIDEST = 40
 
+VERSION = 1
+_MOST_BYTES = 16 << 20
+
+_REMEDY = "name another file, or remove this one"
+
 
 class Prefixed(Task):
     """
@@ -235,10 +240,6 @@ def _within(result: Deferred[Any], clock: Any) -> Deferred[Any]:
     )
 
 
-VERSION = 1
-_MOST_BYTES = 16 << 20
-
-
 class PositionsError(Exception):
     """The file cannot be used; the message is for the user."""
 
@@ -320,9 +321,6 @@ class StateFile:
             os.replace(new, self.path)
         except OSError as error:
             raise PositionsError(f"cannot write {self.path}: {_why(error)}") from None
-
-
-_REMEDY = "name another file, or remove this one"
 
 
 def _why(error: OSError | UnicodeDecodeError) -> str:

@@ -36,6 +36,9 @@ _INTERRUPTED_CODE = 130
 _INTERRUPTED = "interrupted"
 _CTRL_C = "--tiled sends Ctrl-C to many machines"
 
+_WIDTH = 100
+_NAMED = 6
+
 
 class RunTask(Task):
     """
@@ -228,10 +231,6 @@ class _Collected:
     def result(self, label: str, code: int, problem: str) -> Result:
         rest = self._size - len(self._kept)
         return Result(label, code, bytes(self._kept), rest, self._digest.digest(), problem)
-
-
-_WIDTH = 100
-_NAMED = 6
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,15 @@ _FAREWELL_SECONDS = 0.3
 _LEAVE_TYPING = b"\x1d"
 _BEGIN, _END = b"\x1b[?1049h\x1b[?25l\x1b[2J", b"\x1b[?25h\x1b[?1049l"
 
+CONCURRENT = 8
+CHANGING_SECONDS = 1.0
+QUIET_SECONDS = 4.0
+FAILED_SECONDS = 5.0
+ECHO_SECONDS = 0.1
+"""Delay of the next look after output that a user who types may wait for."""
+
+Fetch = Callable[[int], "Deferred[ScreenText]"]
+
 
 class Tiled(Task):
     """Shows the screens of all selected machines."""
@@ -337,16 +346,6 @@ class View:
         # Not in the last column, which would scroll some terminals.
         parts.append(f"\x1b[{rows};1H{style}{fitted(self.model.status, columns - 1)}\x1b[m")
         self._output.write("".join(parts).encode("utf-8", "replace"))
-
-
-CONCURRENT = 8
-CHANGING_SECONDS = 1.0
-QUIET_SECONDS = 4.0
-FAILED_SECONDS = 5.0
-ECHO_SECONDS = 0.1
-"""Delay of the next look after output that a user who types may wait for."""
-
-Fetch = Callable[[int], "Deferred[ScreenText]"]
 
 
 @dataclass

@@ -23,6 +23,30 @@ from twisted_exec.cli.console.views import Key, fitted
 LEAST_COLUMNS, LEAST_ROWS = 40, 8
 """Size of the smallest tile, if the terminal is large enough for one."""
 
+_ATTRIBUTES = {
+    "bold": 1,
+    "faint": 2,
+    "italic": 3,
+    "underline": 4,
+    "inverse": 7,
+    "strikethrough": 9,
+}
+"""Parameters of SGR.  Nothing blinks: one tile would draw the eye from all others."""
+_RGB = re.compile(r"#([0-9a-fA-F]{2})([0-9a-fA-F]{2})([0-9a-fA-F]{2})")
+
+HELP = (
+    "arrows, hjkl   select a machine          PgUp, PgDn  turn the page",
+    "Space          mark it, or not           a           mark all on this page",
+    "A              mark all machines         u           mark none",
+    "Enter          enlarge it, or not        t           type to the marked machines",
+    "< >            show columns further left, or right",
+    "?              this list                 q           leave",
+)
+
+_MOST_COLUMNS = 400
+_NOT_SENT = "what you have typed is not sent"
+_CANCEL = ("\x03", "\x1b", Key.LEAVE)
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -70,18 +94,6 @@ def grid_for(columns: int, rows: int, count: int) -> Grid:
         return min(count, grid.capacity), min(grid.width, 81) * min(grid.height, 25), grid.width
 
     return max(grids, key=merit)
-
-
-_ATTRIBUTES = {
-    "bold": 1,
-    "faint": 2,
-    "italic": 3,
-    "underline": 4,
-    "inverse": 7,
-    "strikethrough": 9,
-}
-"""Parameters of SGR.  Nothing blinks: one tile would draw the eye from all others."""
-_RGB = re.compile(r"#([0-9a-fA-F]{2})([0-9a-fA-F]{2})([0-9a-fA-F]{2})")
 
 
 @dataclass(frozen=True)
@@ -224,21 +236,6 @@ def _styled(
 
 def _folded(message: str, width: int, height: int) -> Sequence[str]:
     return textwrap.wrap(message, width, break_on_hyphens=False)[:height][::-1]
-
-
-HELP = (
-    "arrows, hjkl   select a machine          PgUp, PgDn  turn the page",
-    "Space          mark it, or not           a           mark all on this page",
-    "A              mark all machines         u           mark none",
-    "Enter          enlarge it, or not        t           type to the marked machines",
-    "< >            show columns further left, or right",
-    "?              this list                 q           leave",
-)
-
-
-_MOST_COLUMNS = 400
-_NOT_SENT = "what you have typed is not sent"
-_CANCEL = ("\x03", "\x1b", Key.LEAVE)
 
 
 class Mode(Enum):

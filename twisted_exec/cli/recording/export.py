@@ -18,10 +18,10 @@ from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.recording.content import is_file, temporary_file, use_content
 from twisted_exec.cli.recording.player import animated_svg
 from twisted_exec.journal.snapshot import Snapshot
+from twisted_exec.recording.asciicast_v2 import to_version_2
 from twisted_exec.recording.chain import MILLISECOND
 from twisted_exec.recording.excerpt import excerpt
 from twisted_exec.recording.export import export
-from twisted_exec.recording.playback import version_2
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import read_file
@@ -105,7 +105,7 @@ def _export_object(options: argparse.Namespace) -> int:
 
 
 def _write_version_2(path: str, lines: Iterable[bytes]) -> None:
-    _write(path, version_2(lines))
+    _write(path, to_version_2(lines))
 
 
 def _write_svg(

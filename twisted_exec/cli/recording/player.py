@@ -31,6 +31,21 @@ MAX_OUTPUT_BYTES = 64 << 20
 _RESET = b"\x1bc"
 _SPEEDS = 0.25, 64.0
 
+_SEEK_MILLISECONDS = 10_000
+_LEFT, _RIGHT = b"\x1b[D", b"\x1b[C"
+_KEY_BYTES = 16
+_KEYS = b"[space pauses, . steps, arrows go 10 s, + - change speed, / searches, q quits]\r\n"
+# In the last row, with this program's colours and characters; the recording's come back behind it.
+_LAST_ROW = b"\x1b7\x1b[?6l\x1b[999;1H\x1b(B\x0f\x1b[0m\x1b[2K\x1b[7m"
+_BACK = b"\x1b[0m\x1b8"
+_SHOW_CURSOR = b"\x1b[0m\x1b[?25h\r\n"
+
+_SCREEN_MILLISECONDS = 50
+"""A picture shows at most one screen in this time."""
+_HOLD_MILLISECONDS = 2000
+_SIZE = re.compile(rb"(\d{1,5})x(\d{1,5})")
+_SHORTER = "choose a shorter time with --between"
+
 
 class Player:
     """
@@ -145,16 +160,6 @@ class Player:
                 yield frame
 
 
-_SEEK_MILLISECONDS = 10_000
-_LEFT, _RIGHT = b"\x1b[D", b"\x1b[C"
-_KEY_BYTES = 16
-_KEYS = b"[space pauses, . steps, arrows go 10 s, + - change speed, / searches, q quits]\r\n"
-# In the last row, with this program's colours and characters; the recording's come back behind it.
-_LAST_ROW = b"\x1b7\x1b[?6l\x1b[999;1H\x1b(B\x0f\x1b[0m\x1b[2K\x1b[7m"
-_BACK = b"\x1b[0m\x1b8"
-_SHOW_CURSOR = b"\x1b[0m\x1b[?25h\r\n"
-
-
 class Controls:
     """The keys of a user."""
 
@@ -267,13 +272,6 @@ def _write(screen: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(screen, view) :]
-
-
-_SCREEN_MILLISECONDS = 50
-"""A picture shows at most one screen in this time."""
-_HOLD_MILLISECONDS = 2000
-_SIZE = re.compile(rb"(\d{1,5})x(\d{1,5})")
-_SHORTER = "choose a shorter time with --between"
 
 
 def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> bytes:

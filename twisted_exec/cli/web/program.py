@@ -44,6 +44,20 @@ from twisted_exec.program.descriptors import raise_descriptor_limit
 
 _CHECK_SECONDS = 5.0
 
+_PAGE = """\
+<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}">
+<title>Web console</title>
+<a href="{url}">Open the web console</a>
+"""
+
+_PREFIX = "twisted-exec-web-"
+_DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+
+_SNAPS = Path("/var/lib/snapd")
+
 
 async def serve(options: argparse.Namespace, reactor: Any) -> None:
     """
@@ -163,21 +177,6 @@ async def _machine(
         "version": resource.version,
         "resource": resource.plural,
     }
-
-
-_PAGE = """\
-<!doctype html>
-<meta charset="utf-8">
-<meta name="referrer" content="no-referrer">
-<meta http-equiv="refresh" content="0; url={url}">
-<title>Web console</title>
-<a href="{url}">Open the web console</a>
-"""
-
-_PREFIX = "twisted-exec-web-"
-_DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-
-_SNAPS = Path("/var/lib/snapd")
 
 
 def has_browser(environ: Mapping[str, str], platform: str = sys.platform) -> bool:

@@ -112,7 +112,7 @@ class _PodEndpoint(GatedEndpoint):
 class NodeRoutes(GatedDispatcher):
     """The resource of a node server."""
 
-    names_unknown = False
+    names_object_to_unknown = False
 
     def __init__(
         self, hop: KubeletCollaborators, registry: MetricsRegistry, routes: Iterable[Route]

@@ -15,7 +15,7 @@ from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.program.disk_thread import Files
-from twisted_exec.recording.ranges import JournalPosition
+from twisted_exec.recording.journal_ranges import JournalPosition
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.runtimes.recordings.heads import here
 from twisted_exec.runtimes.recordings.recording import (
@@ -109,7 +109,7 @@ class Beginning:
                 owner=owner,
                 user=desired.user,
             )
-            head = facts.range.begin(position, signer, self._now())
+            head = facts.growing.begin(position, signer, self._now())
             self._thread.call(partial(self._files.create, facts, head), is_long=True)
         except (UnusableCertificate, OSError) as error:
             why = getattr(error, "strerror", None) or str(error)

@@ -19,7 +19,7 @@ from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.chain import InvalidRecording
-from twisted_exec.recording.ranges import JournalPosition, MissingOutput, RangeReader
+from twisted_exec.recording.journal_ranges import JournalPosition, MissingOutput, RangeReader
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.runtimes.recordings.recording import (
     FAILED,
@@ -193,7 +193,7 @@ class Heads:
         if journal is not None and journal.files and journal.files.epoch.hex() != facts.epoch:
             raise MissingOutput("the journal of the machine was replaced by another one")
         signer = self._parts.signer()
-        next_head = facts.range.go_on(recording.last, signer, recording.certificate)
+        next_head = facts.growing.next_head(recording.last, signer, recording.certificate)
         for entry in self.reader(facts, recording.last.position).until(target.position):
             next_head.add(entry)
             await turns.breathe()

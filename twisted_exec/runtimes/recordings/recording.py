@@ -18,7 +18,12 @@ from twisted.logger import Logger
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.segments import opened, sync_directory
 from twisted_exec.recording.chain import MILLISECOND, Info, InvalidRecording, decode_head
-from twisted_exec.recording.ranges import WITHOUT_CERTIFICATE, Range, SignedHead, decode_signed_head
+from twisted_exec.recording.growing import (
+    WITHOUT_CERTIFICATE,
+    GrowingRecording,
+    SignedHead,
+    decode_signed_head,
+)
 from twisted_exec.runtimes.recordings.retained import Needed
 from twisted_exec.tls.unix import private_directory
 
@@ -123,9 +128,11 @@ class RecordingFacts:
     user: str = ""
 
     @property
-    def range(self) -> Range:
+    def growing(self) -> GrowingRecording:
         info = Info(self.uid, self.machine, self.epoch, self.first, self.start_ns // 1_000_000)
-        return Range(info, self.columns, self.rows, bytes.fromhex(self.secret), self.input)
+        return GrowingRecording(
+            info, self.columns, self.rows, bytes.fromhex(self.secret), self.input
+        )
 
 
 @dataclass(frozen=True)

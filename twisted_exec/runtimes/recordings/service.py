@@ -29,7 +29,7 @@ from twisted_exec.program.disk_thread import DiskThread, Unanswered
 from twisted_exec.program.tasks import ends_within
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.chain import InvalidRecording
-from twisted_exec.recording.ranges import Range, render
+from twisted_exec.recording.growing import GrowingRecording, render
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.runtimes.recordings.beginning import Beginning, RecordedMachine
 from twisted_exec.runtimes.recordings.heads import HeadParts, Heads
@@ -463,9 +463,9 @@ class ConsoleRecordings:
         first = next(self._files.heads(uid), None)
         if first is None:
             raise InvalidRecording("its signed heads were changed on the disk")
-        range_: Range = facts.range
+        growing: GrowingRecording = facts.growing
         reader = self._heads.reader(facts, first.position)
-        return render(range_, self._files.heads(uid), reader)
+        return render(growing, self._files.heads(uid), reader)
 
     @property
     def heads(self) -> int:

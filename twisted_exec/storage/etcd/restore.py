@@ -1,7 +1,7 @@
 """
-A backup of a SQLite store, restored into etcd.
+Restore a backup of a SQLite store into etcd.
 
-The marker says first that the store is not complete, so that no server starts on a part.
+A restore first marks the store as incomplete, so that no server starts on a part of it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _MOST_BYTES = 512 << 10
 _PAGE_KEYS = 1000
 
 _Objects = Mapping[tuple[str, Key], tuple[str, bytes]]
-"""UIDs and values by table and key."""
+"""UID and value of each object, by table and key."""
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Backup:
     objects: _Objects
     version: int
 
@@ -54,10 +54,11 @@ async def restore_into(
     storage: str, backup: str, reactor: Any, *, force: bool = False, accept_loss: bool = False
 ) -> tuple[str, Summary]:
     """
-    Copy all objects of a backup into the store that ``--storage`` names.
+    Restore a backup into the store that ``--storage`` names.
 
-    :param backup: a backup, or the database of a stopped server.
-    :raises StorageError: ``storage`` names no etcd, or as :func:`restore_to_etcd`.
+    :param backup: path of a backup, or of the database of a stopped server.
+    :return: the store's location, and what it contains now.
+    :raises StorageError: ``storage`` names no etcd, or for a reason of :func:`restore_to_etcd`.
     """
     kind, _, address = storage.partition(":")
     if kind != "etcd":
@@ -81,15 +82,17 @@ async def restore_to_etcd(
     """
     Copy all objects of a backup into an etcd, with their UIDs.
 
-    :param backup: a backup, or the database of a stopped server.
+    :param backup: path of a backup, or of the database of a stopped server.
+    :param force: replace a store that exists.
+    :param accept_loss: accept a backup from which acknowledged changes are missing.
     :raises StorageError: the backup or etcd cannot be used, or this was cancelled.
     """
-    source = _read(backup, accept_loss)
+    content = _read_backup(backup, accept_loss)
     client = EtcdClient(target, reactor)
-    restoring = _Restoring(client, Keys(target.prefix))
+    restore = _Restore(client, Keys(target.prefix))
     try:
         client.load()
-        return await restoring.run(source, force)
+        return await restore.run(content, force)
     except EtcdError as error:
         why = f"etcd at {target}: {error}{hint(str(error), target)}"
         if error.is_refusal:
@@ -98,67 +101,72 @@ async def restore_to_etcd(
         why = "interrupted"
     finally:
         client.close()
-    if restoring.has_begun:
+    if restore.has_begun:
         why += "; the store is not complete, and no server starts on it: repeat this with --force"
     raise StorageError(why)
 
 
-def _read(backup: str, accept_loss: bool) -> _Source:
+def _read_backup(backup: str, accept_loss: bool) -> _Backup:
     with closing(open_backup(backup, accept_loss=accept_loss)) as database:
         try:
             objects = {
                 (table, key_of(obj)): (obj["metadata"]["uid"], value_of(obj).encode("ascii"))
                 for table, obj in read_objects(database)
             }
-            return _Source(objects, last_version(database))
+            return _Backup(objects, last_version(database))
         except (sqlite3.Error, ValueError, KeyError, TypeError) as problem:
             raise StorageError(f"{backup} is damaged: {problem}") from None
 
 
-class _Restoring:
+class _Restore:
+    """One restore: it claims the prefix, empties it, writes the objects, and marks the store as complete."""
+
     def __init__(self, client: EtcdClient, keys: Keys) -> None:
         self._client, self._keys = client, keys
-        self._ours = pb.Compare()
+        self._is_our_marker = pb.Compare()
         self.has_begun = False
 
-    async def run(self, source: _Source, force: bool) -> Summary:
-        floor = await self._claim(force)
+    async def run(self, backup: _Backup, force: bool) -> Summary:
+        floor = await self._mark_incomplete(force)
         await self._delete_all()
-        for batch in _batches(self._keys, source.objects):
-            await self._change(batch)
-        await self._check(source.objects)
+        for batch in _batches(self._keys, backup.objects):
+            await self._write(batch)
+        await self._check_written(backup.objects)
         # etcd chooses the revisions: with this number added to them, resourceVersions continue
         # above all earlier ones, as after every restore.
-        self._keys.skipped = max(source.version, floor) + SKIPPED_VERSIONS
+        self._keys.skipped = max(backup.version, floor) + SKIPPED_VERSIONS
         value = MarkerValue(f"restored-{secrets.token_hex(8)}", self._keys.skipped).encode()
-        answer = await self._change([_put(self._keys.marker, value)])
-        return Summary(len(source.objects), self._keys.version(answer.header.revision))
+        answer = await self._write([_put(self._keys.marker, value)])
+        return Summary(len(backup.objects), self._keys.version(answer.header.revision))
 
-    async def _claim(self, force: bool) -> int:
-        """
-        Write the marker of an incomplete store, and return the latest version below the prefix.
-        """
+    async def _mark_incomplete(self, force: bool) -> int:
+        """Write the marker of an incomplete store, and return the latest version of the store before."""
         answer = await self._client.read(RANGE, pb.RangeRequest(key=self._keys.marker))
         floor = 0
         if answer.kvs:
             (marker,) = answer.kvs
-            floor = self._floor(marker, force)
+            floor = self._last_version(marker, force)
             self.has_begun = True
             # Deleted first, so that servers that use the store notice the new one.
             delete = pb.DeleteRangeRequest(key=self._keys.marker)
-            same = _is_at(self._keys.marker, marker.mod_revision)
-            await self._send(same, [pb.RequestOp(request_delete_range=delete)])
+            is_unchanged = _is_at(self._keys.marker, marker.mod_revision)
+            await self._send(is_unchanged, [pb.RequestOp(request_delete_range=delete)])
         else:
             await check_free(self._client, self._keys)
-        absent = pb.Compare(target=pb.Compare.CREATE, key=self._keys.marker, create_revision=0)
+        is_absent = pb.Compare(target=pb.Compare.CREATE, key=self._keys.marker, create_revision=0)
         value = restoring_marker(f"restore-{secrets.token_hex(8)}", floor)
         self.has_begun = True
-        answer = await self._send(absent, [_put(self._keys.marker, value)])
+        answer = await self._send(is_absent, [_put(self._keys.marker, value)])
         # Every later transaction requires this very marker, so that two restores cannot mix.
-        self._ours = _is_at(self._keys.marker, answer.header.revision)
+        self._is_our_marker = _is_at(self._keys.marker, answer.header.revision)
         return floor
 
-    def _floor(self, marker: pb.KeyValue, force: bool) -> int:
+    def _last_version(self, marker: pb.KeyValue, force: bool) -> int:
+        """
+        Return the last version of the store with this marker.
+
+        :raises StorageError: the store must not be replaced without ``force``.
+        """
         below, interrupted = shown(self._keys.prefix.encode()), restoring_floor(marker.value)
         if interrupted is None:
             skipped = read_marker(marker.key, marker.value).skipped
@@ -170,24 +178,24 @@ class _Restoring:
         return marker.mod_revision + skipped if interrupted is None else interrupted
 
     async def _delete_all(self) -> None:
-        # The key of compactions stays: it says nothing about objects.
+        # The key of compaction stays: it says nothing about objects.
         while True:
             request = pb.RangeRequest(
                 key=self._keys.first, range_end=self._keys.end, limit=_PAGE_KEYS, keys_only=True
             )
             page = await self._client.read(RANGE, request)
-            found = [pair.key for pair in page.kvs if not self._keys.is_own(pair.key)]
-            if not found:
+            keys = [pair.key for pair in page.kvs if not self._keys.is_own(pair.key)]
+            if not keys:
                 return
-            for start in range(0, len(found), _MOST_OPERATIONS):
-                await self._change(
+            for start in range(0, len(keys), _MOST_OPERATIONS):
+                await self._write(
                     [
                         pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
-                        for key in found[start : start + _MOST_OPERATIONS]
+                        for key in keys[start : start + _MOST_OPERATIONS]
                     ]
                 )
 
-    async def _check(self, objects: _Objects) -> None:
+    async def _check_written(self, objects: _Objects) -> None:
         listed, _ = await list_all(self._client, self._keys, 0, None)
         stored = {(table, key_of(obj)): obj["metadata"]["uid"] for table, obj in listed}
         if stored != {place: uid for place, (uid, _) in objects.items()}:
@@ -196,8 +204,8 @@ class _Restoring:
                 "meanwhile; the store is not complete: stop it, and repeat this with --force"
             )
 
-    async def _change(self, operations: Sequence[pb.RequestOp]) -> Any:
-        return await self._send(self._ours, operations)
+    async def _write(self, operations: Sequence[pb.RequestOp]) -> Any:
+        return await self._send(self._is_our_marker, operations)
 
     async def _send(self, compare: pb.Compare, operations: Sequence[pb.RequestOp]) -> Any:
         request = pb.TxnRequest(compare=[compare], success=operations)

@@ -1,10 +1,10 @@
 """
-The store of several API servers: etcd, with its reads and writes.
+The store that several API servers share: objects in etcd.
 
 Each server has the objects in memory (:mod:`twisted_exec.storage.history`), kept current by a watch
 (:mod:`.reflector`).
 
-A read that must see other servers' writes (:class:`Reads`) gets the revision of the marker
+A read that must see other servers' writes (:class:`ConsistentReads`) gets the revision of the marker
 (:mod:`twisted_exec.storage.etcd.marker`), and waits until that is visible here.
 """
 
@@ -21,8 +21,8 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.storage import history
 from twisted_exec.storage.etcd.client import READ_SECONDS, WRITE_SECONDS, EtcdClient
+from twisted_exec.storage.etcd.consistent_reads import ConsistentReads
 from twisted_exec.storage.etcd.keys import Keys
-from twisted_exec.storage.etcd.reads import Reads
 from twisted_exec.storage.etcd.reflector import EtcdReflector
 from twisted_exec.storage.etcd.target import EtcdTarget
 from twisted_exec.storage.etcd.writes import Writes
@@ -72,7 +72,7 @@ class EtcdStorage(HistoryStorage):
         self.history = History(*self._remembered)
         sources = (self.history, self._reactor)
         self._following = EtcdReflector(self._client, self._keys, *sources)
-        self._reads = Reads(self._client, self._keys.marker, self._following, *sources)
+        self._reads = ConsistentReads(self._client, self._keys.marker, self._following, *sources)
         self._writes = Writes(self._client, self._keys, self._following, self._reads, *sources)
 
     @property
@@ -112,7 +112,7 @@ class EtcdStorage(HistoryStorage):
         return self._write(DELETED, resource, obj)
 
     def current(self) -> Deferred[int]:
-        return self._reads.current() if self.running else defer.fail(_closed())
+        return self._reads.current_version() if self.running else defer.fail(_closed())
 
     def probe(self) -> Deferred[object]:
         return self._writes.probe() if self.running else defer.fail(_closed())

@@ -15,65 +15,71 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.storage import history, write_checks
 from twisted_exec.storage.etcd.client import TXN, EtcdClient
+from twisted_exec.storage.etcd.consistent_reads import ConsistentReads
 from twisted_exec.storage.etcd.errors import EtcdError, write_refusal
 from twisted_exec.storage.etcd.keys import Keys, place_of, value_of
 from twisted_exec.storage.etcd.marker import MarkerValue
 from twisted_exec.storage.etcd.order import OrderedWrite
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
-from twisted_exec.storage.etcd.reads import Reads
 from twisted_exec.storage.etcd.reflector import CATCH_UP_SECONDS, EtcdReflector
 from twisted_exec.storage.history import History
-from twisted_exec.storage.interfaces import (
-    ADDED,
-    DELETED,
-    Object,
-)
+from twisted_exec.storage.interfaces import ADDED, DELETED, Object
 
-_WAITING_WRITES = 2048
+_MOST_PENDING = 2048
+"""Writes that were begun and are not complete; more are refused."""
 _STOP_SECONDS = 2.0
-_NEVER = -1
+_IMPOSSIBLE_VERSION = -1
 
 
 class Writes:
-    """Sends writes, a limited number at the same time."""
+    """
+    Sends writes, a limited number at the same time.
+
+    Each is a transaction, whose condition is that the object is the one that the writer has read.
+    """
 
     def __init__(
         self,
         client: EtcdClient,
         keys: Keys,
         following: EtcdReflector,
-        reads: Reads,
+        reads: ConsistentReads,
         history: History,
         reactor: Any,
     ) -> None:
         self._client, self._keys, self._reactor = client, keys, reactor
         self._following, self._reads, self._history = following, reads, history
         self._order = following.order
-        self._busy: set[Deferred[Any]] = set()
+        self._pending: set[Deferred[Any]] = set()
 
     def begin(self, change: str, resource: Resource, obj: Object) -> Deferred[Object]:
-        """As :meth:`IStorage.create` and the others."""
-        if len(self._busy) >= _WAITING_WRITES:
+        """
+        Begin a write; fires as :meth:`IStorage.create`, :meth:`IStorage.update` and :meth:`IStorage.delete`.
+
+        :param change: :data:`.ADDED`, :data:`.MODIFIED` or :data:`.DELETED`.
+        """
+        if len(self._pending) >= _MOST_PENDING:
             return defer.fail(
                 ServiceUnavailable("too many writes are waiting", retry_after_seconds=1)
             )
-        return self._busily(self._write(change, resource, obj))
+        return self._tracked(self._write(change, resource, obj))
 
     def probe(self) -> Deferred[object]:
         """
-        As :meth:`IStorage.probe`: a transaction whose condition never holds. It fails when etcd's
-        quota is used up.
+        Fires as :meth:`IStorage.probe`, after a transaction whose condition never holds.
+
+        etcd refuses it when its quota is used up.
         """
-        return self._busily(self._probe())
+        return self._tracked(self._probe())
 
     async def finish(self) -> None:
-        """Wait for the writes that were begun, with a time limit."""
-        if not self._busy:
+        """Wait for the pending writes, with a time limit."""
+        if not self._pending:
             return
         # The time limit must not cancel the writes themselves.
         waiting: Deferred[None] = Deferred()
-        all_done = defer.DeferredList(list(self._busy))
-        all_done.addCallback(lambda _: waiting.callback(None) if not waiting.called else None)
+        complete = defer.DeferredList(list(self._pending))
+        complete.addCallback(lambda _: waiting.callback(None) if not waiting.called else None)
         waiting.addTimeout(_STOP_SECONDS, self._reactor)
         await waiting.addErrback(_if_too_late)
 
@@ -85,28 +91,32 @@ class Writes:
     async def _probe(self) -> None:
         await self._following.until_following()
         request = pb.TxnRequest(
-            compare=[pb.Compare(target=pb.Compare.VERSION, key=self._keys.marker, version=_NEVER)],
-            success=[pb.RequestOp(request_put=self._marking("probe"))],
+            compare=[
+                pb.Compare(
+                    target=pb.Compare.VERSION, key=self._keys.marker, version=_IMPOSSIBLE_VERSION
+                )
+            ],
+            success=[pb.RequestOp(request_put=self._marker_put("probe"))],
         )
         try:
             await self._client.write(TXN, request)
         except EtcdError as error:
             raise write_refusal(error) from None
 
-    def _busily(self, work: Any) -> Deferred[Any]:
-        doing = Deferred.fromCoroutine(work)
-        if doing.called:
-            return doing
-        self._busy.add(doing)
-        outcome_deferred: Deferred[Any] = Deferred(lambda _: doing.cancel())
+    def _tracked(self, work: Any) -> Deferred[Any]:
+        running = Deferred.fromCoroutine(work)
+        if running.called:
+            return running
+        self._pending.add(running)
+        result: Deferred[Any] = Deferred(lambda _: running.cancel())
 
         def done(outcome: Any) -> None:
-            self._busy.discard(doing)
-            if not outcome_deferred.called:
-                outcome_deferred.callback(outcome)
+            self._pending.discard(running)
+            if not result.called:
+                result.callback(outcome)
 
-        doing.addBoth(done)
-        return outcome_deferred
+        running.addBoth(done)
+        return result
 
     async def _write(self, change: str, resource: Resource, obj: Object) -> Object:
         await self._following.until_following()
@@ -114,45 +124,54 @@ class Writes:
         if change == ADDED:
             stored, compare = None, pb.Compare(target=pb.Compare.CREATE, key=key, create_revision=0)
         else:
-            stored = await self._checked(resource, obj)
+            stored = await self._stored_object(resource, obj)
             revision = self._keys.revision(int(stored["metadata"]["resourceVersion"]))
             compare = pb.Compare(target=pb.Compare.MOD, key=key, mod_revision=revision)
         if change == DELETED and stored is not None:
-            put = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
+            operation = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
             obj, text = stored, ""
         else:
             text = value_of(obj)
-            put = pb.RequestOp(request_put=pb.PutRequest(key=key, value=text.encode("ascii")))
+            operation = pb.RequestOp(request_put=pb.PutRequest(key=key, value=text.encode("ascii")))
         write = OrderedWrite(
             self._following.next_write(), place_of(resource, obj), change, obj, text
         )
-        await self._send(resource, write, compare, put)
+        await self._send(resource, write, compare, operation)
         return await write.done
 
-    async def _checked(self, resource: Resource, obj: Object) -> Object:
+    async def _stored_object(self, resource: Resource, obj: Object) -> Object:
+        """
+        Return the stored object.
+
+        :raises APIError: it is not the one that the writer has read.
+        """
         stored = self._history.find(resource, obj)
         version = obj["metadata"].get("resourceVersion")
         if stored is None or stored["metadata"]["resourceVersion"] != version:
             # The writer may have read a newer object from another server; wait until it is visible here.
-            await self._reads.current()
+            await self._reads.current_version()
             stored = self._history.find(resource, obj)
         metadata = stored["metadata"] if stored is not None else {}
         write_checks.check_current(
             resource, obj, metadata.get("uid"), metadata.get("resourceVersion", "")
         )
-        assert stored is not None, "it was checked to be there"
+        assert stored is not None, "check_current refuses a missing object"
         return stored
 
     async def _send(
-        self, resource: Resource, write: OrderedWrite, compare: pb.Compare, put: pb.RequestOp
+        self,
+        resource: Resource,
+        write: OrderedWrite,
+        compare: pb.Compare,
+        operation: pb.RequestOp,
     ) -> None:
         marker = self._keys.marker
-        ours = pb.Compare(
+        is_our_store = pb.Compare(
             target=pb.Compare.CREATE, key=marker, create_revision=self._following.created
         )
         request = pb.TxnRequest(
-            compare=[ours, compare],
-            success=[put, pb.RequestOp(request_put=self._marking(write.id))],
+            compare=[is_our_store, compare],
+            success=[operation, pb.RequestOp(request_put=self._marker_put(write.id))],
             failure=[
                 pb.RequestOp(request_range=pb.RangeRequest(key=key))
                 for key in (marker, compare.key)
@@ -169,7 +188,7 @@ class Writes:
             raise
         if not answer.succeeded:
             self._order.dismiss(write)
-            self._refuse(resource, write, answer)
+            self._raise_refusal(resource, write, answer)
         after = answer.responses[1].response_put.prev_kv.mod_revision
         self._order.confirmed(write, answer.header.revision, after)
         if not write.done.called:
@@ -182,20 +201,22 @@ class Writes:
         if not write.done.called:
             write.done.errback(refusal)
 
-    def _refuse(self, resource: Resource, write: OrderedWrite, answer: pb.TxnResponse) -> NoReturn:
+    def _raise_refusal(
+        self, resource: Resource, write: OrderedWrite, answer: pb.TxnResponse
+    ) -> NoReturn:
         markers, pairs = (each.response_range.kvs for each in answer.responses)
         if not markers or markers[0].create_revision != self._following.created:
             self._following.list_again("etcd's keys were replaced")
             raise ServiceUnavailable("the store was replaced just now", retry_after_seconds=1)
         if write.change == ADDED:
-            write_checks.check_absent(resource, write.obj, pairs)
-            raise InternalError("etcd refused to make what is not there")
+            write_checks.check_absent(resource, write.obj, pairs[0] if pairs else None)
+            raise InternalError("etcd refused to create an object, and does not have it")
         write_checks.check_current(
             resource, write.obj, write.obj["metadata"]["uid"] if pairs else None, ""
         )
-        raise AssertionError("no version is empty")
+        raise AssertionError("check_current refuses an empty resourceVersion")
 
-    def _marking(self, write: str) -> pb.PutRequest:
+    def _marker_put(self, write: str) -> pb.PutRequest:
         value = MarkerValue(write, self._keys.skipped).encode()
         return pb.PutRequest(key=self._keys.marker, value=value, prev_kv=True)
 

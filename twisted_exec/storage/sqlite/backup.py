@@ -1,5 +1,5 @@
 """
-Backups of the SQLite store, and their way back.
+Backup and restore of the SQLite store.
 
 A backup is one database file.
 """
@@ -50,7 +50,8 @@ def back_up(path: str, target: str, *, force: bool = False) -> Summary:
     """
     Copy a store's database, which a server may use meanwhile.
 
-    :param target: appears when it is complete and verified, with mode 0600.
+    :param target: path of the backup, which appears when it is complete and verified, with mode 0600.
+    :param force: replace a file that exists.
     :raises StorageError: ``path`` is no usable store, or ``target`` exists without ``force`` or cannot be
         written.
     """
@@ -61,25 +62,25 @@ def back_up(path: str, target: str, *, force: bool = False) -> Summary:
 
 def restore(backup: str, path: str, *, force: bool = False, accept_loss: bool = False) -> Summary:
     """
-    Replace a store's database, which no server may use, by a backup.
+    Replace a store's database by a backup, while no server uses it.
 
     The store gets a new identity, and its versions continue far above the earlier ones.
 
     :param backup: a backup, or another store's database, or the store's own to continue after a
         loss.
     :param accept_loss: accept a backup from which acknowledged changes are missing.
-    :raises StorageError: a server uses the store, or as for :func:`back_up`.
+    :raises StorageError: a server uses the store, or for a reason of :func:`back_up`.
     """
     record = VersionRecord(path)
     record.lock()
     try:
         known = read_record(path)
-        floor = max(known.version if known else 0, _version_of(path))
+        floor = max(known.version if known else 0, _last_version_at(path))
         identity = secrets.token_hex(16)
 
         def copy(target: str) -> None:
             _copy(backup, target, accept_loss=accept_loss)
-            _renumber(target, identity, floor)
+            _start_new_history(target, identity, floor)
 
         # The log belongs to the former database: beside the new one it would damage it.
         leftovers = [f"{path}-wal", f"{path}-shm"]
@@ -102,7 +103,7 @@ def _create(
     try:
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         fill(partial)
-        summary = _verified(partial)
+        summary = _verify(partial)
         # Another program may have created it meanwhile.
         _check_absent(target, force)
         for path in leftovers:
@@ -143,7 +144,7 @@ def _sync(path: str) -> None:
 
 def _copy(path: str, target: str, *, accept_loss: bool = False) -> None:
     with (
-        closing(_begin_to_read(path, accept_loss)) as source,
+        closing(_open_at_one_moment(path, accept_loss)) as source,
         closing(_open_to_write(target)) as copy,
     ):
         try:
@@ -156,12 +157,12 @@ def _copy(path: str, target: str, *, accept_loss: bool = False) -> None:
 
 def open_backup(path: str, *, accept_loss: bool = False) -> sqlite3.Connection:
     """
-    Open a backup, or the database of a stopped server, to read one moment of it.
+    Open a backup, or the database of a stopped server, to read it as of one moment.
 
-    :param accept_loss: accept that acknowledged changes are missing, and that a server uses it.
-    :raises StorageError: it is no usable store, or a server uses it.
+    :param accept_loss: accept that acknowledged changes are missing, and that a server uses the file.
+    :raises StorageError: ``path`` is no usable store, or a server uses it.
     """
-    database = _begin_to_read(path, accept_loss)
+    database = _open_at_one_moment(path, accept_loss)
     try:
         if read_state(database).get("open") == "yes" and not accept_loss:
             raise StorageError(
@@ -176,7 +177,7 @@ def open_backup(path: str, *, accept_loss: bool = False) -> sqlite3.Connection:
     return database
 
 
-def _begin_to_read(path: str, accept_loss: bool) -> sqlite3.Connection:
+def _open_at_one_moment(path: str, accept_loss: bool) -> sqlite3.Connection:
     # Before the database is opened, so that a running server is never behind its record.
     record, has_log = read_record(path), os.path.exists(f"{path}-wal")
     source = _open_to_read(path)
@@ -211,7 +212,8 @@ def _open_to_write(path: str) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None)
 
 
-def _version_of(path: str) -> int:
+def _last_version_at(path: str) -> int:
+    """Return the last version of the database at a path; 0 if there is no usable one."""
     try:
         with closing(_open_to_read(path)) as database:
             return last_version(database)
@@ -219,7 +221,7 @@ def _version_of(path: str) -> int:
         return 0
 
 
-def _renumber(path: str, identity: str, floor: int) -> None:
+def _start_new_history(path: str, identity: str, floor: int) -> None:
     with closing(_open_to_write(path)) as database:
         database.execute("BEGIN")
         version = max(floor, last_version(database)) + SKIPPED_VERSIONS
@@ -234,7 +236,8 @@ def _check_integrity(database: sqlite3.Connection) -> None:
         raise StorageError(f"the database is damaged: {result}")
 
 
-def _verified(path: str) -> Summary:
+def _verify(path: str) -> Summary:
+    """Check a complete copy, make it durable, and return its content."""
     with closing(_open_to_write(path)) as database:
         _check_integrity(database)
         (objects,) = database.execute("SELECT count(*) FROM objects").fetchone()

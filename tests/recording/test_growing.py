@@ -1,6 +1,6 @@
 """
-Tests for :mod:`twisted_exec.recording.ranges`: a recording that grows has the same text each time, however
-often its process was killed and however the journal stores the output.
+Tests for :mod:`twisted_exec.recording.growing` and :mod:`~twisted_exec.recording.journal_ranges`: a recording has the
+same text each time, however often its process was killed and however the journal stores the output.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from tests.recording.test_writer import played
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.recording.chain import InvalidRecording, decode_head
-from twisted_exec.recording.ranges import (
-    JournalPosition,
-    MissingOutput,
-    Range,
-    RangeReader,
+from twisted_exec.recording.growing import (
+    GrowingRecording,
     SignedHead,
     decode_signed_head,
     render,
 )
+from twisted_exec.recording.journal_ranges import JournalPosition, MissingOutput, RangeReader
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.verification import verify
 
@@ -56,8 +54,8 @@ class Grown:
         self.journal.append(b"before")
         self.journal.joined("s0", "eve", "writer")
         position = self.here()
-        self.range = Range(info(position.offset), 80, 24, b"secret")
-        self.add(self.range.begin(position, self.signer, self.now))
+        self.recording = GrowingRecording(info(position.offset), 80, 24, b"secret")
+        self.add(self.recording.begin(position, self.signer, self.now))
 
     def here(self) -> JournalPosition:
         end = self.journal.end
@@ -73,17 +71,17 @@ class Grown:
     def sign_head(self, *, closed: bool = False) -> None:
         """Sign what was printed, from nothing but what is on disk."""
         last, here = decode_signed_head(self.heads[-1]), self.here()
-        next_head = self.range.go_on(last, self.signer, self.certificate)
+        next_head = self.recording.next_head(last, self.signer, self.certificate)
         for entry in self.reader(last.position).until(here):
             next_head.add(entry)
         self.add(next_head.end(here, self.signer, self.now, closed=closed))
 
     def text(self, count: int | None = None) -> bytes:
         heads = [decode_signed_head(line) for line in self.heads[:count]]
-        return b"".join(render(self.range, iter(heads), self.reader(heads[0].position)))
+        return b"".join(render(self.recording, iter(heads), self.reader(heads[0].position)))
 
 
-class RangeTests(SynchronousTestCase):
+class RenderTests(SynchronousTestCase):
     """Tests for :func:`render`."""
 
     def setUp(self) -> None:
@@ -96,7 +94,7 @@ class RangeTests(SynchronousTestCase):
 
     @settings(
         deadline=None,
-        max_examples=soak.figure_of("recording.test_ranges.RangeTests.test_same_text_each_time"),
+        max_examples=soak.figure_of("recording.test_growing.RenderTests.test_same_text_each_time"),
     )
     @given(steps)
     def test_same_text_each_time(self, given_steps: list[bytes | str]) -> None:
@@ -155,7 +153,7 @@ class RangeTests(SynchronousTestCase):
         copy = Grown(os.path.abspath(self.mktemp()))
         copy.begin()
         copy.journal.append(b"two")
-        copy.heads, copy.range = grown.heads, grown.range
+        copy.heads, copy.recording = grown.heads, grown.recording
         error = self.assertRaises(InvalidRecording, copy.text)
         self.assertIn("not as it was when block", str(error))
 

@@ -1,7 +1,8 @@
 """
-Recordings that grow: a range of a journal, and the heads that were signed in it, sans I/O.
+Recordings that grow with their journal: the heads that were signed, and the text between them, sans I/O.
 
-The text is rendered from the journal whenever it is needed, and is the same each time.
+A recorder stores only the heads.  :func:`render` makes the text from the journal whenever it is needed; the text is the
+same each time.
 """
 
 from __future__ import annotations
@@ -15,111 +16,9 @@ from dataclasses import asdict, dataclass
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.snapshot import PrintedOutput
 from twisted_exec.recording.chain import Info, decode_head
+from twisted_exec.recording.journal_ranges import JournalPosition, RangeReader
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.recording.writer import RecordingWriter, Signing, WriterProgress
-
-_PIECE_BYTES = 64 << 10
-
-
-class MissingOutput(Exception):
-    """The journal no longer has a part of the range; the message says which."""
-
-
-@dataclass(frozen=True, order=True)
-class JournalPosition:
-    """A place in a journal, behind ``events`` events with this offset."""
-
-    offset: int
-    events: int = 0
-
-
-class RangeReader:
-    """Reads a journal from one position to the next."""
-
-    def __init__(self, entries: Iterator[PrintedOutput | Event], first: JournalPosition) -> None:
-        self._entries = _numbered(entries)
-        self._next: tuple[PrintedOutput | Event, int] | None = None
-        self._position = first
-
-    def until(self, last: JournalPosition) -> Iterator[PrintedOutput | Event | None]:
-        """
-        Iterate over the entries up to a position; ``None`` while nothing is found.
-
-        :raises MissingOutput: the journal does not have them.
-        """
-        joined = _Joined()
-        while (item := self._next or next(self._entries, None)) is not None:
-            self._next = None
-            entry, number = item
-            if not isinstance(entry, PrintedOutput):
-                at = JournalPosition(entry.offset, number)
-                if at > last:
-                    self._next = item
-                    break
-                if at <= self._position:
-                    yield None
-                    continue
-                yield from joined.take()
-                yield entry
-                is_gap = entry.kind == EventKind.GAP and entry.data["end"] > entry.offset
-                self._position = JournalPosition(entry.data["end"]) if is_gap else at
-                continue
-            if entry.offset >= last.offset:
-                self._next = item
-                break
-            end = entry.offset + len(entry.data)
-            if end <= self._position.offset:
-                yield None
-                continue
-            if entry.offset > self._position.offset:
-                break
-            data = entry.data[self._position.offset - entry.offset :]
-            if end > last.offset:
-                self._next = item
-                data = data[: last.offset - self._position.offset]
-            yield from joined.add(self._position.offset, entry.time_ns, data)
-            self._position = JournalPosition(self._position.offset + len(data))
-            if self._next is not None:
-                break
-        yield from joined.take()
-        if self._position != last:
-            raise MissingOutput(
-                f"the output from offset {self._position.offset} to {last.offset} is no longer retained"
-            )
-
-
-def _numbered(
-    entries: Iterator[PrintedOutput | Event],
-) -> Iterator[tuple[PrintedOutput | Event, int]]:
-    offset, number = -1, 0
-    for entry in entries:
-        if not isinstance(entry, PrintedOutput):
-            number = number + 1 if entry.offset == offset else 1
-            offset = entry.offset
-        yield entry, number
-
-
-class _Joined:
-    def __init__(self) -> None:
-        self._offset = self._time = 0
-        self._data = bytearray()
-
-    def add(self, offset: int, time_ns: int, data: bytes) -> Iterator[PrintedOutput]:
-        if self._data and (time_ns != self._time or offset != self._offset + len(self._data)):
-            yield from self.take()
-        if not self._data:
-            self._offset, self._time = offset, time_ns
-        self._data += data
-        while len(self._data) >= (room := _PIECE_BYTES - self._offset % _PIECE_BYTES):
-            yield PrintedOutput(self._offset, self._time, bytes(self._data[:room]))
-            del self._data[:room]
-            self._offset += room
-
-    def take(self) -> Iterator[PrintedOutput]:
-        if self._data:
-            yield PrintedOutput(self._offset, self._time, bytes(self._data))
-            self._data.clear()
-
 
 WITHOUT_CERTIFICATE = b'"certificate":""}\n'
 """End of the line of a :class:`SignedHead` without a certificate."""
@@ -128,9 +27,9 @@ WITHOUT_CERTIFICATE = b'"certificate":""}\n'
 @dataclass(frozen=True)
 class SignedHead:
     """
-    A head that was signed, and its place in the journal.
+    A signed head of a recording, and its place in the journal.
 
-    :param certificate: of the recorder, in DER, if it is new in the recording; else empty.
+    :param certificate: the recorder's certificate in DER, if it is new in the recording; else empty.
     """
 
     position: JournalPosition
@@ -175,9 +74,9 @@ def decode_signed_head(line: bytes) -> SignedHead:
 
 
 @dataclass(frozen=True)
-class Range:
+class GrowingRecording:
     """
-    The facts about a recording that grows.
+    The beginning of a recording, and the rules by which its text follows from the journal.
 
     :param secret: makes the salts of its blocks. With it, a reader of an excerpt can check guesses
         of the blocks that the excerpt leaves out.
@@ -191,9 +90,9 @@ class Range:
 
     def write(self, writer: RecordingWriter, entry: PrintedOutput | Event | None) -> bytes:
         """
-        Write an entry of the journal, unless it is input that the recording leaves out.
+        Return the text of an entry, empty if the recording leaves it out; ``None`` is no entry.
 
-        A recording has all output, also what screens do not show.
+        A recording leaves out input, unless it was made with it.  It has all output, also what screens do not show.
         """
         if entry is None:
             return b""
@@ -209,6 +108,7 @@ class Range:
         return writer.event(entry)
 
     def writer(self, signer: Signing) -> RecordingWriter:
+        """Return a writer of this recording's text, before its beginning."""
         machine = self.info.machine
         names = [machine[key] for key in ("namespace", "name") if key in machine]
         return RecordingWriter(
@@ -233,8 +133,12 @@ class Range:
         writer.begin()
         return SignedHead(position, writer.progress(writer.sign_head(now_ns)), signer.certificate)
 
-    def go_on(self, last: SignedHead, signer: HeadSigner, certificate: bytes) -> NextHead:
-        """Continue after a head with this certificate, in DER."""
+    def next_head(self, last: SignedHead, signer: HeadSigner, certificate: bytes) -> NextHead:
+        """
+        Begin the next head.
+
+        :param certificate: the recording's latest certificate, in DER.
+        """
         writer = self.writer(signer)
         writer.go_on(last.progress)
         is_new = certificate != signer.certificate
@@ -242,13 +146,15 @@ class Range:
 
 
 class NextHead:
-    """The next head, over the output since the last one; :meth:`Range.go_on` creates it."""
+    """The next head, over the output since the last one; :meth:`GrowingRecording.next_head` creates it."""
 
-    def __init__(self, range_: Range, writer: RecordingWriter, certificate: bytes) -> None:
-        self._range, self._writer, self._certificate = range_, writer, certificate
+    def __init__(
+        self, recording: GrowingRecording, writer: RecordingWriter, certificate: bytes
+    ) -> None:
+        self._recording, self._writer, self._certificate = recording, writer, certificate
 
     def add(self, entry: PrintedOutput | Event | None) -> None:
-        self._range.write(self._writer, entry)
+        self._recording.write(self._writer, entry)
 
     def end(
         self, position: JournalPosition, signer: HeadSigner, now_ns: int, *, closed: bool
@@ -267,25 +173,30 @@ class NextHead:
         return SignedHead(position, writer.progress(head), self._certificate)
 
 
-def render(range_: Range, heads: Iterator[SignedHead], reader: RangeReader) -> Iterator[bytes]:
+def render(
+    recording: GrowingRecording, heads: Iterator[SignedHead], reader: RangeReader
+) -> Iterator[bytes]:
     """
-    Iterate over the text of a recording up to the last head.
+    Iterate over the text of a recording up to the last of its heads.
 
+    :param heads: all heads, from the first one on; at least one.
     :param reader: at the position of the first head.
     :raises MissingOutput: the journal no longer has all of it.
     :raises InvalidRecording: the journal is not as it was when a head was signed.
     """
     first = next(heads)
-    writer = range_.writer(_Repeated(first.certificate))
+    writer = recording.writer(_FormerSigner(first.certificate))
     yield writer.begin() + writer.repeat(first.progress.head.encode() + b"\n")
     for signed in heads:
         for entry in reader.until(signed.position):
-            yield range_.write(writer, entry)
-        text = writer.renew(_Repeated(signed.certificate)) if signed.certificate else b""
+            yield recording.write(writer, entry)
+        text = writer.renew(_FormerSigner(signed.certificate)) if signed.certificate else b""
         yield text + writer.repeat(signed.progress.head.encode() + b"\n")
 
 
-class _Repeated:
+class _FormerSigner:
+    """Stands for the signer of heads that are signed already."""
+
     def __init__(self, certificate: bytes) -> None:
         self.certificate = certificate
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.storage.etcd.reads`.
+Tests for :mod:`twisted_exec.storage.etcd.consistent_reads`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tests.contracts.storage import MACHINES, machine
 from tests.storage.etcds import EtcdCase, any_prefix, shared
 from tests.tiers import PROGRAMS
 from twisted_exec.storage.etcd.client import EtcdClient
+from twisted_exec.storage.etcd.consistent_reads import ConsistentReads
 from twisted_exec.storage.etcd.keys import Keys
-from twisted_exec.storage.etcd.reads import Reads
 from twisted_exec.storage.etcd.reflector import EtcdReflector
 from twisted_exec.storage.history import History
 
@@ -46,10 +46,13 @@ class SharedTests(EtcdCase):
         following.start()
         self.addCleanup(following.stop)
         await following.when_ready()
-        reads, before = Reads(client, keys.marker, following, history, clock), client.asked
-        early: list[Deferred[int]] = [reads.current() for _ in range(500)]
+        reads, before = (
+            ConsistentReads(client, keys.marker, following, history, clock),
+            client.asked,
+        )
+        early: list[Deferred[int]] = [reads.current_version() for _ in range(500)]
         stored = await other.create(MACHINES, machine("a"))
-        late = [reads.current() for _ in range(500)]
+        late = [reads.current_version() for _ in range(500)]
         await gatherResults(early)
         version = int(stored["metadata"]["resourceVersion"])
         self.assertEqual(set(await gatherResults(late)), {version})

@@ -1,7 +1,8 @@
 """
-Create the system objects, which a server needs.
+The system objects: namespaces, roles and bindings without which a server does not work.
 
-As in kube-apiserver, missing rules and subjects are added to an existing object with the annotation
+A server creates them at its start, and again if the store may have lost them. As in kube-apiserver,
+it adds missing rules and subjects to an existing object with the annotation
 ``rbac.authorization.kubernetes.io/autoupdate: "true"``.
 """
 
@@ -39,11 +40,11 @@ _KINDS: dict[str, Kind] = {
 _ATTEMPTS = 5
 
 
-async def bootstrap(
+async def create_system_objects(
     storage: IStorage, verbs: Verbs, objects: Iterable[Object], namespaces: Iterable[str] = ()
 ) -> int:
     """
-    Create missing objects, and complete existing ones.
+    Create missing system objects, and complete existing ones.
 
     :param verbs: without admission.
     :param objects: roles before their bindings.
@@ -101,7 +102,9 @@ class SystemObjects(StoreFollower):
 
     async def _run(self) -> None:
         self._may_lack_objects = True
-        created = await bootstrap(self._storage, self._verbs, self._objects, self._namespaces)
+        created = await create_system_objects(
+            self._storage, self._verbs, self._objects, self._namespaces
+        )
         self._may_lack_objects = False
         self._log.info(
             "the system objects are complete: created {count} namespaces, roles and bindings again",
@@ -116,14 +119,14 @@ class SystemObjects(StoreFollower):
 async def _ensure(storage: IStorage, verbs: Verbs, desired: Object) -> bool:
     for attempt in range(_ATTEMPTS):
         try:
-            return await _make_or_complete(storage, verbs, desired)
+            return await _create_or_complete(storage, verbs, desired)
         except (AlreadyExists, Conflict):  # another server wrote first
             if attempt == _ATTEMPTS - 1:
                 raise
     return False
 
 
-async def _make_or_complete(storage: IStorage, verbs: Verbs, desired: Object) -> bool:
+async def _create_or_complete(storage: IStorage, verbs: Verbs, desired: Object) -> bool:
     kind, name = _KINDS[desired["kind"]], desired["metadata"]["name"]
     target = RequestTarget(kind, "", name)
     try:

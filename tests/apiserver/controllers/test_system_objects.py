@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.controllers.bootstrap`: several servers that start at the same
+Tests for :mod:`twisted_exec.apiserver.controllers.system_objects`: several servers that start at the same
 moment, and a store that loses the objects.  Each object is tested with the code that needs it.
 """
 
@@ -16,7 +16,7 @@ from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.apiserver.controllers.bootstrap import SystemObjects, bootstrap
+from twisted_exec.apiserver.controllers.system_objects import SystemObjects, create_system_objects
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.storage.memory import MemoryStorage
@@ -37,7 +37,7 @@ class AtOnceTests(TestCase):
     async def start(self) -> None:
         """Start all servers."""
         verbs = Verbs(self.storage, [], lambda: 1_700_000_000.0)
-        await bootstrap(self.storage, verbs, bootstrap_objects(DIALECTS), ["leases"])
+        await create_system_objects(self.storage, verbs, bootstrap_objects(DIALECTS), ["leases"])
 
     async def test_once_each(self) -> None:
         """All succeed, and each object exists once and complete."""
@@ -76,7 +76,7 @@ class LostObjectsTests(SynchronousTestCase):
         self.storage, self.clock = FailingStorage(), Clock()
         self.verbs = Verbs(self.storage, [], lambda: 1_700_000_000.0)
         self.objects = bootstrap_objects(DIALECTS)
-        making = bootstrap(self.storage, self.verbs, self.objects, ["leases"])
+        making = create_system_objects(self.storage, self.verbs, self.objects, ["leases"])
         self.successResultOf(Deferred.fromCoroutine(making))
         arguments = (self.storage, self.verbs, self.objects, ["leases"], self.clock)
         self.system_objects = SystemObjects(*arguments)

@@ -1,5 +1,5 @@
 """
-Reads of etcd's objects that wait for the latest revision.
+Consistent reads from the local copy: a read waits until the copy has the writes of all servers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from twisted_exec.storage.history import History
 _Reads = Sequence[Deferred[int]]
 
 
-class Reads:
-    """Waits until the local copy is current."""
+class ConsistentReads:
+    """Waits until the local copy has the latest revision of etcd; concurrent reads share a request."""
 
     _log = Logger()
 
@@ -39,51 +39,56 @@ class Reads:
         self._client, self._marker, self._reactor = client, marker, reactor
         self._following, self._history = following, history
         self._waiting: list[Deferred[int]] = []
-        self._reading = False
+        self._is_asking = False
 
-    def current(self) -> Deferred[int]:
+    def current_version(self) -> Deferred[int]:
+        """
+        Fires with the version of the copy when it has all writes that were complete before this call.
+
+        Fails with an :class:`.APIError` if etcd cannot be reached or its watch lags behind.
+        """
         waiting: Deferred[int] = Deferred()
         self._waiting.append(waiting)
-        if not self._reading:
-            self._reading = True
-            Deferred.fromCoroutine(self._read())
+        if not self._is_asking:
+            self._is_asking = True
+            Deferred.fromCoroutine(self._ask_for_waiting())
         return waiting
 
-    async def _read(self) -> None:
+    async def _ask_for_waiting(self) -> None:
         while self._waiting:
             reads, self._waiting = self._waiting, []
             try:
-                await self._reach(reads)
+                await self._ask(reads)
             except EtcdError as error:
                 _fail(reads, read_refusal(error))
             except Exception:  # otherwise the reads would wait forever
                 self._log.failure("reading failed")
                 _fail(reads, InternalError("the store failed, see the log"))
-        self._reading = False
+        self._is_asking = False
 
-    async def _reach(self, reads: _Reads) -> None:
+    async def _ask(self, reads: _Reads) -> None:
         order = self._following.order
-        revision = order.seen
+        seen = order.seen
         # etcd's progress notifications seem made for this, but may arrive before the events that
         # they cover (etcd issue 15220, in Debian's 3.4.23).
         answer = await self._client.read(RANGE, pb.RangeRequest(key=self._marker))
         marker = answer.kvs[0] if answer.kvs else pb.KeyValue()
         latest = marker.mod_revision
         # After etcd was restored from a backup, the same revision can be another write.
-        another = latest == order.seen and not is_marker_of(order.marker, marker)
-        if latest < revision or another:
+        is_other_write = latest == order.seen and not is_marker_of(order.marker, marker)
+        if latest < seen or is_other_write:
             self._following.list_again("etcd was put back to an earlier state")
             raise EtcdError(UNAVAILABLE, "etcdserver: was put back to an earlier state")
         reached = order.reached(latest)
         reached.addTimeout(CATCH_UP_SECONDS, self._reactor)
-        reached.addCallbacks(partial(self._shown, reads), partial(self._not_shown, reads))
+        reached.addCallbacks(partial(self._caught_up, reads), partial(self._lagged, reads))
 
-    def _shown(self, reads: _Reads, _: None) -> None:
+    def _caught_up(self, reads: _Reads, _: None) -> None:
         for each in reads:
             if not each.called:
                 each.callback(self._history.version)
 
-    def _not_shown(self, reads: _Reads, failure: Failure) -> None:
+    def _lagged(self, reads: _Reads, failure: Failure) -> None:
         """Switch members: this member's watch does not deliver a write."""
         self._following.lags(EtcdError(UNAVAILABLE, "the watch lags behind"))
         _fail(reads, GatewayTimeout("the store is catching up with etcd", retry_after_seconds=1))
