@@ -26,7 +26,7 @@ from twisted_exec.api.patterns import SUPPORTED, Pattern, PatternSet, Search
 from twisted_exec.cli.commands.log_output import LogOutput
 from twisted_exec.cli.console.script import Expect, ShellRun
 from twisted_exec.cli.console.scrollback import Scrollback
-from twisted_exec.cli.fleet.output import PrefixedLines, cut
+from twisted_exec.cli.fleet.prefixed_lines import PrefixedLines, cut
 from twisted_exec.console.answers import Answers
 from twisted_exec.console.notices import RoleNotices
 from twisted_exec.console.output import HarmlessOutput

@@ -1,4 +1,8 @@
-"""Reading of configuration files: YAML first, then each mapping key by key."""
+"""
+Reading of YAML configuration files, then of each mapping key by key.
+
+The file with options (``--config``) is TOML: :mod:`twisted_exec.program.options.toml_file`.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.journal.interfaces import IReadableJournal
+from twisted_exec.program.options.declaration import ProgramOption
+from twisted_exec.program.options.values import whole_seconds
 from twisted_exec.wire.escape_sequences import PlainLines
+
+LAST_LINE_SECONDS = ProgramOption(
+    "last-line-seconds",
+    "Least seconds between updates of the condition with a console's last line, which all users read who may read the machine; 0: no such condition.",
+    whole_seconds,
+    default=0,
+)
 
 MOST_CHARACTERS = 120
 _READ_BYTES = 4 << 10

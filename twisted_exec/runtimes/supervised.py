@@ -33,12 +33,11 @@ from twisted_exec.journal.retention import (
     StoreLimits,
 )
 from twisted_exec.program.options.declaration import OPTION, ProgramOption
-from twisted_exec.program.options.values import whole_seconds
 from twisted_exec.program.tasks import each_alone
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.interfaces import MachineFacts
-from twisted_exec.runtimes.last_lines import LastLines
+from twisted_exec.runtimes.last_lines import LAST_LINE_SECONDS, LastLines
 from twisted_exec.runtimes.machines import Inherited, MachineRecord, Machines
 from twisted_exec.runtimes.processes import Leader, ProcessTable
 from twisted_exec.runtimes.recordings.beginning import RecordedMachine
@@ -59,14 +58,6 @@ _LEVELS = {"Warning": LogLevel.warn, "Normal": LogLevel.info}
 _GATHERING_SECONDS = 2.0
 """How long reports of journals are gathered, to log one line for many machines."""
 _MOST_NAMED = 10
-
-
-LAST_LINE_SECONDS = ProgramOption(
-    "last-line-seconds",
-    "Least seconds between updates of the condition with a console's last line, which all users read who may read the machine; 0: no such condition.",
-    whole_seconds,
-    default=0,
-)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from twisted_exec.program.options.shared import (
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.recording.stores.option import RECORDING_STORE, MakeStore
 from twisted_exec.runtimes.config import ClassConfig
-from twisted_exec.runtimes.supervised import LAST_LINE_SECONDS
+from twisted_exec.runtimes.last_lines import LAST_LINE_SECONDS
 from twisted_exec.standalone.machines import load_classes
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.option import FORMS, storage_option

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.journal.support import ManualDisk, close_segments
 from tests.recording.support import NOW, authority, info, record, signer
 from twisted_exec.cli.main import main
-from twisted_exec.cli.recording import player
+from twisted_exec.cli.recording import animation
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.recording.writer import RecordingWriter
@@ -219,7 +219,7 @@ class RecordingCommandTests(SynchronousTestCase):
             self.assertIn(problem, err)
             self.assertFalse(os.path.exists(self.path("vm-1.svg")))
         self.assertIn("not allowed with", self.svg("vm-1.cast", "--asciicast", "2")[2])
-        self.patch(player, "MAX_OUTPUT_BYTES", 1 << 20)
+        self.patch(animation, "MAX_OUTPUT_BYTES", 1 << 20)
         self.write("long.cast", record([(NOW, b"a" * 600_000), (NOW + SECOND, b"b" * 600_000)]))
         self.assertIn("there are more than 1 MiB: choose a shorter time", self.svg("long.cast")[2])
 

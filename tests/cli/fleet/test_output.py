@@ -12,9 +12,9 @@ from twisted_exec.cli.fleet.output import (
     SLICE_BYTES,
     FairOutput,
     Lane,
-    Positions,
-    PrefixedLines,
 )
+from twisted_exec.cli.fleet.positions import Positions
+from twisted_exec.cli.fleet.prefixed_lines import PrefixedLines
 from twisted_exec.wire.resume import Position
 
 EPOCH = "0123456789abcdef"

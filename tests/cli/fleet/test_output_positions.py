@@ -1,10 +1,10 @@
-"""Tests for :mod:`twisted_exec.cli.fleet.output`."""
+"""Tests for :mod:`twisted_exec.cli.fleet.positions`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.fleet.output import Positions
+from twisted_exec.cli.fleet.positions import Positions
 from twisted_exec.wire.resume import Position
 
 EPOCH = "0123456789abcdef"

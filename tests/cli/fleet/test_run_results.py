@@ -1,10 +1,10 @@
-"""Tests for :mod:`twisted_exec.cli.fleet.run`."""
+"""Tests for :mod:`twisted_exec.cli.fleet.results`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.fleet.run import Result, report
+from twisted_exec.cli.fleet.results import Result, report
 
 EQUAL = """\
 3 machines, exit code 0: a b d

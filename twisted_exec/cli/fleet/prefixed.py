@@ -1,17 +1,12 @@
 """
 The lines of many machines in one output, each with the name of its machine.
-
-The file of ``--state`` has the place where the output of each machine continues
-(:class:`StateFile`).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from twisted.internet.defer import (
@@ -27,24 +22,19 @@ from twisted.internet.threads import deferToThread
 from twisted_exec.cli.console.options import DEFAULT_TAIL
 from twisted_exec.cli.console.terminal import TerminalOutput, nonblocking
 from twisted_exec.cli.fleet.follower import Follower, Lost, start
-from twisted_exec.cli.fleet.output import FairOutput, PrefixedLines
+from twisted_exec.cli.fleet.output import FairOutput
+from twisted_exec.cli.fleet.prefixed_lines import PrefixedLines
 from twisted_exec.cli.fleet.progress import FleetProgress
+from twisted_exec.cli.fleet.state_file import SavedPosition, StateFile, StateFileError
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError
 from twisted_exec.cli.fleet.task import FAILED, Task, complain
 from twisted_exec.kube.logs import MachineLog
 from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS
-from twisted_exec.wire.keys import EPOCH
-from twisted_exec.wire.resume import Position
 
 CONCURRENT_OPENINGS = 16
 SAVE_SECONDS = 1.0
 _FAREWELL_SECONDS = 1.0
 _WIDEST = 40
-
-VERSION = 1
-_MOST_BYTES = 16 << 20
-
-_REMEDY = "name another file, or remove this one"
 
 
 class Prefixed(Task):
@@ -61,7 +51,7 @@ class Prefixed(Task):
             state = self._load_state()
             with nonblocking(self.output, os.O_WRONLY) as descriptor:
                 await _Printing(self, state, descriptor).run()
-        except (SelectionError, PositionsError) as problem:
+        except (SelectionError, StateFileError) as problem:
             return complain(str(problem))
         return 0
 
@@ -199,7 +189,7 @@ class _Printing:
             self._saved = content
 
     def _cannot_save(self, failure: Any) -> None:
-        failure.trap(PositionsError)
+        failure.trap(StateFileError)
         self._task.say(str(failure.value))
         self._task.stop(FAILED)
 
@@ -223,7 +213,7 @@ class _Printing:
             try:
                 await self._saving
                 self._write(content)
-            except PositionsError as problem:
+            except StateFileError as problem:
                 self._task.say(str(problem))
                 self._is_lost = True
         if not self._lost.called:
@@ -238,103 +228,3 @@ def _within(result: Deferred[Any], clock: Any) -> Deferred[Any]:
     return result.addTimeout(_FAREWELL_SECONDS, clock).addErrback(
         lambda failure: failure.trap(TimeoutError) and None
     )
-
-
-class PositionsError(Exception):
-    """The file cannot be used; the message is for the user."""
-
-
-@dataclass(frozen=True)
-class SavedPosition:
-    """
-    The position behind the printed output of a machine.
-
-    :param name: of the machine, for people who read the file.
-    :param inside_line: the last line was printed in part.
-    """
-
-    name: str
-    position: Position
-    inside_line: bool = False
-
-
-class StateFile:
-    """
-    The file.
-
-    :ivar machines: by UID.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.machines: dict[str, SavedPosition] = {}
-
-    def load(self) -> None:
-        """
-        Read the file; it need not exist.
-
-        :raises PositionsError: it is not a state file, or cannot be read or written.
-        """
-        try:
-            with open(self.path, encoding="utf-8") as file:
-                text = file.read(_MOST_BYTES + 1)
-        except FileNotFoundError:
-            text = ""
-        except (OSError, UnicodeDecodeError) as error:
-            raise PositionsError(f"{self.path}: {_why(error)}") from None
-        if len(text) > _MOST_BYTES:
-            raise PositionsError(f"{self.path} is larger than {_MOST_BYTES >> 20} MiB: {_REMEDY}")
-        if text:
-            try:
-                self.machines = _machines(json.loads(text))
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                raise PositionsError(f"{self.path} is not a file of --state: {_REMEDY}") from None
-        # Now, because an error should come before a console is opened.
-        self.write(self.encoded())
-
-    def encoded(self) -> bytes:
-        """Return the content for the present progress."""
-        machines = {
-            uid: {
-                "name": each.name,
-                "epoch": each.position.epoch,
-                "offset": each.position.offset,
-                **({"insideLine": True} if each.inside_line else {}),
-            }
-            for uid, each in self.machines.items()
-        }
-        return json.dumps({"version": VERSION, "machines": machines}, indent=1).encode() + b"\n"
-
-    def write(self, content: bytes) -> None:
-        """
-        Replace the file; may be called in a thread.
-
-        :raises PositionsError: it cannot be written.
-        """
-        new = f"{self.path}.new"
-        try:
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, self.path)
-        except OSError as error:
-            raise PositionsError(f"cannot write {self.path}: {_why(error)}") from None
-
-
-def _why(error: OSError | UnicodeDecodeError) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else "it is not a text"
-
-
-def _machines(document: Mapping[str, Any]) -> dict[str, SavedPosition]:
-    if document["version"] != VERSION:
-        raise ValueError("another version")
-    machines = {}
-    for uid, each in document["machines"].items():
-        epoch, offset = each["epoch"], each["offset"]
-        if not EPOCH.match(epoch) or type(offset) is not int or not 0 <= offset < 1 << 63:
-            raise ValueError("not a position")
-        position = Position(epoch, offset)
-        machines[uid] = SavedPosition(str(each["name"]), position, each.get("insideLine") is True)
-    return machines

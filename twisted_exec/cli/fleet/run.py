@@ -6,9 +6,7 @@ import argparse
 import hashlib
 import os
 import signal
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from twisted.internet.defer import (
@@ -21,10 +19,10 @@ from twisted.internet.defer import (
 from twisted_exec.api.display import listed
 from twisted_exec.cli.console.script import ScriptSink, ShellRun, scripted_outcome
 from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
-from twisted_exec.cli.fleet.output import PrefixedLines
+from twisted_exec.cli.fleet.results import Result, report
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target
 from twisted_exec.cli.fleet.task import Task, complain
-from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.cli.messages import explain
 
 CONCURRENT_RUNS = 50
 SECONDS = 60.0
@@ -35,9 +33,6 @@ _PROGRESS_SECONDS = 1.0
 _INTERRUPTED_CODE = 130
 _INTERRUPTED = "interrupted"
 _CTRL_C = "--tiled sends Ctrl-C to many machines"
-
-_WIDTH = 100
-_NAMED = 6
 
 
 class RunTask(Task):
@@ -231,65 +226,3 @@ class _Collected:
     def result(self, label: str, code: int, problem: str) -> Result:
         rest = self._size - len(self._kept)
         return Result(label, code, bytes(self._kept), rest, self._digest.digest(), problem)
-
-
-@dataclass(frozen=True)
-class Result:
-    """
-    The result of one machine.
-
-    :param label: name of the machine.
-    :param code: exit code of the command, or why there is none, as for ``kubectl console --run``.
-    :param output: of the command, cut after a limit.
-    :param cut_bytes: size of the rest.
-    :param digest: of the whole output.
-    :param problem: why the session failed; may be empty.
-    """
-
-    label: str
-    code: int
-    output: bytes
-    cut_bytes: int = 0
-    digest: bytes = b""
-    problem: str = ""
-
-
-def report(results: Sequence[Result], *, for_terminal: bool = False) -> bytes:
-    """
-    Return the results for people: equal results once, with the names of their machines, then the
-    table.
-
-    :param for_terminal: replace bytes that are not UTF-8.
-    """
-    groups: dict[tuple[int, bytes, str], list[Result]] = {}
-    for result in results:
-        problem = result.problem.replace(f'"{result.label}"', '"..."')
-        groups.setdefault((result.code, result.digest, problem), []).append(result)
-    # A stable order: machines of equal groups are in the order of their names.
-    ordered = sorted(groups.values(), key=lambda group: (-len(group), group[0].label))
-    parts = [b"".join(_group(group, for_terminal)) for group in ordered]
-    return b"\n".join([*parts, _table(results)])
-
-
-def _group(group: Sequence[Result], for_terminal: bool) -> Iterator[bytes]:
-    first = group[0]
-    count = "1 machine" if len(group) == 1 else f"{len(group)} machines"
-    head = f"{count}, exit code {first.code}: {' '.join(result.label for result in group)}"
-    names = textwrap.wrap(head, _WIDTH, subsequent_indent="    ", break_long_words=False)
-    yield "\n".join(names).encode() + b"\n"
-    lines = PrefixedLines(" ", for_terminal=for_terminal)
-    yield lines.feed(first.output)
-    if first.cut_bytes:
-        yield lines.remark(f"{first.cut_bytes} more bytes")
-    if first.problem:
-        yield lines.remark(one_line(first.problem))
-
-
-def _table(results: Sequence[Result]) -> bytes:
-    codes: dict[int, list[str]] = {}
-    for result in results:
-        codes.setdefault(result.code, []).append(result.label)
-    lines = [f"{'CODE':<6}{'MACHINES':<10}NAMES"]
-    for code, labels in sorted(codes.items()):
-        lines.append(f"{code:<6}{len(labels):<10}{listed(labels, _NAMED)}")
-    return "".join(f"{line}\n" for line in lines).encode()

@@ -5,39 +5,29 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred
 
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import APIError
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.terminal import Terminal, TerminalInput, TerminalOutput, nonblocking
 from twisted_exec.cli.console.views import Key, first_key, fitted
+from twisted_exec.cli.fleet.screens import FleetScreens
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target
 from twisted_exec.cli.fleet.task import Task, complain
-from twisted_exec.cli.fleet.tiles import (
-    HELP,
-    Mode,
-    Model,
-    ScreenText,
-    TileRequest,
-    draw_tile,
-)
+from twisted_exec.cli.fleet.tile_drawing import ScreenText, draw_tile
+from twisted_exec.cli.fleet.tiles import HELP, Mode, TileRequest, TilesModel
 from twisted_exec.cli.fleet.typing import TypedSessions
-from twisted_exec.cli.messages import explain, one_line
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.cli.messages import one_line
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS
 from twisted_exec.kube.screens import read_screen
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-from twisted_exec.tls.errors import TLSConfigError
 
 DRAW_SECONDS = 0.03
 HASTY_SECONDS = 0.5
@@ -46,15 +36,6 @@ _UNSENT_BYTES = 256 << 10
 _FAREWELL_SECONDS = 0.3
 _LEAVE_TYPING = b"\x1d"
 _BEGIN, _END = b"\x1b[?1049h\x1b[?25l\x1b[2J", b"\x1b[?25h\x1b[?1049l"
-
-CONCURRENT = 8
-CHANGING_SECONDS = 1.0
-QUIET_SECONDS = 4.0
-FAILED_SECONDS = 5.0
-ECHO_SECONDS = 0.1
-"""Delay of the next look after output that a user who types may wait for."""
-
-Fetch = Callable[[int], "Deferred[ScreenText]"]
 
 
 class Tiled(Task):
@@ -153,7 +134,7 @@ class View:
         self._task, self._targets, self._output = task, list(targets), output
         self._reactor = task.reactor
         self._labels = [target.label for target in targets]
-        self.model = Model(self._labels, *size, may_type=not task.options.read_only)
+        self.model = TilesModel(self._labels, *size, may_type=not task.options.read_only)
         self.has_typed = False
         self._screens = FleetScreens(
             self._fetch, self._reactor, self._draw_tile_later, self._cluster_of
@@ -346,132 +327,3 @@ class View:
         # Not in the last column, which would scroll some terminals.
         parts.append(f"\x1b[{rows};1H{style}{fitted(self.model.status, columns - 1)}\x1b[m")
         self._output.write("".join(parts).encode("utf-8", "replace"))
-
-
-@dataclass
-class _Look:
-    screen: ScreenText | None = None
-    problem: str = ""
-    seconds: float = CHANGING_SECONDS
-    timer: IDelayedCall | None = None
-    running: Deferred[ScreenText] | None = None
-    is_stale: bool = False
-
-
-class FleetScreens:
-    """
-    Looks at machines.
-
-    :param fetch: returns the screen of a machine, by its index.
-    :param changed: called with the index after each change.
-    :param cluster_of: returns the name of a machine's cluster, by its index.  Each cluster has its own
-        limit of concurrent requests.
-    """
-
-    def __init__(
-        self,
-        fetch: Fetch,
-        clock: IReactorTime,
-        changed: Callable[[int], None],
-        cluster_of: Callable[[int], str] = lambda index: "",
-    ) -> None:
-        self._fetch, self._clock, self._changed = fetch, clock, changed
-        self._cluster_of = cluster_of
-        self._turns = defaultdict[str, DeferredSemaphore](partial(DeferredSemaphore, CONCURRENT))
-        self._looks: dict[int, _Look] = {}
-        self._shown: set[int] = set()
-
-    def screen(self, index: int) -> tuple[ScreenText | None, str]:
-        """Return the last screen of a machine, and the problem of the last look at it, or empty."""
-        look = self._looks.get(index)
-        return (None, "") if look is None else (look.screen, look.problem)
-
-    @property
-    def failed(self) -> int:
-        """Number of machines whose last look failed."""
-        return sum(bool(look.problem) for look in self._looks.values())
-
-    def show(self, indices: Iterable[int]) -> None:
-        """Look at these machines, and at no others."""
-        before, self._shown = self._shown, set(indices)
-        for index in before - self._shown:
-            look = self._looks[index]
-            _cancel(look)
-        for index in self._shown - before:
-            look = self._looks.setdefault(index, _Look())
-            look.seconds = CHANGING_SECONDS
-            self._look(index)
-
-    def printed(self, index: int) -> None:
-        """The machine has printed something that its user may wait for."""
-        look = self._looks.get(index)
-        if index not in self._shown or look is None:
-            return
-        look.seconds = CHANGING_SECONDS
-        if look.running is not None:
-            look.is_stale = True
-        else:
-            self._look_after(index, ECHO_SECONDS)
-
-    def close(self) -> None:
-        """Look no more."""
-        self.show(())
-
-    def _look_after(self, index: int, seconds: float) -> None:
-        look = self._looks[index]
-        if look.timer is not None:
-            if look.timer.getTime() <= self._clock.seconds() + seconds:
-                return
-            look.timer.cancel()
-        look.timer = self._clock.callLater(seconds, self._look, index)
-
-    def _look(self, index: int) -> None:
-        look = self._looks[index]
-        look.timer, look.is_stale = None, False
-        turns = self._turns[self._cluster_of(index)]
-        look.running = running = turns.run(self._fetch, index)
-        running.addCallbacks(
-            self._fetched, self._failed, callbackArgs=(index,), errbackArgs=(index,)
-        )
-        running.addErrback(lambda failure: failure.trap(CancelledError))
-
-    def _fetched(self, screen: ScreenText, index: int) -> None:
-        look = self._looks[index]
-        is_same = look.screen == screen
-        # Not a Backoff: nothing has failed, and a pause cut at random would only read more often.
-        look.seconds = min(2 * look.seconds, QUIET_SECONDS) if is_same else CHANGING_SECONDS
-        had_problem, look.problem = look.problem, ""
-        look.screen = screen
-        self._next(index, look.seconds)
-        if not is_same or had_problem:
-            self._changed(index)
-
-    def _failed(self, failure: Failure, index: int) -> Failure | None:
-        error = failure.value
-        if isinstance(error, CancelledError):
-            return failure
-        if isinstance(error, APIError | KubeConfigError):
-            problem = explain(error)
-        elif isinstance(error, TLSConfigError | ValueError):
-            problem = str(error)
-        else:
-            problem = f"internal error: {type(error).__name__}: {error}"
-        self._looks[index].problem = one_line(problem)
-        self._next(index, FAILED_SECONDS)
-        self._changed(index)
-        return None
-
-    def _next(self, index: int, seconds: float) -> None:
-        look = self._looks[index]
-        look.running = None
-        if index in self._shown:
-            self._look_after(index, ECHO_SECONDS if look.is_stale else seconds)
-
-
-def _cancel(look: _Look) -> None:
-    running, look.running = look.running, None
-    if running is not None:
-        running.cancel()
-    timer, look.timer = look.timer, None
-    if timer is not None:
-        timer.cancel()

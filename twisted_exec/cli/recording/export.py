@@ -15,8 +15,8 @@ from itertools import chain
 from typing import BinaryIO
 
 from twisted_exec.cli.failures import InputError
+from twisted_exec.cli.recording.animation import animated_svg
 from twisted_exec.cli.recording.content import is_file, temporary_file, use_content
-from twisted_exec.cli.recording.player import animated_svg
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.recording.asciicast_v2 import to_version_2
 from twisted_exec.recording.chain import MILLISECOND

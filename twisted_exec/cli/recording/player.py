@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
 import os
-import re
 import select
 import termios
 import time
@@ -12,7 +10,6 @@ import tty
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from twisted_exec.cli.failures import InputError
 from twisted_exec.recording.playback import (
     PlayedFrame,
     block_before,
@@ -21,13 +18,9 @@ from twisted_exec.recording.playback import (
     first_block,
     frames,
 )
-from twisted_exec.screens.screen import Screen
-from twisted_exec.screens.svg import Animation, AnimationTooLarge
 
 CONTEXT_BYTES = 384 << 10
 """How much output the terminal gets before the new position."""
-MAX_OUTPUT_BYTES = 64 << 20
-"""Most bytes of a recording that are read for a picture."""
 _RESET = b"\x1bc"
 _SPEEDS = 0.25, 64.0
 
@@ -39,12 +32,6 @@ _KEYS = b"[space pauses, . steps, arrows go 10 s, + - change speed, / searches, 
 _LAST_ROW = b"\x1b7\x1b[?6l\x1b[999;1H\x1b(B\x0f\x1b[0m\x1b[2K\x1b[7m"
 _BACK = b"\x1b[0m\x1b8"
 _SHOW_CURSOR = b"\x1b[0m\x1b[?25h\r\n"
-
-_SCREEN_MILLISECONDS = 50
-"""A picture shows at most one screen in this time."""
-_HOLD_MILLISECONDS = 2000
-_SIZE = re.compile(rb"(\d{1,5})x(\d{1,5})")
-_SHORTER = "choose a shorter time with --between"
 
 
 class Player:
@@ -272,60 +259,3 @@ def _write(screen: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(screen, view) :]
-
-
-def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> bytes:
-    """
-    Return an SVG that shows the output of a recording again and again.
-
-    :param first: only what was printed at this time or later, in milliseconds since the epoch.
-    :param idle_seconds: pauses of the console are shortened to this.
-    :raises InputError: nothing was printed then, or too much.
-    :raises ModuleNotFoundError: the package pyavt is missing.
-    :raises InvalidRecording: a line is not of the format.
-    """
-    animation, idle, time = Animation(), round(idle_seconds * 1000), 0
-    before: int | None = None
-    try:
-        for now, screen in _screens(file, first, last):
-            if before is not None:
-                time += min(now - before, idle)
-            before = now
-            animation.show(time, screen)
-    except AnimationTooLarge as error:
-        raise InputError(f"the picture would have {error}: {_SHORTER}") from None
-    if before is None:
-        raise InputError("the console printed nothing in this time")
-    return animation.svg(time + _HOLD_MILLISECONDS)
-
-
-def _screens(file: BinaryIO, first: int, last: int) -> Iterator[tuple[int, Screen]]:
-    from twisted_exec.screens.emulator import AvtScreen  # pyavt is not on every system
-
-    block = block_before(file, first)
-    if block is None:
-        return
-    start = block_from(file, max(0, block.position - CONTEXT_BYTES)) or block
-    screen = AvtScreen(start.columns, start.rows)
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    changed: int | None = None
-    read = 0
-    for frame in frames(file, start.position):
-        if frame.time > last:
-            break
-        if changed is not None and frame.time - changed >= _SCREEN_MILLISECONDS:
-            yield changed, screen.screen()
-            changed = None
-        read += len(frame.data)
-        if read > MAX_OUTPUT_BYTES:
-            raise InputError(f"there are more than {MAX_OUTPUT_BYTES >> 20} MiB: {_SHORTER}")
-        if frame.code == "o":
-            screen.feed(decoder.decode(frame.data))
-        elif frame.code == "r" and (size := _SIZE.fullmatch(frame.data)):
-            screen.resize(int(size[1]), int(size[2]))
-        else:
-            continue
-        if changed is None and frame.time >= first:
-            changed = frame.time
-    if changed is not None:
-        yield changed, screen.screen()

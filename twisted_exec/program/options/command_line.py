@@ -19,7 +19,6 @@ from twisted_exec import build
 from twisted_exec.program.handover.predecessor import predecessor, tell_failure
 from twisted_exec.program.handover.twistd import prepare_successor
 from twisted_exec.program.options.declaration import ProgramOption, Required, options_of
-from twisted_exec.program.options.file import CONFIG, arguments_from, path_in
 from twisted_exec.program.options.help_text import (
     ENDLESS_COLUMNS,
     LEAST_COLUMNS,
@@ -36,6 +35,7 @@ from twisted_exec.program.options.log_level import (
     limit_log,
     log_level,
 )
+from twisted_exec.program.options.toml_file import CONFIG, arguments_from, path_in
 
 _CERTIFICATES = (
     "cert-file",

@@ -13,8 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.fleet import tiled
+from twisted_exec.cli.fleet.screens import CHANGING_SECONDS
 from twisted_exec.cli.fleet.targets import Cluster, FleetTarget
-from twisted_exec.cli.fleet.tiled import CHANGING_SECONDS, DRAW_SECONDS, View
+from twisted_exec.cli.fleet.tiled import DRAW_SECONDS, View
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 
 CONFIG = ClientConfig("http://127.0.0.1:1")

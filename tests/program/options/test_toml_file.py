@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.program.options.file`."""
+"""Tests for :mod:`twisted_exec.program.options.toml_file`."""
 
 from __future__ import annotations
 

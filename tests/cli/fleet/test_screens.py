@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.fleet.tiled`."""
+"""Tests for :mod:`twisted_exec.cli.fleet.screens`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.cli.fleet.tiled import CONCURRENT, FleetScreens
-from twisted_exec.cli.fleet.tiles import ScreenText
+from twisted_exec.cli.fleet.screens import CONCURRENT, FleetScreens
+from twisted_exec.cli.fleet.tile_drawing import ScreenText
 
 
 def screen(offset: int) -> ScreenText:

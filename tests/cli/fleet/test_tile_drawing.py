@@ -1,20 +1,12 @@
-"""Tests for :mod:`twisted_exec.cli.fleet.tiles`."""
+"""Tests for :mod:`twisted_exec.cli.fleet.tile_drawing`."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.console.views import fitted
-from twisted_exec.cli.fleet.tiles import (
-    LEAST_COLUMNS,
-    LEAST_ROWS,
-    Grid,
-    ScreenText,
-    draw_tile,
-    grid_for,
-)
+from twisted_exec.cli.fleet.tile_drawing import ScreenText, draw_tile
+from twisted_exec.cli.fleet.tiles import Grid
 
 SCREEN = {
     "epoch": "0123456789abcdef",
@@ -22,33 +14,6 @@ SCREEN = {
     "cursor": {"row": 1, "column": 2, "visible": True},
     "lines": [{"text": "one"}, {"text": "two"}, {"text": ""}],
 }
-
-
-class GridTests(SynchronousTestCase):
-    """Tests for :func:`grid_for`."""
-
-    def test_grids(self) -> None:
-        """The tiles are as large as possible, and all machines are shown if their tiles get large enough."""
-        for size, count, grid in (
-            ((80, 25), 1, (1, 1, 80, 24)),
-            ((80, 25), 2, (1, 2, 80, 12)),
-            ((160, 50), 2, (2, 1, 80, 49)),
-            ((160, 50), 4, (2, 2, 80, 24)),
-            ((200, 50), 200, (5, 6, 40, 8)),
-            ((10, 3), 200, (1, 1, 10, 2)),
-        ):
-            self.assertEqual(grid_for(*size, count), Grid(*grid), (size, count))
-
-    @given(st.integers(1, 500), st.integers(1, 300), st.integers(1, 500))
-    def test_fits(self, columns: int, rows: int, count: int) -> None:
-        """All tiles are within the terminal, and none is smaller than the least size if there is room."""
-        grid = grid_for(columns, rows, count)
-        self.assertGreaterEqual(grid.capacity, 1)
-        left, top = grid.place(grid.capacity - 1)
-        self.assertLessEqual(left - 1 + grid.width, columns)
-        self.assertLessEqual(top - 1 + grid.height, max(1, rows - 1))
-        self.assertGreaterEqual(grid.width, min(columns, LEAST_COLUMNS))
-        self.assertGreaterEqual(grid.height, min(max(1, rows - 1), LEAST_ROWS))
 
 
 class DrawTileTests(SynchronousTestCase):

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.fleet.prefixed`."""
+"""Tests for :mod:`twisted_exec.cli.fleet.state_file`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.fleet.prefixed import PositionsError, SavedPosition, StateFile
+from twisted_exec.cli.fleet.state_file import SavedPosition, StateFile, StateFileError
 from twisted_exec.wire.resume import Position
 
 EPOCH = "0123456789abcdef"
@@ -50,18 +50,18 @@ class StateFileTests(SynchronousTestCase):
         ):
             with open(self.path, "w") as file:
                 file.write(text)
-            with self.assertRaises(PositionsError) as caught:
+            with self.assertRaises(StateFileError) as caught:
                 StateFile(self.path).load()
             self.assertIn("is not a file of --state: name another file", str(caught.exception))
             with open(self.path) as file:
                 self.assertEqual(file.read(), text)
         with open(self.path, "wb") as binary:
             binary.write(b"\xff\xfe")
-        with self.assertRaises(PositionsError):
+        with self.assertRaises(StateFileError):
             StateFile(self.path).load()
 
     def test_not_writable(self) -> None:
         """A file that cannot be written is an error at once."""
-        with self.assertRaises(PositionsError) as caught:
+        with self.assertRaises(StateFileError) as caught:
             StateFile(os.path.join(self.path, "none")).load()
         self.assertIn("No such file or directory", str(caught.exception))

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.cli.fleet.output`."""
+"""Tests for :mod:`twisted_exec.cli.fleet.prefixed_lines`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.fleet.output import LONGEST_LINE_BYTES, PrefixedLines, cut
+from twisted_exec.cli.fleet.prefixed_lines import LONGEST_LINE_BYTES, PrefixedLines, cut
 
 
 class PrefixedLinesTests(SynchronousTestCase):
