@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from twisted_exec.cli.messages import rows
 from twisted_exec.console.notices import HINT, RoleNotices, notice_text, understood
-from twisted_exec.wire.control_messages import TerminalSize, encode_notice, is_gap, wrapped
+from twisted_exec.wire.control_messages import TerminalSize, encode_notice, is_gap, wrapped_and_cut
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 if TYPE_CHECKING:
@@ -126,12 +126,7 @@ def _broken(
 
 def _covering_rows(text: str, size: TerminalSize) -> list[str]:
     """Return the rows of a message; long words are cut, which would scroll the screen at its end."""
-    columns = size.columns
-    return [
-        row[at : at + columns]
-        for row in _broken(text, size, wrapped)
-        for at in range(0, max(1, len(row)), columns)
-    ]
+    return _broken(text, size, wrapped_and_cut)
 
 
 def _hinted(notice: Notice) -> str:
