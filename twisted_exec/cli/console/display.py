@@ -50,7 +50,7 @@ class UserTerminal:
     :param suspend: stops this program, as job control does; returns whether it was stopped.
     :param redraw: has the screen drawn again, if the server can render it; with ``True``, of a
         full-screen program only its picture, so that messages stay on the screen behind it.
-    :param refresh: has the picture of a full-screen program drawn again, likewise.
+        Returns whether the server was asked; :meth:`.ConsoleSession.show` gets its answer.
     :param again: gets the server's reason for its stop; returns the session that follows, or
         ``None``.
     :param power_on: returns the command that powers the machine on; empty if it is not known.
@@ -70,8 +70,7 @@ class UserTerminal:
     full_screen: Callable[[], bool] = lambda: False
     margins: Callable[[], bytes] = lambda: b""
     suspend: Callable[[], bool] = lambda: False
-    redraw: Callable[[bool], None] = lambda _: None
-    refresh: Callable[[], None] = lambda: None
+    redraw: Callable[[bool], bool] = lambda _: False
     again: Callable[[str], NextSession | None] = lambda _: None
     power_on: Callable[[], str] = lambda: ""
     moves_cursor: bool = False
