@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -28,6 +30,20 @@ class HeaderTests(SynchronousTestCase):
         text = f"key={KEY}; session=3f6b-1; epoch={EPOCH}; from=4096"
         self.assertEqual(RESUME.text(), text)
         self.assertEqual(parse_request(text), RESUME)
+
+    def test_machine(self) -> None:
+        """Both may name the machine by its UID; a text that is none is left out."""
+        uid = "1f3a5c7e-0000-4000-8000-000000000001"
+        resume = replace(RESUME, machine=uid)
+        self.assertEqual(resume.text(), f"{RESUME.text()}; machine={uid}")
+        self.assertEqual(parse_request(resume.text()), resume)
+        answer = Resumable(KEY, 60).passed_on("apiserver", 0.1, uid)
+        self.assertTrue(answer.text().endswith(f"; machine={uid}"))
+        self.assertEqual(Resumable.parse(answer.text()), answer)
+        self.assertEqual(answer.passed_on("apiserver", None), replace(answer, machine=""))
+        for text in ("a b", "x" * 65, "\x1b[m"):
+            self.assertEqual(parse_request(f"{RESUME.text()}; machine={text}"), RESUME)
+            self.assertEqual(Resumable(KEY, 60).passed_on("x", None, text), Resumable(KEY, 60))
 
     def test_answer(self) -> None:
         answer = Resumable(KEY, 60)

@@ -14,6 +14,8 @@ class Obstacle(StrEnum):
     """The ``reason`` of a cause in ``details.causes``."""
 
     BEING_DELETED = "BeingDeleted"
+    RECREATED = "Recreated"
+    """The machine of the session was deleted, and another one has its name."""
     POWERED_OFF = "PoweredOff"
     CANNOT_START = "CannotStart"
     """The runtime does not get the machine running, and says why."""

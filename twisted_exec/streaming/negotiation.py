@@ -367,7 +367,9 @@ class Negotiation:
         if resumable is None:
             return None
         return resumable.passed_on(
-            self._hop.settings.name, shortest_round_trip_seconds(upgraded.transport)
+            self._hop.settings.name,
+            shortest_round_trip_seconds(upgraded.transport),
+            self._session.subject.uid,
         )
 
     def _speaks(self, upgrade: bytes, protocol: str) -> None:

@@ -22,7 +22,7 @@ EPOCH = re.compile(r"[0-9a-f]{16}\Z")
 """Form of the name of a journal."""
 
 SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
-"""Form of the id of a session."""
+"""Form of the id of a session, and of the UID of a machine."""
 
 NUMBER = re.compile(r"[0-9]{1,19}\Z")
 """Form of an offset, a number of bytes or of seconds."""

@@ -47,6 +47,15 @@ def wrapped(line: str, columns: int) -> list[str]:
     )
 
 
+def wrapped_and_cut(line: str, columns: int) -> list[str]:
+    """Return the rows of a line that is broken at blanks, and inside words that are longer than a row."""
+    return [
+        row[at : at + columns]
+        for row in wrapped(line, columns)
+        for at in range(0, max(1, len(row)), columns)
+    ]
+
+
 def decode_notice(notice: bytes) -> str:
     """Return the text of a message of :func:`encode_notice` or :func:`wrapped_notice`."""
     text = notice.decode("utf-8", "replace").replace(f"\r\n{_INDENT}", " ")

@@ -76,17 +76,20 @@ class Resume:
 
     :param key: the key that the last connection got.
     :param session: the id of the session of that connection.
+    :param machine: the UID of the session's machine, which that connection also got; may be empty.
     """
 
     key: str = field(repr=False)
     session: str
     position: Position
+    machine: str = ""
 
     def text(self) -> str:
         at = self.position
-        return encode_fields(
+        text = encode_fields(
             key=self.key, session=self.session, epoch=at.epoch, **{"from": at.offset}
         )
+        return f"{text}; machine={self.machine}" if self.machine else text
 
 
 @dataclass(frozen=True)
@@ -137,34 +140,45 @@ class RoundTrip:
 
 @dataclass(frozen=True)
 class Resumable(IssuedKey):
-    """The answer to a client that can resume; the key names its connection."""
+    """
+    The answer to a client that can resume; the key names its connection.
+
+    :param machine: the UID of the machine, as the hop knows it; may be empty.
+    """
 
     header = RESUME_HEADER
     most_seconds = 86400
 
     round_trips: tuple[RoundTrip, ...] = ()
+    machine: str = ""
 
     def text(self) -> str:
-        return f"{super().text()}; hops={self.hops}" if self.round_trips else super().text()
+        text = super().text()
+        if self.round_trips:
+            text += f"; hops={self.hops}"
+        return f"{text}; machine={self.machine}" if self.machine else text
 
     @classmethod
     def _of(cls, fields: Mapping[str, str]) -> Self:
-        return replace(super()._of(fields), round_trips=_round_trips(fields.get("hops", "")))
+        round_trips = _round_trips(fields.get("hops", ""))
+        return replace(super()._of(fields), round_trips=round_trips, machine=_machine(fields))
 
     @property
     def hops(self) -> str:
         return ",".join(f"{each.hop}/{each.microseconds}" for each in self.round_trips)
 
-    def passed_on(self, hop: str, seconds: float | None) -> Resumable:
+    def passed_on(self, hop: str, seconds: float | None, machine: str = "") -> Resumable:
         """
         Return the answer that a hop passes on.
 
         :param seconds: the hop's TCP round trip to the next hop; ``None`` if unknown.
+        :param machine: the UID of the machine, as this hop knows it; may be empty.
         """
+        answer = replace(self, machine=machine if SESSION.match(machine) else "")
         if seconds is None or len(self.round_trips) >= _MOST_HOPS:
-            return self
+            return answer
         own = RoundTrip(hop, min(round(seconds * 1_000_000), _MOST_MICROSECONDS))
-        return replace(self, round_trips=(own, *self.round_trips))
+        return replace(answer, round_trips=(own, *self.round_trips))
 
 
 def parse_request(value: str) -> Resume | None:
@@ -180,7 +194,7 @@ def parse_request(value: str) -> Resume | None:
     forms = {"key": KEY, "session": SESSION, "epoch": EPOCH, "from": NUMBER}
     fields = decode_fields(RESUME_HEADER, value, forms)
     position = Position(fields["epoch"], int(fields["from"]))
-    return Resume(fields["key"], fields["session"], position)
+    return Resume(fields["key"], fields["session"], position, _machine(fields))
 
 
 def parse_credit(value: str) -> int:
@@ -200,6 +214,12 @@ def parse_credit(value: str) -> int:
             f" {MOST_CREDIT_BYTES}"
         )
     return credit
+
+
+def _machine(fields: Mapping[str, str]) -> str:
+    """Return the UID of a machine; empty without a valid one."""
+    uid = fields.get("machine", "")
+    return uid if SESSION.match(uid) else ""
 
 
 def _round_trips(hops: str) -> tuple[RoundTrip, ...]:

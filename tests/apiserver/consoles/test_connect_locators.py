@@ -5,6 +5,7 @@ The locators of an API server for machines keep the contract of
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -14,6 +15,8 @@ from tests.apiserver.consoles.test_recording_rules import RECORDINGS
 from tests.apiserver.support import MACHINES, MERGE, PODS, POOLS, APITestCase, FreezingStorage
 from tests.contracts.stream_locator import StreamLocatorContract
 from twisted_exec.api.kinds import CONSOLERECORDINGS
+from twisted_exec.api.obstacles import Obstacle, obstacles_of
+from twisted_exec.api.status import NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.consoles.connect import MachineLocator
 from twisted_exec.apiserver.consoles.pods import MachineOfPod, MachinePodLocator
@@ -23,7 +26,8 @@ from twisted_exec.wire.resume import RESUME_HEADER, Position, Resume
 
 UPGRADE = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
 POLICIES = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/consolepolicies"
-RESUMES = (RESUME_HEADER, Resume("k" * 43, "s-1", Position("0" * 16, 5)).text())
+RESUME = Resume("k" * 43, "s-1", Position("0" * 16, 5))
+RESUMES = (RESUME_HEADER, RESUME.text())
 PATHS = {
     "exec": f"{MACHINES}/vm/exec?readOnly=true",
     "log": f"{MACHINES}/vm/log?tailLines=1",
@@ -88,6 +92,21 @@ class LocatorTests(StreamLocatorContract, APITestCase):
         self.freeze()
         self.assertTrue(self.located(path).check(CancelledError))  # it waited
         self.assertIsInstance(self.located(path, RESUMES), Location)
+
+    def test_resumed_after_deletion(self) -> None:
+        """A session is not resumed at another machine that has the name of its machine now."""
+        path = f"{MACHINES}/vm/exec"
+        uid = self.answer("GET", f"{MACHINES}/vm")["metadata"]["uid"]
+        resumes = (RESUME_HEADER, replace(RESUME, machine=uid).text())
+        self.assertIsInstance(self.located(path, resumes), Location)
+        self.answer("DELETE", f"{MACHINES}/vm")
+        self.make_machine("vm")
+        refusal = self.located(path, resumes).value
+        self.assertEqual(refusal.code, NotFound.code)
+        self.assertEqual(obstacles_of(refusal), (Obstacle.RECREATED,))
+        message = 'machine "vm" was deleted; another machine has this name now'
+        self.assertEqual(refusal.message, message)
+        self.assertIsInstance(self.located(path, RESUMES), Location)  # of an earlier release
 
     def test_rejoined_in_frozen_store(self) -> None:
         """A stream finds the present address of its pool without an answer of the store."""

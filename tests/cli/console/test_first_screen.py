@@ -314,8 +314,7 @@ class FirstScreenTests(SynchronousTestCase):
 
     def test_refresh(self) -> None:
         """
-        The picture of a full-screen program can be shown again without the other screen, unless the
-        server cannot render it.
+        The picture of a full-screen program can be shown again without the other screen.
         """
         opened = Opened(b"0123456789")
         opened.open()
@@ -324,26 +323,31 @@ class FirstScreenTests(SynchronousTestCase):
             ("\x1b[?2004h\x1b=", "\x1b[?1049h\x1b[m\x1b[2Jvi\x1b[1;3H"),
             ("", "\x1b[?1049h\x1b[m\x1b[2Jvi"),
         ):
-            opened.screen.refresh()
+            self.assertTrue(opened.screen.redraw(is_picture=True))
             opened.answer(10, f"{prefix}# vi\r\n\x1b[m{picture}")
             self.assertEqual(opened.user.items[-1], PLAIN + (prefix + picture).encode())
         opened.screen.redraw(is_picture=True)
         opened.answer(10, f"# vi{picture}")
         self.assertEqual(opened.user.items[-1], PLAIN + picture.encode())
-        opened.screen.refresh()
+        opened.screen.redraw(is_picture=True)
         opened.answer(10, "# ")  # the program has left
         self.assertTrue(opened.user.items[-1].startswith(b"\x1b[?1049l" + PLAIN))
-        opened.screen.refresh()
-        opened.end.wait(WAIT_SECONDS)
-        requests = len(opened.requests)
-        opened.screen.refresh()
-        self.assertEqual(len(opened.requests), requests)
-        opened.screen.redraw()
+
+    def test_redraw_refused(self) -> None:
+        """A picture that does not come, or is on its way, leaves the screen as it is."""
+        opened = Opened(b"0123456789")
+        self.assertFalse(opened.screen.redraw(is_picture=True))
+        opened.open()
+        self.assertFalse(opened.screen.redraw(is_picture=True))
         opened.answer(10)
-        opened.screen.refresh()
+        items = list(opened.user.items)
+        self.assertTrue(opened.screen.redraw(is_picture=True))
+        self.assertFalse(opened.screen.redraw(is_picture=True))
+        opened.end.wait(WAIT_SECONDS)
+        self.assertTrue(opened.screen.redraw(is_picture=True))
         opened.requests[-1].errback(NotFound("machines", "vm"))
-        opened.screen.refresh()
-        self.assertEqual(len(opened.requests), requests + 2)
+        self.assertEqual(opened.user.items, items)
+        self.assertTrue(opened.screen.redraw(is_picture=True))
 
     def test_not_unicode(self) -> None:
         """A state that is no text does not hold the output back."""

@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.console.pager import KEYS, Pager
 from twisted_exec.cli.console.views import Key
+from twisted_exec.wire.notices import wrapped_and_cut
 from twisted_exec.wire.resize import TerminalSize
 
 SIZE = TerminalSize(80, 4)
@@ -58,6 +59,13 @@ class PagerTests(SynchronousTestCase):
         self.assertEqual(rows(pager)[:-1], ["aaaa", "aaa", "", "bbbb"])
         pager.resize(TerminalSize(3, 3))
         self.assertEqual(rows(pager)[:-1], ["aaa", "aaa"])
+
+    def test_words(self) -> None:
+        """Sentences are broken at blanks, and inside words that are longer than a row."""
+        lines = ["  ~b  sends a BREAK", "", "incomprehensible"]
+        pager = Pager(lines, TerminalSize(12, 9), wrapped_and_cut)
+        shown = ["  ~b  sends", "    a BREAK", "", "incomprehens", "ible"]
+        self.assertEqual(rows(pager)[:5], shown)
 
     def test_search(self) -> None:
         """The last match is found first, in any case; n and N go to earlier and later ones."""

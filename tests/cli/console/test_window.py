@@ -20,15 +20,18 @@ class WindowTests(OutageCase):
         self.size, self.is_full, self.redrawn = TerminalSize(200, 24), False, 0
         self.refreshed: list[float] = []
 
-        def redraw(_: bool) -> None:
-            self.redrawn += 1
-            self.sink.written = b""
+        def redraw(is_picture: bool) -> bool:
+            if is_picture:
+                self.refreshed.append(self.clock.seconds())
+            else:
+                self.redrawn += 1
+                self.sink.written = b""
+            return True
 
         shown = {
             "size": lambda: self.size,
             "full_screen": lambda: self.is_full,
             "redraw": redraw,
-            "refresh": lambda: self.refreshed.append(self.clock.seconds()),
             "shows_more": True,
         }
         self.begin(**{**shown, **settings})
@@ -154,9 +157,11 @@ class WindowTests(OutageCase):
         for _ in range(12):
             self.session.data_received(b"more of it")
             self.clock.advance(0.25)
+            self.session.show(b"the picture")
         self.assertEqual(self.refreshed, [1.5, 12, 14])
         for seconds in (1.5, 8):
             self.clock.advance(seconds)
+            self.session.show(b"the picture")
         self.assertEqual(self.refreshed, [1.5, 12, 14, 16])
         for is_full, columns in ((False, 100), (True, 200)):
             self.is_full = is_full
@@ -164,6 +169,18 @@ class WindowTests(OutageCase):
             self.session.data_received(b"more of it")
             self.clock.advance(3)
         self.assertEqual(len(self.refreshed), 4)
+
+    def test_not_refreshed(self) -> None:
+        """After a picture that did not come, the output does not wait for another until one comes."""
+        stream = self.begin_observing()
+        self.is_full = True
+        self.attended(stream, 100, 24)
+        for is_shown, times in ((False, 1), (False, 1), (True, 2)):
+            if is_shown:  # such as after a key
+                self.session.show(b"the picture")
+            self.session.data_received(b"more of it")
+            self.clock.advance(3)
+            self.assertEqual(len(self.refreshed), times)
 
     def test_resized_window(self) -> None:
         """

@@ -586,6 +586,13 @@ class EndTests(ResumingCase):
         refusal = Conflict('machine "vm" is being deleted; see its log')
         self.check_deletion(because(Obstacle.BEING_DELETED, refusal), refusal.message)
 
+    def test_recreated(self) -> None:
+        """So does one whose machine's name another machine has now."""
+        refusal = NotFound(
+            "machines", "vm", message='machine "vm" was deleted; another has its name'
+        )
+        self.check_deletion(because(Obstacle.RECREATED, refusal), refusal.message)
+
     def check_no_deletion(self, refusal: APIError) -> None:
         self.refuse(refusal)
         self.assertEqual(self.user.endings, [])

@@ -112,6 +112,7 @@ class MachineLocator:
         machine = await self._machine(target, stale=continues)
         if not continues and self._what.is_stream:  # an open session may wait for its machine
             await self._check_power(context, target, machine)
+        self._check_identity(context, target, machine)
         pool = self._dialect.pool_name(machine)
         context.learn(uid=machine["metadata"]["uid"], pool=pool)
         path = self._dialect.poollet_path(target.namespace, target.name, self._what.name)
@@ -350,6 +351,20 @@ class MachineLocator:
             doctor = f"twisted-exec doctor {target.name} -n {target.namespace}"
             raise BadRequest(f"{why}; {doctor} says what to do")
         return machine
+
+    def _check_identity(
+        self, context: RequestContext, target: RequestTarget, machine: Object
+    ) -> None:
+        """
+        Refuse to resume a session whose machine is another one than that which has its name now.
+        """
+        resume = context.resumption.resume if context.resumption is not None else None
+        if resume is None or resume.machine in ("", machine["metadata"]["uid"]):
+            return
+        named, resource = f'{self._dialect.noun} "{target.name}"', self._dialect.workload
+        message = f"{named} was deleted; another {self._dialect.noun} has this name now"
+        gone = NotFound(resource.plural, target.name, resource.group, message)
+        raise because(Obstacle.RECREATED, gone)
 
     async def _check_power(
         self, context: RequestContext, target: RequestTarget, machine: Object

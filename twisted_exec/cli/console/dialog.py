@@ -14,7 +14,7 @@ from twisted_exec.cli.console.display import framed
 from twisted_exec.cli.console.type_ahead import DroppedKeys
 from twisted_exec.cli.console.views import Key, first_key
 from twisted_exec.cli.messages import one_line
-from twisted_exec.wire.notices import wrapped
+from twisted_exec.wire.notices import wrapped_and_cut
 from twisted_exec.wire.resize import TerminalSize
 
 if TYPE_CHECKING:
@@ -255,12 +255,7 @@ class Dialog:
 
 def _wrapped(question: str, columns: int) -> list[str]:
     """Return the rows of a question, with the blank at its end, behind which the answer is typed."""
-    columns = max(1, columns - 1)
-    rows = [
-        row[at : at + columns]  # a word may be longer, such as the name of a file
-        for row in wrapped(question.rstrip(), columns)
-        for at in range(0, len(row), columns)
-    ]
+    rows = wrapped_and_cut(question.rstrip(), max(1, columns - 1))
     return [*rows[:-1], f"{rows[-1]} "]
 
 

@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from twisted_exec.cli.messages import rows
 from twisted_exec.console.notices import HINT, RoleNotices, notice_text, understood
-from twisted_exec.wire.notices import encode_notice, is_gap, wrapped
+from twisted_exec.wire.notices import encode_notice, is_gap, wrapped_and_cut
 from twisted_exec.wire.resize import TerminalSize
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
@@ -51,7 +51,7 @@ class UserTerminal:
     :param suspend: stops this program, as job control does; returns whether it was stopped.
     :param redraw: has the screen drawn again, if the server can render it; with ``True``, of a
         full-screen program only its picture, so that messages stay on the screen behind it.
-    :param refresh: has the picture of a full-screen program drawn again, likewise.
+        Returns whether the server was asked; :meth:`.ConsoleSession.show` gets its answer.
     :param again: gets the server's reason for its stop; returns the session that follows, or
         ``None``.
     :param power_on: returns the command that powers the machine on; empty if it is not known.
@@ -71,8 +71,7 @@ class UserTerminal:
     full_screen: Callable[[], bool] = lambda: False
     margins: Callable[[], bytes] = lambda: b""
     suspend: Callable[[], bool] = lambda: False
-    redraw: Callable[[bool], None] = lambda _: None
-    refresh: Callable[[], None] = lambda: None
+    redraw: Callable[[bool], bool] = lambda _: False
     again: Callable[[str], NextSession | None] = lambda _: None
     power_on: Callable[[], str] = lambda: ""
     moves_cursor: bool = False
@@ -127,12 +126,7 @@ def _broken(
 
 def _covering_rows(text: str, size: TerminalSize) -> list[str]:
     """Return the rows of a message; long words are cut, which would scroll the screen at its end."""
-    columns = size.columns
-    return [
-        row[at : at + columns]
-        for row in _broken(text, size, wrapped)
-        for at in range(0, max(1, len(row)), columns)
-    ]
+    return _broken(text, size, wrapped_and_cut)
 
 
 def _hinted(notice: Notice) -> str:

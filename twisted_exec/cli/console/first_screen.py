@@ -15,7 +15,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
@@ -117,8 +117,7 @@ class FirstScreen(ConsoleUser):
         self._at: tuple[ClientConfig, Dialect] | None = None
         self._cut = b""  # of the past output: a part of a sequence
         self._hidden = 0  # of the output that is missing: what would not have been shown
-        self._is_unavailable = False  # the newest state was refused, or did not come in time
-        self._is_refreshed = False  # only a program's picture is needed
+        self._is_picture = False  # only a program's picture is needed
 
     def ask(self, config: ClientConfig, dialect: Dialect) -> None:
         """Ask for the first screen of a session that is about to open."""
@@ -134,7 +133,7 @@ class FirstScreen(ConsoleUser):
             self._read_state(self._read, config, dialect, size)
         )
         # Whatever the problem is, the user gets the output.
-        reading.addCallbacks(self._arrived, self._failed)
+        reading.addCallbacks(self._arrived, lambda _: None)
         reading.addBoth(self._answered, reading)
 
     async def _read_state(
@@ -151,34 +150,27 @@ class FirstScreen(ConsoleUser):
             await self._attached
         return await read(config, dialect, size)
 
-    def redraw(self, *, is_picture: bool = False) -> None:
+    def redraw(self, *, is_picture: bool = False) -> bool:
         """
         Show the screen as it is now, instead of what the terminal shows.
 
         :param is_picture: of a full-screen program only its picture; the terminal keeps the screen
             behind it.
+        :return: whether the server was asked.
         """
-        if self._at is not None and self._waiting is None and self._timer is None:
-            self._is_refreshed = is_picture
-            self.cancel()
-            self._ask(*self._at)
-            if self._reading is not None:
-                self._wait()
-
-    def refresh(self) -> None:
-        """
-        Show the picture of a full-screen program as it is now, unless the server cannot render it.
-        """
-        if self._timer is None and not self._is_unavailable:
-            self.redraw(is_picture=True)
+        if self._at is None or self._waiting is not None or self._timer is not None:
+            return False
+        self._is_picture = is_picture
+        self.cancel()
+        self._ask(*self._at)
+        if self._reading is None:
+            return False
+        self._wait()
+        return True
 
     def _wait(self) -> None:
-        self._timer = self._clock.callLater(WAIT_SECONDS, self._late)
+        self._timer = self._clock.callLater(WAIT_SECONDS, self.cancel)
         self._stream.pause_output()
-
-    def _late(self) -> None:
-        self._is_unavailable = True
-        self.cancel()
 
     def cancel(self) -> None:
         self._state = None
@@ -192,10 +184,7 @@ class FirstScreen(ConsoleUser):
         return failure
 
     def _arrived(self, state: TerminalState) -> None:
-        self._state, self._is_unavailable = state, False
-
-    def _failed(self, failure: Failure) -> None:
-        self._is_unavailable = self._is_unavailable or not failure.check(CancelledError)
+        self._state = state
 
     def _answered(self, _: None, reading: Deferred[TerminalState]) -> None:
         if self._reading is reading:
@@ -218,7 +207,7 @@ class FirstScreen(ConsoleUser):
             return
         self._hidden_until = state.offset
         output = state.output
-        picture = _PICTURE.fullmatch(output) if self._is_refreshed else None
+        picture = _PICTURE.fullmatch(output) if self._is_picture else None
         if picture is not None:
             clear, output = _PLAIN_MODES, picture["reports"] + picture["picture"]
         elif self._waiting is not None:

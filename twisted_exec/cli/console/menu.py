@@ -31,6 +31,7 @@ from twisted_exec.cli.console.space import who
 from twisted_exec.cli.messages import grant
 from twisted_exec.control.polling import until
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.wire.control_messages import wrapped_and_cut
 
 SECONDS = 10.0
 """Short, because the user waits."""
@@ -225,8 +226,8 @@ async def act(
 
 
 async def page_through(dialog: Dialog, lines: Sequence[str]) -> None:
-    """Show a long message in a view that begins at its first line."""
-    pager = Pager(lines, dialog.size)
+    """Show a long message, broken at blanks, in a view that begins at its first line."""
+    pager = Pager(lines, dialog.size, wrapped_and_cut)
     pager.press("g")
     name = f"message-{time.strftime('%Y%m%d-%H%M%S')}.txt"
     await dialog.view(pager, partial(_write_or_explain, lines), name)

@@ -5,7 +5,7 @@ A view of many lines that fills the terminal, sans I/O: to scroll and to search.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from twisted_exec.cli.console.views import Key, fitted
 from twisted_exec.wire.resize import TerminalSize
@@ -20,16 +20,28 @@ _REVERSED = "\x1b[7m\\g<0>\x1b[27m"
 _TOP, _BOTTOM = (Key.HOME, "g"), (Key.END, "G")
 
 
+def cut(line: str, columns: int) -> list[str]:
+    """Return the rows of a line that is broken wherever a row ends, as a terminal does."""
+    return [line[at : at + columns] for at in range(0, max(1, len(line)), columns)]
+
+
 class Pager:
     """
     The view; it begins at the last lines.
 
     :param lines: without control characters.
+    :param rows_of: breaks a line into rows of so many columns.
     :ivar message: shown in the last row until the next key.
     """
 
-    def __init__(self, lines: Sequence[str], size: TerminalSize) -> None:
+    def __init__(
+        self,
+        lines: Sequence[str],
+        size: TerminalSize,
+        rows_of: Callable[[str, int], list[str]] = cut,
+    ) -> None:
         self.message = ""
+        self._rows_of = rows_of
         self._lines = lines
         self._text, self._sought, self._found = "", re.compile(""), -1
         self._size = size
@@ -49,7 +61,7 @@ class Pager:
         return [
             (number, row)
             for number, line in enumerate(self._lines)
-            for row in _wrapped(line, self._size.columns)
+            for row in self._rows_of(line, _width(line, self._size.columns))
         ]
 
     @property
@@ -123,7 +135,6 @@ class Pager:
         return next((row for row, (line, _) in enumerate(self._rows) if line >= number), 0)
 
 
-def _wrapped(line: str, columns: int) -> Iterator[str]:
-    width = columns if line.isascii() else max(1, columns // 2)
-    for start in range(0, max(1, len(line)), width):
-        yield line[start : start + width]
+def _width(line: str, columns: int) -> int:
+    """Return how many characters of a line fit into a row."""
+    return columns if line.isascii() else max(1, columns // 2)

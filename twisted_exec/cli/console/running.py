@@ -176,7 +176,6 @@ class ConsoleProgram:
                 margins=lambda: modes.margins,
                 suspend=lambda: self._signals.suspend(),
                 redraw=self._redraw,
-                refresh=lambda: self._screen.refresh() if self._screen is not None else None,
                 again=self.again if is_shown and script is None else lambda _: None,
                 power_on=self.power_on,
                 moves_cursor=self._has_screen and not is_dumb(),
@@ -239,9 +238,8 @@ class ConsoleProgram:
         """True if messages go to a terminal: standard error, or else the output that a person reads."""
         return os.isatty(2) or (os.isatty(1) and self._has_user)
 
-    def _redraw(self, is_picture: bool) -> None:
-        if self._screen is not None:
-            self._screen.redraw(is_picture=is_picture)
+    def _redraw(self, is_picture: bool) -> bool:
+        return self._screen is not None and self._screen.redraw(is_picture=is_picture)
 
     def _draw(self, data: bytes) -> None:
         if os.isatty(1):

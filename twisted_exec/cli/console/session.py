@@ -419,7 +419,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """Show a screen in place of output."""
         if self._is_live:
             self._display.output(data)
-            self._window.compare()
+            self._window.shown()
 
     def notice(self, notice: Notice) -> None:
         if not self._is_live:

@@ -65,6 +65,7 @@ class Window:
         self._unequal: tuple[TerminalSize, TerminalSize] | None = None
         """The sizes of this and the writer's window that the user has read."""
         self._lacks_picture = False  # nobody could draw it when it was needed
+        self._is_asked = False  # the server, for a screen that has not come yet
         self._refreshed_at = float("-inf")
 
     def resized(self) -> None:
@@ -79,7 +80,7 @@ class Window:
     def _draw_resized(self) -> None:
         if self._display.covers and not self._session.is_talking:
             self._display.uncover()
-            self._terminal.redraw(False)
+            self._ask(is_picture=False)
             self._unequal = None
             self.compare()
             self._timers.cancel("refresh")
@@ -93,11 +94,19 @@ class Window:
         """
         is_silent = (self._session.facts.overdue_seconds or 0) >= 1
         self._lacks_picture = is_silent or not self._session.is_carried
-        self._terminal.redraw(is_picture)
+        self._ask(is_picture=is_picture)
         size = self._terminal.size()
         if self._session.is_attached and size is not None:
             self._session.facts.resize(replace(size, rows=max(1, size.rows - 1)))
             self._session.facts.resize(size)
+
+    def _ask(self, *, is_picture: bool) -> None:
+        self._is_asked = self._terminal.redraw(is_picture)
+
+    def shown(self) -> None:
+        """Take note that the server has drawn the screen."""
+        self._is_asked = False
+        self.compare()
 
     def answered(self) -> None:
         """Have the screen drawn again that the server could not draw earlier."""
@@ -153,11 +162,16 @@ class Window:
             self.compare(is_drawn=True)
 
     def _refresh(self) -> None:
-        """Draw the picture of a program for another window, where its own output may go wrong."""
+        """
+        Draw the picture of a program for another window, where its own output may go wrong, unless
+        the server did not draw the last one: the output waits for each.
+        """
         self._refreshed_at = self._clock.seconds()
         session = self._session
-        if self._is_full_screen and session.is_observer and not session.is_talking:
-            self._terminal.refresh()
+        if self._is_asked or session.is_talking:
+            return
+        if self._is_full_screen and session.is_observer:
+            self._ask(is_picture=True)
 
     def status(self) -> str:
         """Return how the window differs from the writer's while a program draws in it, or an empty string."""

@@ -484,14 +484,14 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             return await self._reopen(MARKS, connection, self.protocol)
         (newest, session), *before = self._keys
         try:
-            request = Resume(newest.key, session, self._position)
+            request = Resume(newest.key, session, self._position, newest.machine)
             return await self._reopen(request.text(), connection, self.protocol)
         except APIError as refused:
             if refused.code != NotFound.code or not before:
                 raise
         # The key before is valid until the server has heard this end on the newest connection.
         ((earlier, session),) = before
-        request = Resume(earlier.key, session, self._position)
+        request = Resume(earlier.key, session, self._position, earlier.machine)
         return await self._reopen(request.text(), connection, self.protocol)
 
     def _resumed(self, connection: SessionConnection, count: int | None) -> None:
@@ -579,7 +579,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
 def _deletion(refusal: APIError) -> str:
     """Return how a refusal says that the machine of a session is gone; empty for other refusals."""
     obstacles = obstacles_of(refusal)
-    if Obstacle.BEING_DELETED in obstacles:
+    if Obstacle.BEING_DELETED in obstacles or Obstacle.RECREATED in obstacles:
         return refusal.message
     # A 404 may also be about the session, and that of a poollet about a machine of another pool.
     if refusal.code != NotFound.code or obstacles:
