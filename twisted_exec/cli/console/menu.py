@@ -31,7 +31,7 @@ from twisted_exec.cli.console.space import who
 from twisted_exec.cli.messages import grant
 from twisted_exec.control.polling import until
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
-from twisted_exec.wire.control_messages import wrapped_and_cut
+from twisted_exec.wire.notices import wrapped_and_cut
 
 SECONDS = 10.0
 """Short, because the user waits."""
