@@ -179,7 +179,7 @@ class ReadConfigurationTests(SynchronousTestCase):
             ("oth\u001ber", 1, "is not a known field"),
             ("jwt.0.issuer.url", None, "jwt[0].issuer.url is no URL"),
             ("jwt.0.issuer.url", "http://x", "jwt[0].issuer.url does not begin with https://"),
-            ("jwt.0.issuer.discoveryURL", URL, "discoveryURL: it is the url itself"),
+            ("jwt.0.issuer.discoveryURL", URL, "discoveryURL is the url itself"),
             ("jwt.0.issuer.discoveryURL", "http://x", "discoveryURL does not begin with"),
             ("jwt.0.issuer.audiences", None, "jwt[0].issuer.audiences is missing"),
             ("jwt.0.issuer.audiences", "exec", "audiences is not a list of texts"),
@@ -188,11 +188,19 @@ class ReadConfigurationTests(SynchronousTestCase):
             ("jwt.0.issuer.audienceMatchPolicy", False, "audienceMatchPolicy is not a text"),
             ("jwt.0.claimMappings.username.expression", 0, "username.expression is not a text"),
             ("jwt.0.issuer.audiences", ["a", "a"], "audiences has a value more than once"),
-            ("jwt.0.issuer.audiences", ["a", "b"], "audienceMatchPolicy: it must be MatchAny"),
+            ("jwt.0.issuer.audiences", ["a", "b"], "audienceMatchPolicy must be MatchAny"),
             ("jwt.0.issuer.audiences", ["a", ""], "audiences is not a list of texts"),
-            ("jwt.0.issuer.audienceMatchPolicy", "MatchAll", "it must be MatchAny"),
+            (
+                "jwt.0.issuer.audienceMatchPolicy",
+                "MatchAll",
+                "audienceMatchPolicy must be MatchAny",
+            ),
             ("jwt.0.issuer.certificateAuthority", certificate, "holds no PEM certificate"),
-            ("jwt.0.issuer.egressSelectorType", "cluster", "egressSelectorType is not known"),
+            (
+                "jwt.0.issuer.egressSelectorType",
+                "cluster",
+                "egressSelectorType is not a known field",
+            ),
             ("jwt.0.claimMappings", None, "jwt[0].claimMappings.username.claim is missing"),
             ("jwt.0.claimMappings.username.claim", 5, "username.claim is not a text"),
             ("jwt.0.claimMappings.username.prefix", None, "username.prefix is missing"),
@@ -255,7 +263,7 @@ class ReadConfigurationTests(SynchronousTestCase):
             (
                 "claimValidationRules",
                 [{"expression": "true", "claim": "a"}],
-                "claimValidationRules[0].claim is not known",
+                "claimValidationRules[0].claim is not a known field",
             ),
         ):
             self.assertRefused(changed(f"jwt.0.{path}", value), why)

@@ -193,7 +193,7 @@ def _audiences(issuer: Mapping[str, Any], path: str) -> tuple[str, ...]:
         raise _Fault(f"{path}audiences has a value more than once")
     policy = _text(issuer, "audienceMatchPolicy", path)
     if policy not in ("", "MatchAny") or (not policy and len(audiences) > 1):
-        raise _Fault(f"{path}audienceMatchPolicy: must be MatchAny")
+        raise _Fault(f"{path}audienceMatchPolicy must be MatchAny")
     return tuple(audiences)
 
 
