@@ -13,6 +13,7 @@ from twisted_exec.recording.chain import InvalidRecording, compact, json_object
 from twisted_exec.recording.playback import decode_event
 
 _CODES = ("o", "i", "m", "r")
+"""The codes of events that version 2 has."""
 
 
 def to_version_2(lines: Iterable[bytes]) -> Iterator[bytes]:

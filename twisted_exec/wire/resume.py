@@ -53,7 +53,7 @@ _LONGEST_REPORT = 64
 REJOIN_HEADER = "X-Twisted-Exec-Rejoin"
 
 OFFER = "offer"
-"""Value of the header in the request that opens a stream."""
+"""Value of :data:`REJOIN_HEADER` in the request that opens a stream."""
 
 
 @dataclass(frozen=True)

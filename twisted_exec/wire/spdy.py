@@ -129,7 +129,7 @@ PIECE_BYTES = 32 << 10
 """The largest piece of a data frame's payload that is returned or sent at once."""
 
 MAX_SETTINGS = 64
-"""Limit for one frame."""
+"""Most settings of one frame."""
 
 # Status codes: of a stream in RST_STREAM, of a connection in GOAWAY.
 PROTOCOL_ERROR, REFUSED_STREAM, CANCEL = 1, 3, 5
@@ -141,19 +141,19 @@ _SYN_STREAM, _SYN_REPLY, _RST_STREAM, _SETTINGS, _PING, _GOAWAY = 1, 2, 3, 4, 6,
 _HEADERS, _WINDOW_UPDATE = 8, 9
 
 _HEAD = struct.Struct(">II")
-_TWO = struct.Struct(">II")
+_TWO_NUMBERS = struct.Struct(">II")
 _ID_MASK = 0x7FFFFFFF
 
 # zlib adds a few bytes to data that it cannot compress.
-_MOST = MAX_BLOCK_BYTES + 1024
+_MOST_COMPRESSED_BYTES = MAX_BLOCK_BYTES + 1024
 _LENGTHS = {
-    _SYN_STREAM: (10, 10 + _MOST),
-    _SYN_REPLY: (4, 4 + _MOST),
+    _SYN_STREAM: (10, 10 + _MOST_COMPRESSED_BYTES),
+    _SYN_REPLY: (4, 4 + _MOST_COMPRESSED_BYTES),
     _RST_STREAM: (8, 8),
     _SETTINGS: (4, 4 + 8 * MAX_SETTINGS),
     _PING: (4, 4),
     _GOAWAY: (8, 8),
-    _HEADERS: (4, 4 + _MOST),
+    _HEADERS: (4, 4 + _MOST_COMPRESSED_BYTES),
     _WINDOW_UPDATE: (8, 8),
 }
 
@@ -528,7 +528,7 @@ class FrameReader:
 def _settings(payload: bytes) -> SPDYSettings:
     if int.from_bytes(payload[:4], "big") * 8 != len(payload) - 4:
         raise RemoteProtocolError("a SETTINGS frame whose number of entries is wrong")
-    return SPDYSettings(tuple(_TWO.iter_unpack(payload[4:])))
+    return SPDYSettings(tuple(_TWO_NUMBERS.iter_unpack(payload[4:])))
 
 
 def _ping(number: int) -> Ping:
@@ -561,7 +561,7 @@ class FrameWriter:
         self, stream_id: int, headers: Iterable[tuple[bytes, bytes]], fin: bool = False
     ) -> bytes:
         # No associated stream, priority or slot, as in Go.
-        fields = _TWO.pack(_checked(stream_id), 0) + b"\0\0"
+        fields = _TWO_NUMBERS.pack(_checked(stream_id), 0) + b"\0\0"
         return _control(_SYN_STREAM, fields + self._headers.write(headers), fin)
 
     def syn_reply(
@@ -588,7 +588,7 @@ def data(stream_id: int, payload: bytes, fin: bool = False) -> Iterator[bytes | 
 
 def rst_stream(stream_id: int, status: int) -> bytes:
     """Encode the end of a stream in both directions."""
-    return _control(_RST_STREAM, _TWO.pack(_checked(stream_id), status))
+    return _control(_RST_STREAM, _TWO_NUMBERS.pack(_checked(stream_id), status))
 
 
 def ping(ping_id: int) -> bytes:
@@ -598,7 +598,7 @@ def ping(ping_id: int) -> bytes:
 
 def go_away(last_stream_id: int, status: int = GOING_WELL) -> bytes:
     """Encode a GOAWAY frame."""
-    return _control(_GOAWAY, _TWO.pack(last_stream_id, status))
+    return _control(_GOAWAY, _TWO_NUMBERS.pack(last_stream_id, status))
 
 
 def _control(kind: int, payload: bytes, fin: bool = False) -> bytes:
