@@ -166,6 +166,9 @@ class ChainTestCase(TestCase):
 
     async def setUp(self) -> None:
         await_endings(self)
+        self._poollets: list[tuple[Poollet, Site]] = []
+        # Behind the server's stop: what it has asked them about ended sessions is not answered yet.
+        self.addCleanup(self.until, self._are_poollets_left)
         self.audit = AuditList()
         self.storage = self.make_storage()
         self.server = APIServer(self.settings(), self.storage, self.audit, reactor)
@@ -206,9 +209,18 @@ class ChainTestCase(TestCase):
         pair = pki().pair(f"poollet-{as_pool or pool}")
         made = Poollet()
         tls = ServerTLS(pair.certificate, pair.key, client_cas=[pki().forwarding_ca], clock=reactor)
-        port: Any = await server_endpoint(reactor, LISTEN, tls).listen(Site(made, reactor))
+        site = Site(made, reactor)
+        port: Any = await server_endpoint(reactor, LISTEN, tls).listen(site)
         self.addCleanup(port.stopListening)
+        self._poollets.append((made, site))
         return made, port.getHost().port
+
+    def _are_poollets_left(self) -> bool:
+        """Return whether the stand-ins have no connection any more."""
+        lines = (line for poollet, _ in self._poollets for line in poollet.lines)
+        return all(line.lost for line in lines) and not any(
+            site.connections for _, site in self._poollets
+        )
 
     async def make_pool(self, *addresses: tuple[str, str], port: int, name: str = POOL) -> Object:
         """A pool that reports these addresses and port."""

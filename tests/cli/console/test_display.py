@@ -303,6 +303,18 @@ class MessageTests(OutageCase):
         self.session.notice(Notice("ada is back"))
         self.assertEqual(self.covering(), ["[twisted-exec: ada is back]"])
 
+    def test_whole_messages(self) -> None:
+        """Of a message that makes room for another one, nothing stays without its beginning."""
+        self.is_full = True
+        self.begin()
+        self.session.notice(Notice("a message of several rows which is long"))
+        rows = ["[twisted-exec: a message of several rows", "  which is long]"]
+        self.assertEqual(self.covering(), rows)
+        new = [f"[twisted-exec: {name} is back]" for name in ("ada", "bob")]
+        for name in ("ada", "bob"):
+            self.session.notice(Notice(f"{name} is back"))
+        self.assertEqual(self.covering(), ["", *new])
+
     def covering(self) -> list[str]:
         """Return the last rows of the screen as the last messages have drawn them."""
         drawn = self.sink.written.rpartition(b"\x1b7")[2].decode()

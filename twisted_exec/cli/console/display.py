@@ -365,7 +365,11 @@ class Display:
         most = max(count, len(new), size.rows // 2)
         if self._held is not None:
             most = size.rows  # the program waits for the dialog
-        rows = [*earlier, *new][-most:]
+        kept = earlier[max(0, len(earlier) + len(new) - most) :]
+        if len(kept) < len(earlier):
+            while kept and kept[0].startswith(" "):
+                del kept[0]  # the rest of a message without its beginning
+        rows = [*kept, *new][-most:]
         self._covering = [""] * (count - len(rows)) + rows
         self._passing = min(len(new), most) if passes else 0
         self._drawn_again = 0
