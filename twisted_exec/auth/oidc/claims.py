@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from twisted_exec.api.users import with_authenticated
 from twisted_exec.auth.cel import EvaluationFailed, Expressions, Missing
-from twisted_exec.auth.expressions import Evaluator, TooManyEvaluations
+from twisted_exec.auth.expressions import Evaluator
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jwt import InvalidToken, moment_of
 from twisted_exec.auth.jwt_keys import ALGORITHMS
@@ -74,14 +74,13 @@ class Expression:
 
         :param subject: whose token it is.
         :raises InvalidToken: the evaluation fails.
+        :raises TooManyEvaluations: it cannot be evaluated now.
         """
         values = {self.about: dict(of)}
         try:
             return await evaluator.value(_EXPRESSIONS[self.about], self.text, values, subject)
         except (EvaluationFailed, Missing):
             raise InvalidToken(f"{self.field} cannot be evaluated about it") from None
-        except TooManyEvaluations as problem:
-            raise InvalidToken(f"{self.field} cannot be evaluated now: {problem}") from None
 
 
 @dataclass(frozen=True)
