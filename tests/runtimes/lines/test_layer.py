@@ -105,7 +105,7 @@ class Greeting(LineLayer):
         if data.isdigit():
             self.fail(CannotStart("Greeted", "a digit"))
             return
-        greeting, found, rest = data.partition(b"hello")
+        _, found, rest = data.partition(b"hello")
         self.deliver(rest if found else data)
         if found:
             self.begin()
