@@ -16,7 +16,7 @@ from tests.auth import forge
 from tests.auth.oidc.test_keys import Fetcher
 from tests.auth.support import credentials
 from tests.program.memory_processes import MemoryReactor
-from twisted_exec.api.status import ServiceUnavailable, Unauthorized
+from twisted_exec.api.status import APIError, ServiceUnavailable, Unauthorized
 from twisted_exec.auth.expressions import WAITING_OF_USER
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.oidc.authenticator import KEPT_SECONDS, LEEWAY_SECONDS, OIDCAuthenticator
@@ -255,14 +255,16 @@ class ProviderTests(OIDCCase):
         reactor = MemoryReactor()
         issuers = Reloading([], lambda: self.issuers, reactor)
         self.authenticator = OIDCAuthenticator(issuers, reactor, fetcher=self.fetcher, now=self.now)
-        self.addCleanup(self.authenticator.close)
-        asking = self.ask(self.token())
+        first = self.ask(self.token())
         self.fetcher.publish("k1")
-        self.assertNoResult(asking)
-        for number in range(PROCESSES + WAITING_OF_USER):
-            last = self.ask(self.token(jti=str(number)))
-        failure = self.failureResultOf(last, ServiceUnavailable)
+        most = PROCESSES + WAITING_OF_USER
+        asked = [first, *(self.ask(self.token(jti=str(number))) for number in range(most))]
+        self.assertNoResult(first)
+        failure = self.failureResultOf(asked.pop(), ServiceUnavailable)
         self.assertEqual(failure.value.retry_after_seconds, 1)
+        self.authenticator.close()
+        for each in asked:
+            self.failureResultOf(each, APIError)
 
     def test_changed(self) -> None:
         """
