@@ -156,5 +156,6 @@ class DialogTests(SynchronousTestCase):
         self.connecting.cancel()
         self.failureResultOf(self.connecting, CancelledError)
         self.assertTrue(self.socket.disconnected)
+        self.layer.dataReceived(b"hello")
         self.layer.connectionLost(Failure(ConnectionDone()))
-        self.assertEqual(self.line.lost, [])
+        self.assertEqual((self.line.transport, self.line.lost), (None, []))

@@ -95,10 +95,11 @@ class LineLayer(Protocol):
         Earlier nobody calls :meth:`write` but the subclass, whose ``super().write(data)`` sends at
         once.
         """
+        if self._begun.called:
+            return  # the dialog took too long
         self._has_begun = True
         self.upper.makeConnection(self)
-        if not self._begun.called:
-            self._begun.callback(self.upper)
+        self._begun.callback(self.upper)
         self._flush()
 
     def when_begun(self) -> Deferred[Any]:
