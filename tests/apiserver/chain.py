@@ -60,9 +60,13 @@ WEBSOCKET = ((b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"))
 class Line(Raw):
     """The machine's end: echoes."""
 
-    def __init__(self, session: bytes | None) -> None:
+    def __init__(self, session: bytes | None, greeting: bytes = b"") -> None:
         super().__init__()
-        self.session = session
+        self.session, self._greeting = session, greeting
+
+    def connectionMade(self) -> None:
+        super().connectionMade()
+        self.transport.write(self._greeting)
 
     def dataReceived(self, data: bytes) -> None:
         self.transport.write(data)
@@ -78,6 +82,7 @@ class Poollet(Dispatcher):
     :ivar content: of a recording.
     :ivar answer: what it answers instead of an upgrade, if anything.
     :ivar holds: whether it holds sessions to their terms, and can change them.
+    :ivar greeting: what the machine's end sends first, as it is on the wire.
     :ivar protocol: the subprotocol of a complete WebSocket handshake; empty for none.
     :ivar resumable: its answer to clients that can resume their sessions; empty for none.
     """
@@ -93,6 +98,7 @@ class Poollet(Dispatcher):
         self.content = b'{"version":3}\n'
         self.holds = True
         self.protocol = self.resumable = ""
+        self.greeting = b""
 
     def _chosen(self, request: Request) -> list[tuple[bytes, bytes]]:
         terms = request.getHeader(TERMS_HEADER)
@@ -142,7 +148,7 @@ class Poollet(Dispatcher):
             self.logs.append(request)
             await Deferred()  # until the API server leaves
         else:
-            line = Line(request.getHeader(b"Audit-Id"))
+            line = Line(request.getHeader(b"Audit-Id"), self.greeting)
             self.lines.append(line)
             take_over(
                 request,

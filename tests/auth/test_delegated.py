@@ -269,6 +269,19 @@ class DelegatedAuthenticatorTests(ReviewCase):
         }
         self.assertIsNotNone(self.successResultOf(self.ask(authenticator)))
 
+    def test_outage(self) -> None:
+        """A failure behind the API server is no refusal, and not cached; its Retry-After passes on."""
+        authenticator = self.authenticator(retry_seconds=0)
+        for after, expected in ((7, 7), (None, 1)):
+            self.reviewer.answer = lambda spec, after=after: fail(  # type: ignore[misc]
+                ServiceUnavailable("the database is down", retry_after_seconds=after)
+            )
+            failure = self.failureResultOf(self.ask(authenticator), ServiceUnavailable)
+            self.assertIn("the database is down", failure.value.message)
+            self.assertEqual(failure.value.retry_after_seconds, expected)
+        self.reviewer.answer = always({"authenticated": True, "user": {"username": "jane"}})
+        self.assertIsNotNone(self.successResultOf(self.ask(authenticator)))
+
 
 class RetryTests(ReviewCase):
     """Retries of reviews."""

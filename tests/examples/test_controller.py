@@ -32,13 +32,15 @@ from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.schemas import CONDITIONS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import struct
-from twisted_exec.api.status import Conflict, ServiceUnavailable
+from twisted_exec.api.status import Conflict, NotFound, ServiceUnavailable
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.settings import Settings
 from twisted_exec.control.backoff import FIRST_PAUSE_SECONDS
+from twisted_exec.control.queue import Again
 from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.recorder import Recorder
 from twisted_exec.program.metrics import new_registry
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.cluster import MemoryCluster
@@ -295,6 +297,75 @@ class NoteProgramTests(SynchronousTestCase):
         self.create(kinds.MACHINES.resource, machine("vm"))
         self.clock.pump([1] * 60)
         self.assertEqual(self.found(), "True")
+
+
+class NoteFinalizerTests(SynchronousTestCase):
+    """``note_finalizer.py``, with a cluster in memory."""
+
+    machines = kinds.MACHINES.resource
+
+    def setUp(self) -> None:
+        kind, self.clock = notes_with_status(), Clock()
+        self.cluster, self.notes = MemoryCluster((*without_notes(kinds.ALL), kind)), kind.resource
+        self.client = self.cluster.client()
+        self.example = example("note_finalizer")
+        self.recorder = Recorder(
+            self.client,
+            self.clock,
+            about=self.notes,
+            component="c",
+            host="",
+            now=self.clock.seconds,
+        )
+        self.create(self.machines, machine("vm"))
+        note = {"metadata": {"name": "disk"}, "spec": {"machine": "vm", "text": "replace it"}}
+        self.create(self.notes, note)
+
+    def create(self, resource: Resource, obj: Object) -> None:
+        self.successResultOf(self.client.create(resource, obj, "default"))
+
+    def look(self, note: Object | None = None) -> Deferred[None]:
+        """Reconcile the note, as it is now or was."""
+        if note is None:
+            note = self.successResultOf(self.client.get(self.notes, "disk", "default"))
+        parts = self.client, self.notes, self.machines, self.recorder, note
+        return Deferred.fromCoroutine(self.example.reconcile(*parts))
+
+    def annotation(self) -> str | None:
+        vm = self.successResultOf(self.client.get(self.machines, "vm", "default"))
+        found: str | None = vm["metadata"].get("annotations", {}).get(self.example.ANNOTATION)
+        return found
+
+    def test_life(self) -> None:
+        """The annotation comes behind the finalizer, and the note goes behind the annotation."""
+        self.successResultOf(self.look())
+        self.assertIsNone(self.annotation())
+        self.successResultOf(self.look())
+        self.assertEqual(self.annotation(), "replace it")
+        (event,) = self.successResultOf(self.client.list(kinds.EVENTS.resource))["items"]
+        involved = event["involvedObject"]
+        self.assertEqual((involved["kind"], involved["name"]), ("Machine", "vm"))
+        self.successResultOf(self.client.delete(self.notes, "disk", "default"))
+        self.successResultOf(self.look())
+        self.assertIsNone(self.annotation())
+        self.failureResultOf(self.client.get(self.notes, "disk", "default"), NotFound)
+
+    def test_conflict(self) -> None:
+        """An object that has changed since it was read is not written; the queue tries again."""
+        note = self.successResultOf(self.client.get(self.notes, "disk", "default"))
+        change = {"metadata": {"labels": {"a": "b"}}}
+        self.successResultOf(self.client.patch(self.notes, "disk", change, "default"))
+        self.failureResultOf(self.look(note), Again)
+        now = self.successResultOf(self.client.get(self.notes, "disk", "default"))
+        self.assertNotIn("finalizers", now["metadata"])
+
+    def test_no_machine(self) -> None:
+        """A note without a machine can be deleted."""
+        self.successResultOf(self.look())
+        self.successResultOf(self.client.delete(self.machines, "vm", "default"))
+        self.successResultOf(self.client.delete(self.notes, "disk", "default"))
+        self.successResultOf(self.look())
+        self.failureResultOf(self.client.get(self.notes, "disk", "default"), NotFound)
 
 
 class NoteApplicationTests(TestCase):

@@ -9,17 +9,23 @@ import shutil
 import sys
 
 import yaml
+from twisted.internet.endpoints import UNIXClientEndpoint
 
 import twisted.plugins
 from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
+from tests.examples.test_controller import example
 from tests.examples.test_examples import EXAMPLES, ExamplesCase
 from tests.flows.programs import start
+from tests.runtimes.peers import reactor
 from tests.runtimes.support import RuntimeCase
 from tests.tiers import PROGRAMS
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
-from twisted_exec.testing.drivers import Peer
+from twisted_exec.machines import LayeredEndpoint
+from twisted_exec.runtimes.interfaces import CannotStart
+from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.testing.drivers import ConsoleContract, DriverCase, Peer
 
 
 def install(directory: str) -> str:
@@ -76,3 +82,38 @@ class RuntimeTests(RuntimeCase):
         stream = MemoryStream(viewer)
         viewer.data_received(b"anybody there?")
         await self.until(lambda: b"ANYBODY THERE?" in bytes(stream.got))
+
+
+def bmc(peer: Peer, data: bytes) -> None:
+    """A device that asks ``ada`` for the password ``secret``, and then echoes."""
+    lines = peer.got.split(b"\r")
+    if len(lines) > 4 or not data.endswith(b"\r"):
+        peer.says(data)
+    elif len(lines) < 4:
+        peer.says(b"login: " if len(lines) == 2 else b"Password: ")
+    else:
+        peer.says(b"> " if lines[1:3] == [b"ada", b"secret"] else b"Login incorrect\r\n")
+
+
+class LoginTests(ConsoleContract, DriverCase):
+    """``login_line.py``"""
+
+    provoke = answer = b"hello"
+    first_words = b"> "
+    password = b"secret"
+
+    def make_console(self) -> SharedLine:
+        layer = example("login_line").Login
+        far = UNIXClientEndpoint(reactor, self.far(bmc).path)
+        endpoint = LayeredEndpoint(far, lambda upper: layer(upper, b"ada", self.password))
+        return SharedLine(self.facts(), reactor, lambda: ("m", endpoint), lambda: None)
+
+    async def test_refused(self) -> None:
+        """A wrong password is the reason why the machine cannot start."""
+        self.password = b"guess"
+        run = self.make_console()
+        self.clean_later(run.stop)
+        with self.assertRaises(CannotStart) as caught:
+            await self.connect(run)
+        self.assertEqual(caught.exception.condition, "LoginRefused")
+        self.assertIn("refuses the user or the password", caught.exception.message)

@@ -118,17 +118,20 @@ class Firmware(RecordingAttachment):
 
 
 class OneApplicationTests(ExamplesCase):
-    """``one_application.py`` and ``echo_machine.yaml``"""
+    """``one_application.py``, ``echo_machine.yaml`` and ``beside_server.py``"""
 
     starts = PROGRAMS
 
     async def test_whole_chain(self) -> None:
-        """A user reaches a machine through all three services, and each writes an audit record."""
+        """
+        A user reaches a machine through all three services, and each writes an audit record; a
+        controller beside them labels it.
+        """
         program = self.run_example(
             script("twistd"),
             "--pidfile=",
             "-ny",
-            str(EXAMPLES / "one_application.py"),
+            str(EXAMPLES / "beside_server.py"),
             LAB_STATE=f"{self.directory}/state",
             LAB_PORT=str(reserved_port(self)),
         )
@@ -141,6 +144,9 @@ class OneApplicationTests(ExamplesCase):
         await client.create(IRONCORE.workload_class, machine_class)
         await client.create(IRONCORE.workload, machine, "default")
         await self.until_running(client, "echo")
+        selected = {"label_selector": "lab.example.org/class=echo"}
+        while not (await client.list(IRONCORE.workload, "default", **selected))["items"]:
+            await deferLater(reactor, 0.1)
 
         endpoint = ConsoleEndpoint(config, "default", "echo", reactor)
         console = await connectProtocol(endpoint, Collector())

@@ -58,6 +58,13 @@ class APIError(Exception):
         """Return whether a 403 is from a server that knows the rights."""
         return self.code == Forbidden.code and bool(self.details.get("causes"))
 
+    @property
+    def may_pass(self) -> bool:
+        """Return whether the same request may succeed later, without a change of the request."""
+        return self.code == TooManyRequests.code or (
+            self.code >= 500 and self.code != NotImplementedByBackend.code
+        )
+
     def to_status(self) -> dict[str, Any]:
         """Return the ``Status`` document."""
         status: dict[str, Any] = {

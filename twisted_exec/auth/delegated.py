@@ -70,7 +70,7 @@ class _Reviews:
                 return await self._post(resource, review, deadline)
             except APIError as problem:
                 pause = backoff.pause()
-                if not _may_pass(problem) or self._clock.seconds() + pause >= deadline:
+                if not problem.may_pass or self._clock.seconds() + pause >= deadline:
                     raise _explained(resource, problem) from None
             await deferLater(self._clock, pause)
 
@@ -98,10 +98,6 @@ class _Reviews:
         return limited(result, self._clock, self._retry_seconds, [self._answers], left)
 
 
-def _may_pass(problem: APIError) -> bool:
-    return problem.code == 429 or (problem.code >= 500 and problem.code != 501)
-
-
 def _explained(resource: Resource, problem: APIError) -> APIError:
     """
     Return the error for the user whose request needed the review; a 401 or 403 would blame the
@@ -112,9 +108,10 @@ def _explained(resource: Resource, problem: APIError) -> APIError:
             f"this server may not ask for a {resource.kind}: its credentials need the "
             "cluster role system:auth-delegator"
         )
-    if _may_pass(problem):
+    if problem.may_pass:
         return ServiceUnavailable(
-            f"the {resource.kind} could not be made: {problem.message}", retry_after_seconds=1
+            f"the {resource.kind} could not be made: {problem.message}",
+            retry_after_seconds=problem.retry_after_seconds or 1,
         )
     return InternalError(f"the {resource.kind} could not be made: {problem.message}")
 

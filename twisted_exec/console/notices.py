@@ -21,6 +21,8 @@ LINE_AGAIN = "the machine has started again"
 """The text of :data:`RESTARTED`."""
 RESTARTED = Notice(LINE_AGAIN, NoticeKind.RESTARTED)
 """The notice to sessions that have waited, when the next line is open."""
+LINE_BACK = "the console line is back"
+"""The notice that a lost line is open again."""
 TYPED_BEFORE = "it was typed before the machine started again"
 """Why input that arrives late is discarded."""
 NOBODY = "nobody"
@@ -37,6 +39,8 @@ IS_WRITER = "you are the writer of this console"
 """The notice that a session has the floor."""
 _LONGEST_BYTES = 1024
 _NOTICE = re.compile(rb"\r\n\[twisted-exec: (?:[^\r\n]|\r\n  (?=[^\r\n])){1,900}\]\r\n")
+_UNTIL_BACK = "; input is discarded until it is back"
+_OUTAGE = re.compile(rf"the console line was lost: .+{_UNTIL_BACK}|line \".+?\"( was lost)?: .+")
 _NOTICE_END = b"]\r\n"
 
 
@@ -48,6 +52,23 @@ def notice(text: str) -> bytes:
 def notice_text(output: bytes) -> str:
     """Return the text of a piece of output that is a whole notice."""
     return decode_notice(output) if _NOTICE.fullmatch(output) else ""
+
+
+def line_lost(why: str) -> str:
+    """Return the notice to sessions whose line is lost."""
+    return f"the console line was lost: {why}{_UNTIL_BACK}"
+
+
+def outage_of(text: str) -> str | None:
+    """
+    Return what a notice says about the line: why it is lost, or empty if it is back.
+
+    :return: ``None`` for another notice.
+    """
+    if text == LINE_BACK:
+        return ""
+    match = _OUTAGE.fullmatch(text)
+    return None if match is None else match[0].removesuffix(_UNTIL_BACK)
 
 
 class RoleNotices:

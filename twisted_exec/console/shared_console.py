@@ -377,8 +377,6 @@ class SharedConsole(Living[ConsoleLife]):
             line.transport.write(answer)
 
     def noticed(self, text: bytes) -> None:
-        if self.outage:
-            self.journal.missed()
         notice = Notice(decode_notice(text))
         for viewer in self._viewers:
             viewer.tell(notice)

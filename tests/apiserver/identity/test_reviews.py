@@ -8,7 +8,15 @@ import json
 from typing import Any
 
 from tests.api.test_bodies import VECTORS
+from tests.apiserver.identity.test_credentials import TokenAuthenticator
 from tests.apiserver.support import APITestCase
+from twisted_exec.api.status import (
+    InternalError,
+    ServiceUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
+from twisted_exec.apiserver.identity.credentials import Identities
 
 AUTHENTICATION = "/apis/authentication.k8s.io/v1"
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
@@ -24,6 +32,11 @@ MACHINES_EXEC = {
 
 class ReviewTests(APITestCase):
     """Questions and answers."""
+
+    def setUp(self) -> None:
+        self.own = TokenAuthenticator()
+        self.identities = Identities(authenticators=[self.own])
+        super().setUp()
 
     def status(self, path: str, spec: Any, **more: Any) -> Any:
         return self.answer("POST", path, {"spec": spec}, code=201, **more)["status"]
@@ -42,6 +55,26 @@ class ReviewTests(APITestCase):
         for spec in ({}, {"token": "\ud800"}):
             self.refused(400, "POST", path, {"spec": spec})
         self.refused(403, "POST", path, {"spec": {"token": "x"}}, user="jane")
+
+    def test_failing_authenticator(self) -> None:
+        """A token that nobody can check now gets the error, and no status, which would be a refusal."""
+        path = f"{AUTHENTICATION}/tokenreviews"
+        for problem, code, after in (
+            (ServiceUnavailable("the database is down", retry_after_seconds=7), 503, "7"),
+            (ServiceUnavailable("the database is down"), 503, None),
+            (TooManyRequests("the database is busy"), 503, "1"),
+            (InternalError("the database is odd"), 503, None),
+        ):
+            self.own.problem = problem
+            response = self.ask("POST", path, {"spec": {"token": "lab.jane"}})
+            self.assertEqual(response.code, code)
+            self.assertEqual(response.headers.get("retry-after"), after)
+            self.assertEqual(response.json()["message"], problem.message)
+        self.own.problem = Unauthorized("the lab token has expired")
+        self.assertEqual(
+            self.status(path, {"token": "lab.jane"}),
+            {"authenticated": False, "error": "the lab token has expired"},
+        )
 
     def test_subject_access(self) -> None:
         """The decision about a user, with the reason."""

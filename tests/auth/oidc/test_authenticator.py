@@ -15,13 +15,16 @@ from zope.interface.verify import verifyObject
 from tests.auth import forge
 from tests.auth.oidc.test_keys import Fetcher
 from tests.auth.support import credentials
-from twisted_exec.api.status import Unauthorized
+from tests.program.memory_processes import MemoryReactor
+from twisted_exec.api.status import APIError, ServiceUnavailable, Unauthorized
+from twisted_exec.auth.expressions import WAITING_OF_USER
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.oidc.authenticator import KEPT_SECONDS, LEEWAY_SECONDS, OIDCAuthenticator
-from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
+from twisted_exec.auth.oidc.claims import Expression, Issuer, MappedClaim, ValidationRule
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.auth.oidc.keys import PAUSE_SECONDS
 from twisted_exec.auth.tokens import ITokenAuthenticator
+from twisted_exec.program.job_processes import PROCESSES
 from twisted_exec.tls.files import Reloading
 
 URL = "https://issuer.example"
@@ -199,13 +202,16 @@ class ProviderTests(OIDCCase):
     """Providers that are down, and keys that change."""
 
     def test_down(self) -> None:
-        """While the provider is down, its tokens are refused and the log says why; it recovers."""
+        """While the provider is down, nobody knows its users, and the log says why; it recovers."""
         asking = self.ask(self.token())
         with capturedLogs() as events:
             self.fetcher.fail("cannot reach the identity provider")
-            self.failureResultOf(asking, Unauthorized)
+            failure = self.failureResultOf(asking, ServiceUnavailable)
+        self.assertEqual(failure.value.retry_after_seconds, PAUSE_SECONDS)
         told = "".join(eventAsText(event) for event in events)
-        self.assertIn(f"cannot fetch the keys of {URL}, so its tokens are refused: cannot", told)
+        self.assertIn(
+            f"cannot fetch the keys of {URL}, so its tokens are not accepted: cannot", told
+        )
         self.clock.advance(PAUSE_SECONDS)
         self.known()
 
@@ -227,6 +233,39 @@ class ProviderTests(OIDCCase):
             self.assertRefused(forge.token(claims, kid=f"x{number}"))
         self.assertEqual(len(self.fetcher.asked), 4)
 
+    def test_new_key_while_down(self) -> None:
+        """A token with a key that is not known here is not refused while the provider is down."""
+        self.known()
+        self.clock.advance(PAUSE_SECONDS)
+        claims = {"iss": URL, "aud": "exec", "sub": "jane", "exp": self.now() + 60}
+        token = forge.token(claims, forge.rsa_key(), kid="k2")
+        asking = self.ask(token)
+        self.fetcher.fail("down")
+        self.failureResultOf(asking, ServiceUnavailable)
+        self.clock.advance(PAUSE_SECONDS)
+        asking = self.ask(token)
+        self.fetcher.publish("k1", "k2")
+        self.assertIsNotNone(self.successResultOf(asking))
+
+    def test_busy(self) -> None:
+        """A token whose rules cannot be evaluated now is not refused."""
+        costly = Expression("claims.sub.matches(claims.sub)", "the.field")
+        rules = (ValidationRule(costly),)
+        self.issuers = (Issuer(URL, ("exec",), MappedClaim("sub"), claim_rules=rules),)
+        reactor = MemoryReactor()
+        issuers = Reloading([], lambda: self.issuers, reactor)
+        self.authenticator = OIDCAuthenticator(issuers, reactor, fetcher=self.fetcher, now=self.now)
+        first = self.ask(self.token())
+        self.fetcher.publish("k1")
+        most = PROCESSES + WAITING_OF_USER
+        asked = [first, *(self.ask(self.token(jti=str(number))) for number in range(most))]
+        self.assertNoResult(first)
+        failure = self.failureResultOf(asked.pop(), ServiceUnavailable)
+        self.assertEqual(failure.value.retry_after_seconds, 1)
+        self.authenticator.close()
+        for each in asked:
+            self.failureResultOf(each, APIError)
+
     def test_changed(self) -> None:
         """
         Tokens of an issuer that is no longer configured are unknown, and its keys are dropped.
@@ -246,7 +285,7 @@ class ProviderTests(OIDCCase):
         """Closing the authenticator ends pending requests."""
         asking = self.ask(self.token())
         self.authenticator.close()
-        self.failureResultOf(asking, Unauthorized)
+        self.failureResultOf(asking, ServiceUnavailable)
 
     def test_issuers(self) -> None:
         """Issuers come from the server's configuration."""

@@ -148,6 +148,16 @@ class IssuerKeysTests(SynchronousTestCase):
             self.assertEqual(self.successResultOf(self.kids(self.keys.newer())), ["b"])
         self.assertEqual(len(self.fetcher.asked), 4)
 
+    def test_newer_while_down(self) -> None:
+        """While the issuer is down, nobody knows whether there is a newer key."""
+        self.known("a")
+        self.clock.advance(PAUSE_SECONDS)
+        asking = self.kids(self.keys.newer())
+        self.fetcher.fail("cannot reach it")
+        self.failureResultOf(asking, Unpublished)
+        self.failureResultOf(self.kids(self.keys.newer()), Unpublished)
+        self.assertEqual(self.successResultOf(self.kids(self.keys.known())), ["a"])
+
     def test_other_issuer(self) -> None:
         """A discovery document of another issuer is refused."""
         for told in ({**DOCUMENT, "issuer": f"{URL}/"}, {"jwks_uri": URL}, [], b"<html>"):

@@ -29,6 +29,7 @@ from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.cli.commands.registry import make_parser
 from twisted_exec.cli.doctor import server_checks
 from twisted_exec.cli.doctor.findings import Findings, Unusable
+from twisted_exec.console.notices import LINE_BACK, line_lost, notice
 from twisted_exec.standalone.service import Standalone
 from twisted_exec.standalone.settings import Settings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json, respond_text
@@ -594,6 +595,24 @@ class MachineTests(ChainTestCase):
         _, results = await self.examined()
         checks = {each: results[each][0] for each in ("machine", "pool", "poollet", "runtime")}
         self.assertEqual(set(checks.values()), {"ok"}, results)
+
+    async def test_newly_lost_line(self) -> None:
+        """A line that was lost just now is an error with its notice, before the condition says so."""
+        poollet, port = await self.poollet()
+        poollet.protocol = V5
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        lost = 'line "vm" was lost: refused'
+        for texts, error in (
+            ([lost], lost),
+            ([line_lost("refused")], "the console line was lost: refused"),
+            ([lost, LINE_BACK], ""),
+        ):
+            printed = b"\1" + b"".join(map(notice, texts))
+            poollet.greeting = bytes([0x82, len(printed)]) + printed
+            code, results = await self.examined()
+            expected = (1, "error", error) if error else (0, "ok", "is open, and has output")
+            self.assertEqual((code, *results["line"][:2]), expected)
 
     async def test_no_line(self) -> None:
         """A machine without a line is an error of the line, reported once."""

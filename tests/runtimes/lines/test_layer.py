@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import StringTransport
@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from twisted_exec.runtimes.interfaces import ISharedLineTransport
+from twisted_exec.runtimes.interfaces import CannotStart, ISharedLineTransport
 from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
 from twisted_exec.testing.drivers import Line
 
@@ -140,3 +140,69 @@ class LayerTests(SynchronousTestCase):
         self.assertTrue(self.socket.disconnecting)
         self.layer.abortConnection()
         self.assertTrue(self.socket.disconnected)
+
+
+class Greeting(LineLayer):
+    """Waits for ``hello`` before the console begins; a digit is an error."""
+
+    def connectionMade(self) -> None:
+        super().write(b"who are you?")
+
+    def dataReceived(self, data: bytes) -> None:
+        if data.isdigit():
+            self.fail(CannotStart("Greeted", "a digit"))
+            return
+        _, found, rest = data.partition(b"hello")
+        self.deliver(rest if found else data)
+        if found:
+            self.begin()
+
+
+class DialogTests(SynchronousTestCase):
+    """A dialog before the console."""
+
+    def setUp(self) -> None:
+        self.socket = StringTransport()
+        self.line = Line()
+        self.connecting: Deferred[Any] = LayeredEndpoint(self, Greeting).connect(  # type: ignore[arg-type]
+            Factory.forProtocol(lambda: self.line)
+        )
+        self.assertNoResult(self.connecting)
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        """As the endpoint below."""
+        self.layer = factory.buildProtocol(None)
+        self.layer.makeConnection(self.socket)
+        return succeed(self.layer)
+
+    def test_begins(self) -> None:
+        """The endpoint has connected when the layer begins the console, which gets the output behind."""
+        self.assertEqual(self.socket.value(), b"who are you?")
+        self.layer.dataReceived(b"hello=> ")
+        self.assertIs(self.successResultOf(self.connecting), self.line)
+        self.assertEqual(self.line.got, b"=> ")
+        self.layer.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(len(self.line.lost), 1)
+
+    def test_ends(self) -> None:
+        """An end before, or an error of the layer, fails the endpoint."""
+        self.layer.connectionLost(Failure(ConnectionDone()))
+        self.failureResultOf(self.connecting, ConnectionDone)
+        self.assertEqual((self.line.transport, self.line.lost), (None, []))
+
+    def test_refused(self) -> None:
+        """An error of the layer is what the endpoint fails with."""
+        self.layer.dataReceived(b"7")
+        self.assertTrue(self.socket.disconnected)
+        self.layer.connectionLost(Failure(ConnectionDone()))
+        error = self.failureResultOf(self.connecting, CannotStart).value
+        self.assertEqual((error.condition, error.message), ("Greeted", "a digit"))
+
+    def test_cancelled(self) -> None:
+        """A dialog that takes too long is aborted."""
+        self.connecting.cancel()
+        self.failureResultOf(self.connecting, CancelledError)
+        self.assertTrue(self.socket.disconnected)
+        self.layer.dataReceived(b"hello")
+        self.layer.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual((self.line.transport, self.line.lost), (None, []))

@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.runtimes.lines.shared_line`.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -19,10 +20,12 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.journal.interfaces import EventKind
+from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, SharedLine
 from twisted_exec.streaming.interfaces import LINE_LOST, Ending, IBreakable, TerminalSize
-from twisted_exec.testing.drivers import QUICK, ConsoleContract, Line, silent
+from twisted_exec.testing.drivers import QUICK, ConsoleContract, Far, Line, silent
 
 LOST = b"[twisted-exec: the console line was lost"
 BACK = b"[twisted-exec: the console line is back]"
@@ -39,6 +42,16 @@ class Switch:
 
     async def off(self) -> None:
         self.calls.append("off")
+
+
+class CountingJournal(Journal):
+    """Counts the calls of ``lost``, which on a disk each begin a file."""
+
+    losses = 0
+
+    def lost(self) -> None:
+        self.losses += 1
+        super().lost()
 
 
 class Endpoint:
@@ -67,13 +80,14 @@ class SharedLineCase(RuntimeCase):
     def setUp(self) -> None:
         super().setUp()
         self.released: list[str] = []
+        self.journal = CountingJournal()
 
     def run_of(
         self, endpoint: str, timing: LineTiming = QUICK, *, clock: Any = reactor, **options: Any
     ) -> SharedLine:
         self.opened = Endpoint(clientFromString(reactor, endpoint))
         run = SharedLine(
-            self.facts(),
+            replace(self.facts(), journal=self.journal),
             clock,
             lambda: ("line-1", self.opened),
             lambda: self.released.append("line-1"),
@@ -116,6 +130,15 @@ class OpenTests(SharedLineCase):
         self.assertIn("No such file", caught.exception.message)
         await run.stop()
         self.assertEqual(self.released, ["line-1"])
+
+    async def test_reason(self) -> None:
+        """The reason of an endpoint is that of the machine, with the line's name in its message."""
+        run = self.run_of(self.far().endpoint)
+        self.opened.inner = Refusing(CannotStart("LoginRefused", "the password is wrong"))
+        with self.assertRaises(CannotStart) as caught:
+            await self.line(run)
+        self.assertEqual(caught.exception.condition, "LoginRefused")
+        self.assertEqual(caught.exception.message, 'line "line-1": the password is wrong')
 
     async def test_slow(self) -> None:
         """An attempt that takes too long is cancelled."""
@@ -244,6 +267,67 @@ class LostTests(SharedLineCase):
         self.assertEqual((state, reason), (pb.MACHINE_RUNNING, "LineLost"))
         self.assertIn('line "line-1" was lost', message)
         self.assertEqual(last, (pb.MACHINE_RUNNING, "", ""))
+
+    async def test_reason(self) -> None:
+        """The reason of an endpoint that cannot be reached again is that of the machine's condition."""
+        far = self.far()
+        line = await self.line(self.run_of(far.endpoint))
+        await self.until(lambda: far.peers)
+        inner, self.opened.inner = self.opened.inner, Refusing(CannotStart("LoginRefused", "no"))
+        far.peer.transport.loseConnection()
+        await self.until(lambda: len(self.changes) == 2)
+        told = 'line "line-1": no; trying again'
+        self.assertEqual(self.changes[1], (pb.MACHINE_RUNNING, "LoginRefused", told))
+        self.opened.inner = inner
+        await line.until(BACK)
+        self.assertEqual(self.changes[2:], [(pb.MACHINE_RUNNING, "", "")])
+
+    async def session(self, far: Far, clock: Any = reactor, timing: LineTiming = QUICK) -> None:
+        """Open a console that writes the journal."""
+        run = self.run_of(far.endpoint, timing, clock=clock)
+        shared = SharedConsole(run, clock, journal=self.journal)
+        self.addCleanup(shared.end, Ending("Over"))
+        await shared.open()
+        await self.until(lambda: far.peers)
+
+    def gaps(self) -> list[int]:
+        """The offsets of the gaps."""
+        events = self.journal.events(0, self.journal.end, EventKind.GAP)
+        return [each.offset for each in events]
+
+    async def test_gap(self) -> None:
+        """The journal has a gap before the output of the next connection, however long that is silent."""
+        far = self.far(silent)
+        await self.session(far)
+        far.peer.says(b"before")
+        await self.until(lambda: self.journal.end == 6)
+        for count in (2, 3):
+            far.peer.transport.loseConnection()
+            await self.until(lambda: self.reasons()[-1:] == ["LineBack"])
+            await self.until(lambda n=count: len(far.peers) == n)
+            self.assertEqual((self.gaps(), self.journal.end), ([], 6))
+            self.events.clear()
+        far.peer.says(b"behind")
+        await self.until(lambda: self.journal.end == 12)
+        far.peer.says(b"more")
+        await self.until(lambda: self.journal.end == 16)
+        self.assertEqual((self.gaps(), self.journal.losses), ([6], 1))
+
+    async def test_many_gaps(self) -> None:
+        """A peer that prints and hangs up for ever adds few gaps: each is a file of the journal."""
+        clock, far = Clock(), self.far(silent)
+        await self.session(far, clock, DEFAULT_TIMING)
+        far.peer.says(b"x")
+        await self.until(lambda: self.journal.end)
+        for count in range(2, 16):
+            far.peer.transport.loseConnection()
+            await self.until(lambda: not self.opened.links[-1].transport.connected)
+            clock.advance(DEFAULT_TIMING.longest_delay_seconds)
+            await self.until(lambda n=count: len(far.peers) == n)
+            before = self.journal.end
+            far.peer.says(b"x")
+            await self.until(lambda end=before: self.journal.end > end)
+        self.assertEqual((len(self.gaps()), self.journal.losses), (14, 10))
 
     async def test_closed_at_once(self) -> None:
         """

@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted_exec.api import kinds, strategy
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.status import APIError, BadRequest, Invalid
+from twisted_exec.api.status import APIError, BadRequest, Invalid, ServiceUnavailable
 from twisted_exec.apiserver.identity.console_rules import ConsoleRules
 from twisted_exec.apiserver.serving.bodies import read_body, work_of
 from twisted_exec.apiserver.serving.fairness import FairQueue
@@ -75,6 +75,10 @@ class Reviews:
         try:
             identity = await self._tokens.authenticate_for(raw, audiences)
         except APIError as error:
+            if error.may_pass:  # a status would be a refusal, which clients cache
+                raise ServiceUnavailable(
+                    error.message, retry_after_seconds=error.retry_after_seconds
+                ) from None
             return {"authenticated": False, "error": error.message}
         if identity is None:
             return {"authenticated": False, "error": "the token is not valid here"}

@@ -16,16 +16,22 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.status import Unauthorized
+from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.auth import jwt
 from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.auth.credentials import NO_HEADERS
-from twisted_exec.auth.expressions import Evaluator
+from twisted_exec.auth.expressions import Evaluator, TooManyEvaluations
 from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
 from twisted_exec.auth.jwt import InvalidToken, UnknownKey
 from twisted_exec.auth.jwt_keys import VerifyingKey
 from twisted_exec.auth.oidc.claims import Issuer
-from twisted_exec.auth.oidc.keys import HTTPSFetcher, IKeyFetcher, IssuerKeys, Unpublished
+from twisted_exec.auth.oidc.keys import (
+    PAUSE_SECONDS,
+    HTTPSFetcher,
+    IKeyFetcher,
+    IssuerKeys,
+    Unpublished,
+)
 from twisted_exec.auth.oidc.users import user_of
 from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.program.tasks import as_deferred
@@ -75,7 +81,14 @@ class _Tokens:
         try:
             claims = await self._claims(token)
             user = await user_of(claims, self._issuer, self._evaluator)
-        except (InvalidToken, Unpublished) as problem:
+        except Unpublished:  # the log says why, without the details of every token
+            raise ServiceUnavailable(
+                "the keys of this token's issuer cannot be fetched now; try again later",
+                retry_after_seconds=int(PAUSE_SECONDS),
+            ) from None
+        except TooManyEvaluations as problem:
+            raise ServiceUnavailable(str(problem), retry_after_seconds=1) from None
+        except InvalidToken as problem:
             self._log.info(
                 "a token of {issuer} is refused: {why}", issuer=self._issuer.url, why=str(problem)
             )

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twisted_exec.auth.cel import EvaluationFailed, Expressions, Missing
-from twisted_exec.auth.expressions import Evaluator, TooManyEvaluations
+from twisted_exec.auth.expressions import Evaluator
 from twisted_exec.auth.jwt import InvalidToken
 from twisted_exec.auth.jwt_keys import ALGORITHMS
 from twisted_exec.program.libraries import install
@@ -63,14 +63,13 @@ class Expression:
 
         :param subject: counts in the evaluator as the sender of the values.
         :raises InvalidToken: the evaluation fails.
+        :raises TooManyEvaluations: it cannot be evaluated now.
         """
         values = {self.about: dict(of)}
         try:
             return await evaluator.value(_EXPRESSIONS[self.about], self.text, values, subject)
         except (EvaluationFailed, Missing):
             raise InvalidToken(f"{self.field} cannot be evaluated about it") from None
-        except TooManyEvaluations as problem:
-            raise InvalidToken(f"{self.field} cannot be evaluated now: {problem}") from None
 
 
 @dataclass(frozen=True)

@@ -151,8 +151,14 @@ class IssuerKeys:
         return self._keys
 
     async def newer(self) -> tuple[VerifyingKey, ...]:
-        """Fetch the keys again, unless that was done just now; errors as :meth:`known`."""
+        """
+        Fetch the keys again, unless that was done just now.
+
+        :raises Unpublished: the last fetch failed, so there may be a key that is not known here.
+        """
         await self._look()
+        if self._problem:
+            raise Unpublished(self._problem)
         return await self.known()
 
     def close(self) -> None:
@@ -187,7 +193,7 @@ class IssuerKeys:
             self._log.warn(
                 "cannot fetch the keys of {issuer}, so its tokens are {what}: {why}",
                 issuer=self._issuer.url,
-                what="verified with cached keys" if self._keys else "refused",
+                what="verified with cached keys" if self._keys else "not accepted",
                 why=why,
             )
         self._problem = why

@@ -28,11 +28,13 @@ from twisted_exec.cli.doctor.remedies import (
 from twisted_exec.cli.doctor.server_checks import AGENT, ExaminedServer, undiscovered, why_of
 from twisted_exec.cli.messages import ask_for_role, power_on
 from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
+from twisted_exec.console.notices import RoleNotices, outage_of
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.machine_requests import served_dialects
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-from twisted_exec.wire.endings import Ending
+from twisted_exec.wire.endings import LINE_LOST, Ending
+from twisted_exec.wire.resume import Notice
 from twisted_exec.wire.session_terms import Right
 from twisted_exec.wire.stream_options import CONSOLE
 
@@ -360,15 +362,27 @@ class _MachineCheck:
             self._report.error("server", message, API_SERVER)
         elif self._line_condition:
             pass  # the session waits for the line; run() reports the condition
+        elif visitor.notices.outage:  # newer than the condition
+            self._report.error("line", visitor.notices.outage, LINES[LINE_LOST])
         elif visitor.received:
             self._report.ok("line", "is open, and has output")
         else:
             self._report.ok("line", "is open, and was silent so far")
 
 
+class _Notices(RoleNotices):
+    outage = ""
+
+    def read(self, notice: Notice) -> None:
+        super().read(notice)
+        if (outage := outage_of(notice.text)) is not None:
+            self.outage = outage
+
+
 class _Visitor(ConsoleUser):
     def __init__(self) -> None:
         self.received = 0
+        self.notices = _Notices()
         self.ending: Ending | None = None
         self.reason = ""
         self.has_left = False
@@ -391,6 +405,7 @@ class _Visitor(ConsoleUser):
 
     def data_received(self, data: bytes) -> None:
         self.received += len(data)
+        self.notices.feed(data)
 
     def ended(self, ending: Ending) -> None:
         self.ending = ending

@@ -126,7 +126,8 @@ class NodeAccess:
         self._warn(problem)
         # The root's message about our own credentials is not for a client with a token.
         return ServiceUnavailable(
-            "the owner of this token cannot be determined now", retry_after_seconds=1
+            "the owner of this token cannot be determined now",
+            retry_after_seconds=problem.retry_after_seconds or 1,
         )
 
     async def authorize(

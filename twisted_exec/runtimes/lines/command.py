@@ -151,7 +151,7 @@ class CommandLine(LineLayer):
         begins = None if unsettled > 0 else self._endpoint.begins(bytes(self._printed))
         if begins is not None:
             self.upper = self._factory.buildProtocol(None)  # type: ignore[arg-type]
-            self.upper.makeConnection(self)
+            self.begin()
             if early := bytes(self._printed[begins:]):
                 self.deliver(early)
             self.up.callback(self.upper)

@@ -28,6 +28,9 @@ class LayeredEndpoint:
     """
     Connects to an endpoint, with a layer between its transport and the console.
 
+    ``connect`` fires when the layer has begun the console (:meth:`LineLayer.begin`). If the
+    connection ends before, it fails with the reason; to cancel it aborts the connection.
+
     :param make_layer: called for each connection with the console's protocol; usually a subclass of
         :class:`LineLayer`.
     """
@@ -44,7 +47,7 @@ class LayeredEndpoint:
         factory = Factory.forProtocol(build)
         factory.noisy = False
         connecting: Deferred[Any] = self._endpoint.connect(factory)
-        return connecting.addCallback(lambda layer: layer.upper)
+        return connecting.addCallback(lambda layer: layer.when_begun())
 
 
 class PauseCause(Enum):
@@ -102,9 +105,10 @@ class LineLayer(Protocol):
     One connection: the protocol of the endpoint's transport, and the transport of the console.
 
     This class changes nothing. A subclass overrides ``dataReceived`` to decode the machine's
-    output, which it passes to :meth:`deliver`, and ``write`` to encode the users' input. It may have
-    ``connectionMade``, which calls that of this class, ``window_changed(size)`` and
-    ``send_break(milliseconds)``. The attributes ``transport`` and ``factory`` are Twisted's.
+    output, which it passes to :meth:`deliver`, and ``write`` to encode the users' input. For a dialog
+    before the console, such as a login, it overrides ``connectionMade`` and calls :meth:`begin` at
+    the end of the dialog. It may have ``window_changed(size)`` and ``send_break(milliseconds)``. The
+    attributes ``transport`` and ``factory`` are Twisted's.
 
     :param upper: the console's protocol.
     :ivar error: the argument of :meth:`fail`, or ``None``.
@@ -119,25 +123,50 @@ class LineLayer(Protocol):
         self.is_paused = False
         self._held = bytearray()
         self._input = _Input()
+        self._begun: Deferred[Any] = Deferred(lambda _: self.transport.abortConnection())
+        self._has_begun = False
 
     # Protocol of the endpoint's transport.
 
     def connectionMade(self) -> None:
-        self.upper.makeConnection(self)
+        self.begin()
 
     def dataReceived(self, data: bytes) -> None:
         self.deliver(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.is_paused = False
-        self._flush()
-        self.upper.connectionLost(reason if self.error is None else Failure(self.error))
+        why = reason if self.error is None else Failure(self.error)
+        if self._has_begun:
+            self.is_paused = False
+            self._flush()
+            self.upper.connectionLost(why)
+        elif not self._begun.called:
+            self._begun.errback(why)
 
     # For subclasses.
 
+    def begin(self) -> None:
+        """
+        Begin the console, once: from now on the users type, and :meth:`deliver` prints.
+
+        Earlier nobody calls :meth:`write` but the subclass, whose ``super().write(data)`` sends at
+        once.
+        """
+        if self._begun.called:
+            return  # the dialog took too long
+        self._has_begun = True
+        self.upper.makeConnection(self)
+        self._begun.callback(self.upper)
+        self._flush()
+
+    def when_begun(self) -> Deferred[Any]:
+        """Return the Deferred of :meth:`LayeredEndpoint.connect`; call it once."""
+        return self._begun
+
     def deliver(self, data: bytes) -> None:
         """
-        Print output, including an echo: while the console is paused, later; after :meth:`fail`, never.
+        Print output, including an echo: while the console is paused or has not begun, later; after
+        :meth:`fail`, never.
 
         While 256 KiB wait, users' input waits as well.
 
@@ -153,7 +182,9 @@ class LineLayer(Protocol):
         """
         Close the connection immediately, such as after a malformed message.
 
-        :param error: its text tells users why the line was lost.
+        :param error: its text tells users why the line was lost, or cannot be opened. A
+            :class:`~twisted_exec.interfaces.CannotStart` has also the reason of the machine's
+            condition.
         """
         if self.error is None:
             self.error = error
@@ -168,7 +199,7 @@ class LineLayer(Protocol):
         self._input.resume(cause)
 
     def _flush(self) -> None:
-        if self._held and not self.is_paused:
+        if self._held and self._has_begun and not self.is_paused:
             data, self._held = bytes(self._held), bytearray()
             self.upper.dataReceived(data)
             # Behind this output, to which input may add its echo.

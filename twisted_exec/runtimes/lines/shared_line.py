@@ -2,7 +2,7 @@
 A line to a machine that exists without the runtime.
 
 A lost line does not end the console. The line is reopened with exponential back-off; input in
-between is discarded.
+between is discarded, and the journal has a gap before the output of the next connection.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.interfaces import IRecoveringTransport
-from twisted_exec.console.notices import notice
+from twisted_exec.console.notices import LINE_BACK, line_lost, notice
 from twisted_exec.console.read_rate import ReadRateLimit
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.interfaces import CannotStart, IReopenable, IRun, IShutdown, MachineFacts
-from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
+from twisted_exec.streaming.interfaces import LINE_LOST, IBreakable, TerminalSize
 
 _LONG_RUN_SECONDS = 10.0
 _MAX_REASON = 300
+_MOST_GAPS = 10
+"""Of short connections in a row; each gap is a file of the journal."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class SharedLine:
     :class:`~twisted_exec.runtimes.interfaces.ISharedLineTransport`.
 
     :param claim: reserves the line at power on, and returns its name and endpoint; raises
-        :class:`~twisted_exec.interfaces.CannotStart`.
+        :class:`~twisted_exec.interfaces.CannotStart`. If connecting to the endpoint, or a
+        connection, fails with ``CannotStart``, its reason is that of the machine's condition.
     :param release: called after the line is closed for good.
     :param breakable: the endpoint's transports have ``send_break``.
     :param power: the machine's power switch, used at power on and power off; without it the line is
@@ -155,6 +158,8 @@ class SharedLine:
         self._settling: IDelayedCall | None = None  # open again, but not yet back
         self._is_unsteady = False
         self._lost_why = ""
+        self._is_behind_loss = False  # no output yet since the last loss
+        self._gaps = 0  # since the last connection that was not short
         self._attempt = DeferredLock()  # held while the line is opened, and switched on before
         self._end_waiters: list[Deferred[None]] = []
         if breakable:
@@ -181,7 +186,7 @@ class SharedLine:
             # After a successful power on the machine counts as running, even if its line fails.
             if self._power is None or failed.check(CancelledError):
                 why = f'line "{self._name}": {self._describe(failed)}'
-                raise CannotStart("LineFailed", why) from None
+                raise CannotStart(_reason_of(failed, "LineFailed"), why) from None
         self.is_continued = getattr(link and link.transport, "is_continued", False)
         inner: Any = factory.buildProtocol(None)  # type: ignore[arg-type]
         self._inner = inner
@@ -297,8 +302,13 @@ class SharedLine:
         """Pass output on; before the protocol is connected, keep it."""
         if self._inner is None:
             self._early += data
-        else:
-            self._inner.dataReceived(data)
+            return
+        journal = self._facts.journal
+        if self._is_behind_loss and journal is not None:
+            self._gaps += 1
+            (journal.lost if self._gaps <= _MOST_GAPS else journal.missed)()
+        self._is_behind_loss = False
+        self._inner.dataReceived(data)
 
     def link_lost(self, reason: Failure) -> None:
         if self._link is None:
@@ -335,13 +345,14 @@ class SharedLine:
 
     def _reconnect(self, reason: Failure) -> None:
         why = self._describe(reason)
+        self._is_behind_loss = True
         lost = f'line "{self._name}" was lost: {why}'
         was_away, self._settling = self._settling is not None, None
         if not was_away or why != self._lost_why:
-            self._facts.event("Warning", "LineLost", lost)
-            self._notify(f"the console line was lost: {why}; input is discarded until it is back")
+            self._facts.event("Warning", _reason_of(reason, LINE_LOST), lost)
+            self._notify(line_lost(why))
         if lost != self.outage:
-            self._set_outage(lost)
+            self._set_outage(lost, _reason_of(reason, LINE_LOST))
         self._lost_why = why
         # A console server without its device takes each connection, and closes it at once.
         self._is_unsteady = self._clock.seconds() - self._opened_at < _LONG_RUN_SECONDS
@@ -349,6 +360,7 @@ class SharedLine:
             self._producer.resumeProducing()  # the lost connection may have paused it
         if not self._is_unsteady:
             self._backoff.reset()
+            self._gaps = 0
         opening = Deferred.fromCoroutine(self._try_again(why))
         self._opening = None if opening.called else opening
         opening.addErrback(lambda failure: failure.trap(CancelledError))
@@ -362,9 +374,11 @@ class SharedLine:
                 async with self._attempt:
                     link = await self._open()
             except Exception as error:
-                if not self._closing and (problem := self._describe(Failure(error))) != why:
+                failure = Failure(error)
+                if not self._closing and (problem := self._describe(failure)) != why:
                     why = problem
-                    self._set_outage(f'line "{self._name}": {why}')
+                    outage = f'line "{self._name}": {why}'
+                    self._set_outage(outage, _reason_of(failure, LINE_LOST))
             else:
                 self._reconnected(link)
                 return
@@ -384,12 +398,12 @@ class SharedLine:
     def _is_back(self) -> None:
         self._settling = None
         self._facts.event("Normal", "LineBack", f'line "{self._name}" is back')
-        self._set_outage("")
-        self._notify("the console line is back")
+        self._set_outage("", "")
+        self._notify(LINE_BACK)
 
-    def _set_outage(self, why: str) -> None:
+    def _set_outage(self, why: str, reason: str) -> None:
         self.outage = why
-        reason, message = ("LineLost", f"{why}; trying again") if why else ("", "")
+        message = f"{why}; trying again" if why else ""
         self._facts.changed(pb.MACHINE_RUNNING, reason, message)
 
     def _notify(self, text: str) -> None:
@@ -407,3 +421,8 @@ class SharedLine:
         else:
             text = message_of(error)
         return "".join(char for char in text if char.isprintable())[:_MAX_REASON].rstrip(".")
+
+
+def _reason_of(failure: Failure, reason: str) -> str:
+    """Return the reason that an endpoint gives, or ``reason``."""
+    return failure.value.condition if isinstance(failure.value, CannotStart) else reason
