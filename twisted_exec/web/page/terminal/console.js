@@ -312,10 +312,7 @@ export class Console {
       follows: this.#former !== null,
       on: {
         shown: () => this.#shown(),
-        placed: ({ offset, end }) => {
-          if (offset >= (end ?? 0)) this.#shown(); // nothing follows
-          this.#status.position(() => this.#life.session?.save()?.position?.offset ?? null);
-        },
+        placed: () => this.#status.position(() => this.#life.session?.save()?.position?.offset ?? null),
         notice: (mark) => this.#notice(mark),
         viewers: (viewers) => this.#viewersChanged(viewers),
         echo: (microseconds) => this.#status.echo(microseconds),

@@ -47,6 +47,7 @@ export class FirstScreen {
   #read;
   #show;
   #picture;
+  #whole;
   #clock;
   #isFirst = true; // no output is missing before the state
   #isRedrawn = false; // the terminal shows the screen already
@@ -59,18 +60,22 @@ export class FirstScreen {
   #held = [];
   #epoch = "";
   #offset = 0; // of the next output
+  #end = 0; // of the output that the console had when the session began, or went on
 
   /**
    * @param {object} options
    * @param {() => Promise<object|null>} options.read the state for the terminal's present size
    * @param {(bytes: Uint8Array) => void} options.show output of the session
-   * @param {(picture: (filled: number) => Uint8Array) => void} options.picture what replaces a screen of so many filled rows
+   * @param {(picture: (filled: number) => Uint8Array, size: number[]) => void} options.picture what replaces a screen of so many
+   *     filled rows, in a terminal of so many columns and rows
+   * @param {() => void} [options.whole] called once: the terminal has got all output that the console had, and its state
    * @param {any} [options.clock]
    */
-  constructor({ read, show, picture, clock = globalThis }) {
+  constructor({ read, show, picture, whole = () => {}, clock = globalThis }) {
     this.#read = read;
     this.#show = show;
     this.#picture = picture;
+    this.#whole = whole;
     this.#clock = clock;
   }
 
@@ -110,6 +115,7 @@ export class FirstScreen {
     if (this.#state !== null && this.#timer === null && !isFirst) this.#apply();
     this.#epoch = epoch;
     this.#offset = offset;
+    this.#end = end ?? offset;
     if (isFirst && !offset && end !== null && end < SHORT_BYTES) this.cancel();
     else if (this.#reading !== null) this.#timer ??= this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
     else this.#release();
@@ -119,6 +125,13 @@ export class FirstScreen {
   output(bytes) {
     if (this.#timer !== null) this.#held.push(bytes);
     else this.#feed(bytes);
+    this.#tellWhole();
+  }
+
+  #tellWhole() {
+    if (this.#epoch === "" || this.#timer !== null || this.#state !== null || this.#offset < this.#end) return;
+    this.#whole();
+    this.#whole = () => {};
   }
 
   #release() {
@@ -133,6 +146,7 @@ export class FirstScreen {
     this.#held = [];
     if (this.#state?.offset === this.#offset) this.#apply();
     for (const bytes of held) this.#feed(bytes);
+    this.#tellWhole();
   }
 
   #feed(bytes) {
@@ -154,6 +168,6 @@ export class FirstScreen {
     // The output before the state ends with the rows that the state shows.
     const repeated = this.#isFirst ? filledRows(state) : 0;
     const isRedrawn = this.#isRedrawn;
-    this.#picture((filled) => stateOutput(state, isRedrawn ? 0 : Math.max(0, filled - repeated)));
+    this.#picture((filled) => stateOutput(state, isRedrawn ? 0 : Math.max(0, filled - repeated)), [state.columns, state.rows]);
   }
 }
