@@ -148,16 +148,28 @@ test("a state at the first offset comes before all output", async () => {
 });
 
 test("without a state in time, or at all, the output is shown as it was printed", async () => {
-  for (const happen of ["wait", "fail"]) {
+  for (const [happen, later] of [["wait", 50_002], ["fail", 50_003]]) {
     const each = screen();
     each.first.placed(at(50_000));
     each.first.output(bytes("abc"));
     await each[happen]();
     assert.deepEqual(each.shown, ["abc"]);
-    await each.arrive({ offset: 50_003 }); // too late
+    await each.arrive({ offset: later }); // of an earlier moment, or for nobody
     each.first.output(bytes("d"));
     assert.deepEqual(each.shown, ["abc", "d"]);
   }
+});
+
+test("a state that comes late replaces the screen if the console has printed nothing since", async () => {
+  const { first, shown, arrive, wait } = screen();
+  first.placed(at(50_000));
+  await arrive({ offset: 50_000 });
+  first.output(bytes("abc"));
+  first.redraw();
+  await wait();
+  await arrive({ offset: 50_003, output: "redrawn" });
+  first.output(bytes("d"));
+  assert.deepEqual(shown, ["[state]", "abc", "[redrawn]", "d"]);
 });
 
 test("a console that has printed little is shown from its beginning", () => {

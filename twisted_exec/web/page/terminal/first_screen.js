@@ -6,7 +6,8 @@
  * output before that offset fills the scrollback; then the state replaces the screen, and the output behind
  * it follows. So the two requests need no common moment. docs/explanation/resume.rst describes it.
  *
- * Without a state in time all output is shown as it was printed.
+ * Without a state in time all output is shown as it was printed. A state that comes later replaces that screen if the
+ * console has printed nothing since.
  */
 
 const WAIT_MILLISECONDS = 1000;
@@ -56,6 +57,7 @@ export class FirstScreen {
   /** @type {any} */
   #state = null; // until it is shown
   #timer = null; // while the output waits
+  #isLate = false; // the output has not waited for the state any longer
   /** @type {Uint8Array[]} */
   #held = [];
   #epoch = "";
@@ -84,14 +86,14 @@ export class FirstScreen {
     const reading = (this.#reading = {});
     this.#state = null;
     this.#isFirst = this.#epoch === "";
-    this.#isRedrawn = false;
+    this.#isRedrawn = this.#isLate = false;
     this.#read()
       .catch(() => null) // whatever the problem is, the user gets the output
       .then((state) => {
         if (this.#reading !== reading) return;
         this.#reading = null;
         this.#state = state;
-        if (this.#timer !== null) this.#release();
+        if (this.#timer !== null || this.#isLate) this.#release();
       });
   }
 
@@ -100,13 +102,20 @@ export class FirstScreen {
     if (this.#epoch === "" || this.#timer !== null) return;
     this.ask();
     this.#isRedrawn = true;
-    this.#timer = this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
+    this.#wait();
   }
 
   /** Wait for no state, and show none. */
   cancel() {
     this.#reading = this.#state = null;
     this.#release();
+  }
+
+  #wait() {
+    this.#timer ??= this.#clock.setTimeout(() => {
+      this.#isLate = true;
+      this.#release();
+    }, WAIT_MILLISECONDS);
   }
 
   /** The next output begins at this position. */
@@ -117,7 +126,7 @@ export class FirstScreen {
     this.#offset = offset;
     this.#end = end ?? offset;
     if (isFirst && !offset && end !== null && end < SHORT_BYTES) this.cancel();
-    else if (this.#reading !== null) this.#timer ??= this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
+    else if (this.#reading !== null) this.#wait();
     else this.#release();
   }
 
