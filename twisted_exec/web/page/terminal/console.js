@@ -333,6 +333,7 @@ export class Console {
 
   #stateChanged(name, detail) {
     const { since } = this.#former ?? {};
+    if (detail.resumable === false) this.#roles.settle();
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
     this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
     this.#showRole();
@@ -500,6 +501,7 @@ export class Console {
 
   #viewersChanged(viewers) {
     this.#status.viewers(viewers);
+    this.#roles.settle(); // the first of these marks follows the first notice about the role
     this.#roles.withheld = viewers.withheld;
     const news = recordingNews(this.#recordings, viewers.recordings);
     this.#recordings = viewers.recordings ?? this.#recordings;
@@ -512,7 +514,6 @@ export class Console {
     const whole = this.#message.hidden ? "" : (this.#message.textContent ?? "").slice(0, -1);
     const shown = whole.replace(printable(this.#approval), "").trim();
     if (loss !== told && shown.includes(told)) this.#tell(shown.replace(told, () => loss), shown === told ? ROLE_WARNING : "warning");
-    // The first of these marks follows the first notice about the role.
     if (this.#former) this.#tellNew(this.#former);
     this.#hasDriven = !this.#roles.isObserver;
     this.#showRole();
@@ -889,13 +890,13 @@ export class Console {
   }
 
   #showRole() {
-    const { isObserver, isDenied, withheld } = this.#roles;
+    const { isUnknown, isObserver, isDenied, withheld } = this.#roles;
     this.#status.role(this.#roles, this.#rights.mayType);
     this.element.classList.toggle("unheard", isObserver || withheld !== "");
     this.#keys.element.hidden = isObserver || !this.#rights.mayType;
     const { isReadOnly } = this.#status;
     const typeHere = this.writer ? "Take over" : "Type here";
-    this.#role.hidden = !this.isOpen || isDenied || (isReadOnly && !this.mayTakeOver);
+    this.#role.hidden = !this.isOpen || isUnknown || isDenied || (isReadOnly && !this.mayTakeOver);
     this.#role.textContent = isObserver ? typeHere : "Observe only";
     this.#role.classList.toggle("primary", isObserver);
     this.#role.disabled = isObserver && !this.mayTakeOver;
