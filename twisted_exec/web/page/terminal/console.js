@@ -400,13 +400,27 @@ export class Console {
 
   #ended(detail) {
     if (this.#message.matches(".about-role")) this.#message.className = "message"; // the roles have ended with the session
-    this.#former = null;
+    const lost = this.#leaveFormer();
     this.#announce(`${endingOf(detail, this.context.user).title}. ${sentence(endText(detail))}`.trim());
     if (!this.#message.matches(".warning, .error")) this.#endMessage(); // the panel says what is true now
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
+    const news = lost ? { text: lost, kind: "warning" } : this.#held;
+    this.#held = null; // it is not news of a session that opens later
+    if (news?.kind) this.#tell(news.text, news.kind);
     if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();
     this.#showRole();
+  }
+
+  /** No session follows the former one: take back that one would follow, and return what the user reads of lost keys. */
+  #leaveFormer() {
+    if (!this.#former) return "";
+    const { unconfirmed } = this.#former;
+    const said = anewText(this.#former);
+    this.#former = null;
+    if (this.#held?.text === said) this.#held = null;
+    else if (this.#isTold(said)) this.#endMessage();
+    return droppedKeys(unconfirmed);
   }
 
   #announce(text) {
@@ -483,6 +497,7 @@ export class Console {
     }
     if (mark.Kind === "receipt") {
       clearTimeout(this.#receiptTimer);
+      if (this.#isTold(NO_RECEIPT)) this.#endMessage();
       return this.#messages.addOwn(mark.Notice);
     }
     this.#status.heard(mark.Notice);
