@@ -237,6 +237,7 @@ export class Console {
       ),
       h("div", { class: "foot" }, this.#keys.element, this.#status.element),
     );
+    new ResizeObserver(() => this.#placeMessages()).observe(this.#panel.element); // its texts change
     this.element.addEventListener("focusin", () => this.#on.active());
     // The terminal keeps the focus, and with it the keyboard of a phone, and the place of what is pressed.
     this.element.addEventListener("mousedown", (event) => {
@@ -950,9 +951,9 @@ export class Console {
     this.#announce(text || this.#approval);
   }
 
-  /** Where there is room below the cursor, messages cover no output; elsewhere they cover the oldest. */
+  /** Where there is room below the cursor, messages and the panel cover no output; elsewhere they cover the oldest. */
   #placeMessages() {
-    const shown = [this.#status.outage, this.#message, this.#messages.element].filter((each) => each.offsetHeight);
+    const shown = [this.#status.outage, this.#message, this.#messages.element, this.#panel.element].filter((each) => each.offsetHeight);
     const height = shown.reduce((sum, each) => sum + each.offsetHeight + GAP_PIXELS, 0);
     const free = this.#free * this.#terminal.clientHeight;
     for (const each of shown) each.classList.toggle("below", free > height);
