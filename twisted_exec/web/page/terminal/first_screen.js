@@ -4,7 +4,7 @@
  * The server sends the last output of a console, and says the offset of each byte. Meanwhile the page reads
  * the state of the console's terminal (`machines/NAME/screen?as=state`), which is that at some offset. The
  * output before that offset fills the scrollback; then the state replaces the screen, and the output behind
- * it follows. So the two requests need no common moment. docs/explanation/resume.rst describes it.
+ * it follows. So the two requests need no common moment. docs/reference/resume.rst describes it.
  *
  * Without a state in time all output is shown as it was printed. A state that comes later replaces that screen if the
  * console has printed nothing since.
