@@ -145,6 +145,11 @@ _DRAWS_ROWS = (
     r"""until read -t 1; do :; done; set -- $(stty size); printf "\033[$1;1H\n\033[?25h\033[K"'"""
 )
 _SIZES = "terminals.map(({cols, rows}) => [cols, rows].join()).join(' ')"
+# The cursor is in the last row that has text.
+_IS_AT_PROMPT = """(({buffer: {active}, rows}) => {
+    const lines = Array.from({length: rows}, (_, row) => active.getLine(active.baseY + row)?.translateToString(true));
+    return lines.findLastIndex(Boolean) === active.cursorY && /^[#$]/.test(lines[active.cursorY]);
+})(terminals[0])"""
 _IS_NEWEST = "({buffer: {active}}) => active.viewportY >= active.baseY"
 # The lines in sight of the active console's terminal.
 _TERMINAL_ROWS = f"""(() => {{
@@ -657,6 +662,29 @@ class ConsoleTests(WebTestCase):
         await ada.echo("returned")
         self.check_faults()
 
+    async def test_text_of_former_session(self) -> None:
+        """What was said of a session that was to follow a lost one is not said again when another one opens later."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": "Off"}}, "default")
+        await self.deployment.machine_in_state("vm-1", "Shutdown")
+        # As of a session that the server does not know.
+        await ada.page.evaluate(
+            """addEventListener('pagehide', () => {
+                const name = Object.keys(sessionStorage).find((each) => each.includes('session.'));
+                const kept = JSON.parse(sessionStorage[name]);
+                for (const each of kept.keys) each.key = each.key.replace(/.{10}$/, 'AAAAAAAAAA');
+                sessionStorage[name] = JSON.stringify(kept);
+            })"""
+        )
+        await ada.page.reload()
+        await ada.until_page("The machine is not running")
+        await ada.page.evaluate(_RECORD_TEXTS % ".message")
+        await ada.click_text("button", "Power on")
+        await ada.until_page("You can type")
+        self.assertNotIn("session before", await ada.page.evaluate("told.join()"))
+        self.check_faults()
+
     async def test_roles_after_restart(self) -> None:
         """
         After a stop of the server an observer whose page is back first is an observer, and reads so;
@@ -831,6 +859,34 @@ class ConsoleTests(WebTestCase):
             await user.page.until(f"{_CELLS} === '{own[user]}'")
             await user.until_terminal("[#$]$")
             await user.page.until("document.querySelector('.terminal-box').scrollTop === 0")
+        self.check_faults()
+
+    async def test_reload_in_other_width(self) -> None:
+        """The cursor of a page that is loaded again in another width is behind the prompt."""
+        ada = await self.user()
+        await ada.page.resize(1440, 900)
+        await self.open_terminal(ada)
+        await ada.type_line("seq 2000")  # so much is not shown as it was printed
+        await ada.until_terminal("2000\n[#$]$")
+        await ada.type_line("clear; for row in $(seq 15); do printf 'row-%095d\\n' $row; done")
+        await ada.until_terminal(r"(row-\d{95}\n){15}[#$]$")
+        kept = "JSON.parse(sessionStorage['twisted-exec.consoles'])"
+        for width, height in ((390, 844), (1440, 900), (390, 844), (1440, 900)):
+            before = await ada.page.evaluate(f"{kept}.places[0].size")
+            await ada.page.resize(width, height)
+            # As of a page that was left before it knew the size of its window.
+            await ada.page.evaluate(
+                f"""addEventListener('pagehide', () => {{
+                    const kept = {kept};
+                    kept.places[0].size = {before};
+                    sessionStorage['twisted-exec.consoles'] = JSON.stringify(kept);
+                }})"""
+            )
+            await ada.page.reload()
+            await ada.until_terminal("[#$]$")
+            await ada.until_page("You can type")
+            await ada.page.until(_IS_AT_PROMPT)
+            self.assertTrue(await ada.page.settled(_IS_AT_PROMPT))
         self.check_faults()
 
     async def test_takeover_from_smaller_window(self) -> None:

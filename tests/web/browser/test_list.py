@@ -25,7 +25,7 @@ _SHOWN = """(() => {
     const shown = [filter && `filter=${filter}`, isDescending && 'sort=-name'].filter(Boolean).join('&');
     return shown && `?${shown}`;
 })()"""
-_BUTTONS = "[...document.querySelectorAll('.power')].filter((each) => each.checkVisibility({visibilityProperty: true})).length"
+_BUTTONS = "[...document.querySelectorAll('.power, td button[data-action]')].filter((each) => each.checkVisibility({visibilityProperty: true})).length"
 # The name of a row of a table, if all of it is seen.
 _WHOLE = f"""[...document.querySelectorAll('.facing td.name a')].find(
     (each) => each.title === '{LONG}' && [each, ...each.querySelectorAll('*')].every((part) => part.scrollWidth <= part.clientWidth)
@@ -748,6 +748,10 @@ class EmptyTests(FleetTestCase):
         await user.page.until(_BUTTONS + " === 3")
         await user.open("sessions")
         await user.until_page("No console is open")
+        await self.add_session("s-1", "bob")
+        await self.add_recording("seen")
+        await self.add_request("asked", "bob")
+        await user.page.until("document.querySelector('tbody tr')")
         await user.page.evaluate(_NO_ATTEMPTS)  # but those that the user asks for
         await user.page.set_offline(True)
         await user.open("machines")
@@ -763,8 +767,17 @@ class EmptyTests(FleetTestCase):
         await user.page.until(_BUTTONS + " === 3")
         await user.open("alerts")
         await user.until_page("No alert looks at what machines print")
+        for view, count in (("sessions", 1), ("recordings", 1), ("requests", 2)):
+            await user.open(view)
+            await user.page.until(f"{_BUTTONS} === {count}")
+            await user.page.set_offline(True)
+            await user.until_page("This list is as of")
+            await user.page.until(_BUTTONS + " === 0")
+            await user.page.set_offline(False)
+            await user.click_text("button", "Try now")
+            await user.page.until(f"{_BUTTONS} === {count}")
         await user.open("sessions")
-        await user.until_page("No console is open")
+        await user.page.until("document.querySelector('tbody tr')")
         await user.page.set_offline(True)
         await user.open("alerts")
         await user.page.until("document.querySelectorAll('.view .as-of').length === 1")

@@ -121,6 +121,12 @@ _HIDDEN_IN_PANEL = """[...document.querySelectorAll('.panel :is(input, .button:e
     const isSeen = [top + 1, bottom - 1].every((y) => each.contains(document.elementFromPoint((left + right) / 2, y)));
     return top < 0 || bottom > innerHeight || !isSeen;
 }).map((each) => each.outerHTML)"""
+# The prompt is below the panel.
+_IS_PROMPT_FREE = """(() => {
+    const {rows, buffer: {active}} = terminals[0];
+    const {top, height} = document.querySelector('.xterm-screen').getBoundingClientRect();
+    return document.querySelector('.panel').getBoundingClientRect().bottom <= top + (height / rows) * active.cursorY;
+})()"""
 # The texts of the terminal below the message, and what else the message touches.
 _COVERED = """(() => {
     const message = document.querySelector('.message:not([hidden])')?.getBoundingClientRect();
@@ -637,6 +643,7 @@ class PhoneTests(WebTestCase):
             await ada.page.resize(*size)
             await self.check_message(ada, f"panel-{size[0]}", "1[01]\\d\\d")
             self.assertEqual(await lasting(ada.page, _HIDDEN_IN_PANEL), [], size)
+            await ada.page.until(_IS_PROMPT_FREE)
         self.check_faults()
 
     async def test_message_of_other(self) -> None:

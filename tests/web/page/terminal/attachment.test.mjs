@@ -37,9 +37,12 @@ async function attach(t, saved = null, place = PLACE, text = "", follows = false
   const told = [];
   const tell = (name) => [name, (...news) => told.push([name, ...news])];
   let written = "";
-  const write = (bytes) => (written += Buffer.from(bytes).toString());
+  const write = (bytes, done = () => {}) => {
+    written += Buffer.from(bytes).toString();
+    done();
+  };
   const screen = { columns: 80, rows: 24, room: [80, 24], text: `${text}\n`, write, show: (picture) => write(picture(24)) };
-  const on = Object.fromEntries(["placed", "state", "skipped", "notice"].map(tell));
+  const on = Object.fromEntries(["placed", "state", "skipped", "notice", "shown"].map(tell));
   const attachment = new Attachment(context, place, { request: REQUEST, screen, on, follows });
   attachment.start();
   await turn();
@@ -128,6 +131,19 @@ test("missing output is marked in the terminal, and told", async (t) => {
   accept(socket, { at: 300, end: 300 });
   assert.match(written(), /\[twisted-exec: 200 B of output skipped\]/);
   assert.deepEqual(told.find(([name]) => name === "skipped"), ["skipped", "200 B of output"]);
+});
+
+test("a console is shown when its output is whole, or when the session ends before", async (t) => {
+  for (const [isWhole, hasOutput] of [[true, true], [false, true], [false, false]]) {
+    const { told, socket } = await attach(t);
+    const isShown = () => told.filter(([name]) => name === "shown").length;
+    accept(socket, { at: 0, end: 10 });
+    assert.equal(isShown(), 0);
+    if (hasOutput) socket.message(1, isWhole ? "all of it." : "a part");
+    assert.equal(isShown(), Number(isWhole));
+    socket.status({ code: 0, reason: "SessionDeleted", message: "" });
+    assert.equal(isShown() > 0, hasOutput);
+  }
 });
 
 test("a new session is marked below what another one has shown, which goes into the scrollback", async (t) => {

@@ -15,12 +15,14 @@ function screen(filled = 5) {
   let counted = 0;
   let answer;
   let timer = null;
+  let wholes = 0;
   const first = new FirstScreen({
     read: () => new Promise((resolve, reject) => (answer = { resolve, reject })),
     show: (data) => {
       shown.push(new TextDecoder().decode(data));
       counted += data.length;
     },
+    whole: () => wholes++,
     picture: (picture) => {
       const text = new TextDecoder().decode(picture(filled));
       shown.push(`[${text.slice(text.indexOf("\x1b[2J") + 4)}]`);
@@ -34,6 +36,7 @@ function screen(filled = 5) {
     shown,
     kept,
     counted: () => counted,
+    wholes: () => wholes,
     arrive: async (state) => {
       answer.resolve({ epoch: "e", columns: 80, rows: 2, output: "state", ...state });
       await settle();
@@ -75,6 +78,26 @@ test("output before the state fills the scrollback, and output behind it follows
   assert.deepEqual(shown, ["old1", "old2", "[state]", "new"]);
   first.output(bytes("more"));
   assert.equal(counted(), 15);
+});
+
+test("a screen is whole once the output that the console had, and its state, are shown", async () => {
+  const { first, wholes, arrive } = screen();
+  first.placed(at(50_000, 50_008));
+  first.output(bytes("old1old2"));
+  assert.equal(wholes(), 0); // its state is on the way
+  await arrive({ offset: 50_010 });
+  assert.equal(wholes(), 0); // and is newer
+  first.output(bytes("ne"));
+  assert.equal(wholes(), 1);
+  first.output(bytes("more"));
+  assert.equal(wholes(), 1);
+  const { first: long, wholes: ends, fail } = screen();
+  long.placed(at(50_000, 50_008));
+  await fail();
+  long.output(bytes("old1"));
+  assert.equal(ends(), 0);
+  long.output(bytes("old2"));
+  assert.equal(ends(), 1);
 });
 
 test("rows that the state repeats do not go into the scrollback", async () => {
@@ -125,16 +148,28 @@ test("a state at the first offset comes before all output", async () => {
 });
 
 test("without a state in time, or at all, the output is shown as it was printed", async () => {
-  for (const happen of ["wait", "fail"]) {
+  for (const [happen, later] of [["wait", 50_002], ["fail", 50_003]]) {
     const each = screen();
     each.first.placed(at(50_000));
     each.first.output(bytes("abc"));
     await each[happen]();
     assert.deepEqual(each.shown, ["abc"]);
-    await each.arrive({ offset: 50_003 }); // too late
+    await each.arrive({ offset: later }); // of an earlier moment, or for nobody
     each.first.output(bytes("d"));
     assert.deepEqual(each.shown, ["abc", "d"]);
   }
+});
+
+test("a state that comes late replaces the screen if the console has printed nothing since", async () => {
+  const { first, shown, arrive, wait } = screen();
+  first.placed(at(50_000));
+  await arrive({ offset: 50_000 });
+  first.output(bytes("abc"));
+  first.redraw();
+  await wait();
+  await arrive({ offset: 50_003, output: "redrawn" });
+  first.output(bytes("d"));
+  assert.deepEqual(shown, ["[state]", "abc", "[redrawn]", "d"]);
 });
 
 test("a console that has printed little is shown from its beginning", () => {

@@ -59,3 +59,17 @@ test("a user without the right to type only observes", () => {
   assert.deepEqual([roles.isObserver, roles.isDenied], [true, true]);
   assert.ok(new Roles(true).isObserver);
 });
+
+test("who types is unknown until the server has said it", () => {
+  const roles = new Roles();
+  assert.deepEqual([roles.isUnknown, roles.isObserver], [true, false]);
+  roles.read({ Notice: "a policy asks for a reason", Kind: "message" });
+  assert.ok(roles.isUnknown);
+  roles.settle(); // without a word about the role
+  assert.deepEqual([roles.isUnknown, roles.isObserver], [false, false]);
+  const observer = new Roles();
+  observer.read({ Notice: "ada types", Kind: "role", Role: "observer", Writer: "ada" });
+  observer.settle();
+  assert.deepEqual([observer.isUnknown, observer.isObserver], [false, true]);
+  assert.equal(new Roles(true).isUnknown, false);
+});

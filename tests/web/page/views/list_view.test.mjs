@@ -321,3 +321,14 @@ test("a list without rows of a machine says that there is no such machine", asyn
   for (let each = 0; each < 5; each += 1) await turn();
   assert.match(none.text, /There is no such machine\. The namespace lab has no machine vm/);
 });
+
+test("a change that waited for the server and failed does not go on waiting", async (t) => {
+  const { view } = await open(t);
+  let fail;
+  const answer = view.acknowledged("The end", new Promise((_, reject) => (fail = reject)));
+  t.mock.timers.tick(5000);
+  assert.match(view.problem.text, /The end waits for the server\.$/);
+  fail(new Error("no"));
+  await assert.rejects(answer, /no/);
+  assert.doesNotMatch(view.problem.text, /The end/);
+});

@@ -25,6 +25,7 @@ export class Attachment {
   #replayed = 0; // bytes of its output that come again
   #isReturning; // to a session of the page before a reload, or of a lost connection
   #hadSession; // or has one: its end is not only that of an attempt
+  #hasOutput = false;
   #isReplaced = false;
   #opened; // resolves #whenOpen
   #whenOpen = new Promise((resolve) => (this.#opened = resolve));
@@ -37,7 +38,7 @@ export class Attachment {
    * @param {import("./screen.js").Screen} options.screen
    * @param {boolean} options.follows whether it takes the place of a session that has ended
    * @param {object} options.on callbacks as of ConsoleSession, all of them but output() and gap();
-   *     shown(): output goes to the terminal; skipped(what): output was left out, such as `2 KiB of output`
+   *     shown(): the terminal shows the console as it is, or was at its end; skipped(what): output was left out, such as `2 KiB of output`
    */
   constructor(context, place, { request, screen, on, follows }) {
     this.#context = context;
@@ -52,13 +53,14 @@ export class Attachment {
     this.#first = new FirstScreen({
       read: () => this.#readState(),
       show: (bytes) => {
-        on.shown?.();
+        this.#hasOutput = true;
         screen.write(bytes, () => this.session?.taken(bytes.length));
       },
-      picture: (picture) => {
-        on.shown?.();
-        screen.show(picture);
+      picture: (picture, size) => {
+        this.#hasOutput = true;
+        screen.show(picture, size);
       },
+      whole: () => screen.write("", () => on.shown?.()),
     });
   }
 
@@ -148,6 +150,7 @@ export class Attachment {
       this.#separate();
     }
     if (state === "ended" || (state === "open" && detail.resumable === false)) this.#first.cancel();
+    if (state === "ended" && this.#hasOutput) this.#on.shown?.();
     if (state === "ended") detail = { ...detail, hadSession: this.#hadSession };
     if (state !== "ended") this.#isReturning = state === "reconnecting" || (this.#isReturning && state === "connecting");
     this.#on.state(state, detail);
@@ -155,9 +158,9 @@ export class Attachment {
 
   /** Put what another session has shown into the scrollback: the output of this one repeats some of it. */
   #separate() {
-    const { columns, text } = this.#screen;
+    const { columns, rows, text } = this.#screen;
     const output = `[twisted-exec: new session at ${dateTime(Date.now())}]\r\n`;
-    if (text.trim()) this.#screen.show((filled) => stateOutput({ output, columns }, filled));
+    if (text.trim()) this.#screen.show((filled) => stateOutput({ output, columns }, filled), [columns, rows]);
   }
 
   #gap({ bytes, exact }) {

@@ -237,6 +237,7 @@ export class Console {
       ),
       h("div", { class: "foot" }, this.#keys.element, this.#status.element),
     );
+    new ResizeObserver(() => this.#placeMessages()).observe(this.#panel.element); // its texts change
     this.element.addEventListener("focusin", () => this.#on.active());
     // The terminal keeps the focus, and with it the keyboard of a phone, and the place of what is pressed.
     this.element.addEventListener("mousedown", (event) => {
@@ -312,10 +313,7 @@ export class Console {
       follows: this.#former !== null,
       on: {
         shown: () => this.#shown(),
-        placed: ({ offset, end }) => {
-          if (offset >= (end ?? 0)) this.#shown(); // nothing follows
-          this.#status.position(() => this.#life.session?.save()?.position?.offset ?? null);
-        },
+        placed: () => this.#status.position(() => this.#life.session?.save()?.position?.offset ?? null),
         notice: (mark) => this.#notice(mark),
         viewers: (viewers) => this.#viewersChanged(viewers),
         echo: (microseconds) => this.#status.echo(microseconds),
@@ -336,6 +334,7 @@ export class Console {
 
   #stateChanged(name, detail) {
     const { since } = this.#former ?? {};
+    if (detail.resumable === false) this.#roles.settle();
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
     this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
     this.#showRole();
@@ -402,13 +401,27 @@ export class Console {
 
   #ended(detail) {
     if (this.#message.matches(".about-role")) this.#message.className = "message"; // the roles have ended with the session
-    this.#former = null;
+    const lost = this.#leaveFormer();
     this.#announce(`${endingOf(detail, this.context.user).title}. ${sentence(endText(detail))}`.trim());
     if (!this.#message.matches(".warning, .error")) this.#endMessage(); // the panel says what is true now
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
+    const news = lost ? { text: lost, kind: "warning" } : this.#held;
+    this.#held = null; // it is not news of a session that opens later
+    if (news?.kind) this.#tell(news.text, news.kind);
     if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();
     this.#showRole();
+  }
+
+  /** No session follows the former one: take back that one would follow, and return what the user reads of lost keys. */
+  #leaveFormer() {
+    if (!this.#former) return "";
+    const { unconfirmed } = this.#former;
+    const said = anewText(this.#former);
+    this.#former = null;
+    if (this.#held?.text === said) this.#held = null;
+    else if (this.#isTold(said)) this.#endMessage();
+    return droppedKeys(unconfirmed);
   }
 
   #announce(text) {
@@ -485,6 +498,7 @@ export class Console {
     }
     if (mark.Kind === "receipt") {
       clearTimeout(this.#receiptTimer);
+      if (this.#isTold(NO_RECEIPT)) this.#endMessage();
       return this.#messages.addOwn(mark.Notice);
     }
     this.#status.heard(mark.Notice);
@@ -503,6 +517,7 @@ export class Console {
 
   #viewersChanged(viewers) {
     this.#status.viewers(viewers);
+    this.#roles.settle(); // the first of these marks follows the first notice about the role
     this.#roles.withheld = viewers.withheld;
     const news = recordingNews(this.#recordings, viewers.recordings);
     this.#recordings = viewers.recordings ?? this.#recordings;
@@ -515,7 +530,6 @@ export class Console {
     const whole = this.#message.hidden ? "" : (this.#message.textContent ?? "").slice(0, -1);
     const shown = whole.replace(printable(this.#approval), "").trim();
     if (loss !== told && shown.includes(told)) this.#tell(shown.replace(told, () => loss), shown === told ? ROLE_WARNING : "warning");
-    // The first of these marks follows the first notice about the role.
     if (this.#former) this.#tellNew(this.#former);
     this.#hasDriven = !this.#roles.isObserver;
     this.#showRole();
@@ -892,13 +906,13 @@ export class Console {
   }
 
   #showRole() {
-    const { isObserver, isDenied, withheld } = this.#roles;
+    const { isUnknown, isObserver, isDenied, withheld } = this.#roles;
     this.#status.role(this.#roles, this.#rights.mayType);
     this.element.classList.toggle("unheard", isObserver || withheld !== "");
     this.#keys.element.hidden = isObserver || !this.#rights.mayType;
     const { isReadOnly } = this.#status;
     const typeHere = this.writer ? "Take over" : "Type here";
-    this.#role.hidden = !this.isOpen || isDenied || (isReadOnly && !this.mayTakeOver);
+    this.#role.hidden = !this.isOpen || isUnknown || isDenied || (isReadOnly && !this.mayTakeOver);
     this.#role.textContent = isObserver ? typeHere : "Observe only";
     this.#role.classList.toggle("primary", isObserver);
     this.#role.disabled = isObserver && !this.mayTakeOver;
@@ -937,9 +951,9 @@ export class Console {
     this.#announce(text || this.#approval);
   }
 
-  /** Where there is room below the cursor, messages cover no output; elsewhere they cover the oldest. */
+  /** Where there is room below the cursor, messages and the panel cover no output; elsewhere they cover the oldest. */
   #placeMessages() {
-    const shown = [this.#status.outage, this.#message, this.#messages.element].filter((each) => each.offsetHeight);
+    const shown = [this.#status.outage, this.#message, this.#messages.element, this.#panel.element].filter((each) => each.offsetHeight);
     const height = shown.reduce((sum, each) => sum + each.offsetHeight + GAP_PIXELS, 0);
     const free = this.#free * this.#terminal.clientHeight;
     for (const each of shown) each.classList.toggle("below", free > height);

@@ -4,9 +4,10 @@
  * The server sends the last output of a console, and says the offset of each byte. Meanwhile the page reads
  * the state of the console's terminal (`machines/NAME/screen?as=state`), which is that at some offset. The
  * output before that offset fills the scrollback; then the state replaces the screen, and the output behind
- * it follows. So the two requests need no common moment. docs/explanation/resume.rst describes it.
+ * it follows. So the two requests need no common moment. docs/reference/resume.rst describes it.
  *
- * Without a state in time all output is shown as it was printed.
+ * Without a state in time all output is shown as it was printed. A state that comes later replaces that screen if the
+ * console has printed nothing since.
  */
 
 const WAIT_MILLISECONDS = 1000;
@@ -47,6 +48,7 @@ export class FirstScreen {
   #read;
   #show;
   #picture;
+  #whole;
   #clock;
   #isFirst = true; // no output is missing before the state
   #isRedrawn = false; // the terminal shows the screen already
@@ -55,22 +57,27 @@ export class FirstScreen {
   /** @type {any} */
   #state = null; // until it is shown
   #timer = null; // while the output waits
+  #isLate = false; // the output has not waited for the state any longer
   /** @type {Uint8Array[]} */
   #held = [];
   #epoch = "";
   #offset = 0; // of the next output
+  #end = 0; // of the output that the console had when the session began, or went on
 
   /**
    * @param {object} options
    * @param {() => Promise<object|null>} options.read the state for the terminal's present size
    * @param {(bytes: Uint8Array) => void} options.show output of the session
-   * @param {(picture: (filled: number) => Uint8Array) => void} options.picture what replaces a screen of so many filled rows
+   * @param {(picture: (filled: number) => Uint8Array, size: number[]) => void} options.picture what replaces a screen of so many
+   *     filled rows, in a terminal of so many columns and rows
+   * @param {() => void} [options.whole] called once: the terminal has got all output that the console had, and its state
    * @param {any} [options.clock]
    */
-  constructor({ read, show, picture, clock = globalThis }) {
+  constructor({ read, show, picture, whole = () => {}, clock = globalThis }) {
     this.#read = read;
     this.#show = show;
     this.#picture = picture;
+    this.#whole = whole;
     this.#clock = clock;
   }
 
@@ -79,14 +86,14 @@ export class FirstScreen {
     const reading = (this.#reading = {});
     this.#state = null;
     this.#isFirst = this.#epoch === "";
-    this.#isRedrawn = false;
+    this.#isRedrawn = this.#isLate = false;
     this.#read()
       .catch(() => null) // whatever the problem is, the user gets the output
       .then((state) => {
         if (this.#reading !== reading) return;
         this.#reading = null;
         this.#state = state;
-        if (this.#timer !== null) this.#release();
+        if (this.#timer !== null || this.#isLate) this.#release();
       });
   }
 
@@ -95,7 +102,7 @@ export class FirstScreen {
     if (this.#epoch === "" || this.#timer !== null) return;
     this.ask();
     this.#isRedrawn = true;
-    this.#timer = this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
+    this.#wait();
   }
 
   /** Wait for no state, and show none. */
@@ -104,14 +111,22 @@ export class FirstScreen {
     this.#release();
   }
 
+  #wait() {
+    this.#timer ??= this.#clock.setTimeout(() => {
+      this.#isLate = true;
+      this.#release();
+    }, WAIT_MILLISECONDS);
+  }
+
   /** The next output begins at this position. */
   placed({ epoch, offset, end }) {
     const isFirst = this.#epoch === "";
     if (this.#state !== null && this.#timer === null && !isFirst) this.#apply();
     this.#epoch = epoch;
     this.#offset = offset;
+    this.#end = end ?? offset;
     if (isFirst && !offset && end !== null && end < SHORT_BYTES) this.cancel();
-    else if (this.#reading !== null) this.#timer ??= this.#clock.setTimeout(() => this.cancel(), WAIT_MILLISECONDS);
+    else if (this.#reading !== null) this.#wait();
     else this.#release();
   }
 
@@ -119,6 +134,13 @@ export class FirstScreen {
   output(bytes) {
     if (this.#timer !== null) this.#held.push(bytes);
     else this.#feed(bytes);
+    this.#tellWhole();
+  }
+
+  #tellWhole() {
+    if (this.#epoch === "" || this.#timer !== null || this.#state !== null || this.#offset < this.#end) return;
+    this.#whole();
+    this.#whole = () => {};
   }
 
   #release() {
@@ -133,6 +155,7 @@ export class FirstScreen {
     this.#held = [];
     if (this.#state?.offset === this.#offset) this.#apply();
     for (const bytes of held) this.#feed(bytes);
+    this.#tellWhole();
   }
 
   #feed(bytes) {
@@ -154,6 +177,6 @@ export class FirstScreen {
     // The output before the state ends with the rows that the state shows.
     const repeated = this.#isFirst ? filledRows(state) : 0;
     const isRedrawn = this.#isRedrawn;
-    this.#picture((filled) => stateOutput(state, isRedrawn ? 0 : Math.max(0, filled - repeated)));
+    this.#picture((filled) => stateOutput(state, isRedrawn ? 0 : Math.max(0, filled - repeated)), [state.columns, state.rows]);
   }
 }

@@ -6,9 +6,8 @@
  */
 
 export class Roles {
-  isObserver = false;
-  /** The user may only observe. */
-  isDenied = false;
+  /** @type {"unknown" | "writer" | "observer" | "denied"} "denied": the user may only observe. */
+  #role;
   /** @type {string | null} Name of the writer; empty if it is this session or unknown, null if there is none. */
   writer = "";
   /** Why the machine gets no input of its writers at present; empty if it does. */
@@ -20,8 +19,26 @@ export class Roles {
    * @param {() => string} user the name of the session's own user; empty if it is unknown
    */
   constructor(isReadOnly = false, user = () => "") {
-    this.isObserver = isReadOnly;
+    this.#role = isReadOnly ? "observer" : "unknown";
     this.#user = user;
+  }
+
+  /** Whether the server has not said yet who types. */
+  get isUnknown() {
+    return this.#role === "unknown";
+  }
+
+  get isObserver() {
+    return this.#role === "observer" || this.isDenied;
+  }
+
+  get isDenied() {
+    return this.#role === "denied";
+  }
+
+  /** The server tells an observer so first: a session of which it has said more, or can say no more, may type. */
+  settle() {
+    if (this.isUnknown) this.#role = "writer";
   }
 
   /** Whether the writer is another session of the same user, from which this one may take over. */
@@ -36,13 +53,10 @@ export class Roles {
    */
   read(mark) {
     const { Notice: text, Kind: kind, Role: role, Writer: writer, Hint: hint } = mark;
-    if (role === "writer") {
-      this.isObserver = this.isDenied = false;
-      this.writer = "";
-    } else if (role === "observer" || role === "denied") {
-      this.isObserver = true;
-      this.isDenied = role === "denied";
-      if (!this.isDenied) this.writer = typeof writer === "string" && writer ? writer : null;
+    if (["writer", "observer", "denied"].includes(role)) this.#role = role;
+    if (role === "writer") this.writer = "";
+    else if (role === "observer") {
+      this.writer = typeof writer === "string" && writer ? writer : null;
     }
     if (kind === "role" && this.isOwn) return "you only observe: another session of yours types here";
     if (typeof hint !== "string" || !hint || !text.endsWith(hint)) return text;

@@ -231,6 +231,10 @@ export class Screen {
    */
   fit() {
     if (!this.#element.offsetParent || !this.#isInSight) return; // hidden
+    if (this.#later) {
+      this.#later.push(() => this.fit());
+      return;
+    }
     this.#element.classList.toggle("foreign", this.#drawn !== null);
     const size = this.#fit.proposeDimensions();
     if (!size?.cols || !size.rows) return;
@@ -365,19 +369,28 @@ export class Screen {
   /**
    * Show the picture of a screen, which is no output of a program.
    *
+   * The element may have got another size since the picture was asked for: the terminal has that of the picture until it is
+   * drawn, and then that of the element. So xterm.js breaks its lines anew, and the cursor stays at its line.
+   *
    * @param {(filled: number) => Uint8Array} picture returns it for the number of rows down to the last text before it
+   * @param {number[]} size columns and rows for which it is drawn
    */
-  show(picture) {
+  show(picture, [columns, rows]) {
     if (this.#later) {
-      this.#later.push(() => this.show(picture));
+      this.#later.push(() => this.show(picture, [columns, rows]));
       return;
     }
     this.#later = [];
     this.terminal.write("", () => {
-      const later = this.#later ?? [];
-      this.#later = null;
+      const isOther = columns !== this.columns || rows !== this.rows;
+      if (isOther) this.terminal.resize(columns, rows);
       this.#drawnRows.pass(picture(this.#filledRows));
-      later.forEach((act) => act());
+      this.terminal.write("", () => {
+        const later = this.#later ?? [];
+        this.#later = null;
+        if (isOther) this.fit();
+        later.forEach((act) => act());
+      });
     });
   }
 

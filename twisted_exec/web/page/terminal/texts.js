@@ -135,13 +135,14 @@ export function withRoles(people, isObserver) {
 }
 
 /**
- * Return whether the user types at a console, and if not, why.
+ * Return whether the user types at a console, and if not, why; empty while that is unknown.
  *
  * @param {import("./roles.js").Roles} roles
  * @param {{mayType: boolean, isReadOnly: boolean}} session `mayType`: the user has the right; `isReadOnly`: it can never
  *     write
  */
-export function roleText({ isObserver, isDenied, writer, isOwn, withheld }, { mayType, isReadOnly }) {
+export function roleText({ isUnknown, isObserver, isDenied, writer, isOwn, withheld }, { mayType, isReadOnly }) {
+  if (isUnknown) return "";
   if (!isObserver) return withheld ? "Keys are not sent: more people are needed" : "You can type";
   const types = writer && !isOwn ? `; ${writer} types` : "";
   if (isDenied || !mayType) return `Observing (no right to type)${types}`;

@@ -255,9 +255,14 @@ export class ListView {
     fill(this.#said, notice(kind, text));
   }
 
-  /** Return the answer to what the user changes; the list says if the server is silent. */
-  acknowledged(act, answer) {
-    return acknowledged(act, answer, (text, kind) => this.say(kind, text));
+  /** Return the answer to what the user changes; the list says if the server is silent, until it answers. */
+  async acknowledged(act, answer) {
+    try {
+      return await acknowledged(act, answer, (text, kind) => this.say(kind, text));
+    } catch (error) {
+      fill(this.#said);
+      throw error;
+    }
   }
 
   /** The user has changed the filter. */

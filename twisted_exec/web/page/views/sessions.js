@@ -85,16 +85,17 @@ class Sessions extends ListView {
   }
 
   async #end(row) {
-    const { api, announce, user } = this.context;
+    const { api, user } = this.context;
     const whose = `the session of ${printable(row.user)} at ${printable(row.machine)}`;
     if (!(await confirmed(`End ${whose}?`, endOf(row, user), "End the session"))) return;
     try {
       // The UID keeps a session from being ended that has the same name by now.
       const body = { apiVersion: "v1", kind: "DeleteOptions", preconditions: { uid: row.uid } };
       await this.acknowledged(`The end of ${whose}`, api.request(itemPath("consolesessions", row.namespace, row.name), { method: "DELETE", body }));
-      announce(`Ended ${whose}.`);
+      this.context.announce(`Ended ${whose}.`);
     } catch (error) {
-      announce(error.code === 404 ? `${whose} had ended already.` : `Could not end ${whose}: ${printable(error.message)}`);
+      if (error.code === 404) this.say("", `T${whose.slice(1)} had ended already.`);
+      else this.say("error", `Could not end ${whose}: ${printable(error.message)}`);
     }
   }
 }
