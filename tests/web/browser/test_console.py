@@ -662,29 +662,6 @@ class ConsoleTests(WebTestCase):
         await ada.echo("returned")
         self.check_faults()
 
-    async def test_text_of_former_session(self) -> None:
-        """What was said of a session that was to follow a lost one is not said again when another one opens later."""
-        ada = await self.user()
-        await self.open_terminal(ada)
-        await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": "Off"}}, "default")
-        await self.deployment.machine_in_state("vm-1", "Shutdown")
-        # As of a session that the server does not know.
-        await ada.page.evaluate(
-            """addEventListener('pagehide', () => {
-                const name = Object.keys(sessionStorage).find((each) => each.includes('session.'));
-                const kept = JSON.parse(sessionStorage[name]);
-                for (const each of kept.keys) each.key = each.key.replace(/.{10}$/, 'AAAAAAAAAA');
-                sessionStorage[name] = JSON.stringify(kept);
-            })"""
-        )
-        await ada.page.reload()
-        await ada.until_page("The machine is not running")
-        await ada.page.evaluate(_RECORD_TEXTS % ".message")
-        await ada.click_text("button", "Power on")
-        await ada.until_page("You can type")
-        self.assertNotIn("session before", await ada.page.evaluate("told.join()"))
-        self.check_faults()
-
     async def test_roles_after_restart(self) -> None:
         """
         After a stop of the server an observer whose page is back first is an observer, and reads so;
