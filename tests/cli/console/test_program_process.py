@@ -62,11 +62,11 @@ that it imported.
 """
 
 MODULES = [
+    "api.declared_reasons",
     "api.dialects",
     "api.display",
     "api.names",
     "api.obstacles",
-    "api.reasons",
     "api.resource",
     "api.spaces",
     "api.status",
