@@ -21,8 +21,9 @@ from twisted.python.failure import Failure
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.acts import Act, ActReports, ignore
 from twisted_exec.console.answers import SESSION, Answers
-from twisted_exec.console.echo import Echo, EchoUser
+from twisted_exec.console.echo_time import Echo, EchoUser
 from twisted_exec.console.floor import Floor
+from twisted_exec.console.hidden_echo import Wrappers
 from twisted_exec.console.interfaces import IConsoleRecorder, IRecoveringTransport
 from twisted_exec.console.interruption import Interruption
 from twisted_exec.console.line import Line, LineEnded
@@ -31,7 +32,6 @@ from twisted_exec.console.shared_console_limits import DEFAULT_LIMITS, ConsoleLi
 from twisted_exec.console.unrecorded import UnrecordedConsole
 from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.console.viewers import Viewers
-from twisted_exec.console.wrappers import Wrappers
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (
