@@ -93,6 +93,7 @@ MODULES = [
     "cli.console.type_ahead",
     "cli.console.views",
     "cli.console.window",
+    "cli.explanations",
     "cli.machine_options",
     "cli.messages",
     "cli.options",
