@@ -14,7 +14,7 @@ import pytest
 
 DIFFERING = (
     # They look for objects with gc, and pytest keeps those of tests that have ended.
-    "apiserver/consoles/test_texts_logs.py",
+    "apiserver/consoles/test_retained_texts_logs.py",
     "apiserver/serving/watches/test_watches.py",
     "kube/test_client.py",
     "program/test_garbage.py",

@@ -1,5 +1,8 @@
 """
 Why a machine's console does not open: reasons for programs, among the causes of a ``Status``.
+
+The cause ``Decided``, which is no obstacle, is in :mod:`twisted_exec.api.status`: it says that one of our
+programs has decided a 403.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tables, as ``kubectl get`` prints them.
+The server's answer to ``kubectl get``: objects as a Table, with the cells of their columns.
 
 Source: ``k8s.io/apimachinery/pkg/apis/meta/v1/types.go`` (Table).
 """

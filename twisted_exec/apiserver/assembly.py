@@ -17,7 +17,6 @@ from twisted.internet import defer
 
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.auditing.records import AuditedDispatcher
-from twisted_exec.apiserver.consoles import texts
 from twisted_exec.apiserver.consoles.connect import LocatorParts, MachineLocator
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
 from twisted_exec.apiserver.consoles.pods import (
@@ -34,6 +33,11 @@ from twisted_exec.apiserver.consoles.recording_rules import RecordingRules
 from twisted_exec.apiserver.consoles.recordings import OpenRecordings
 from twisted_exec.apiserver.consoles.refusals import ConsoleRefusals
 from twisted_exec.apiserver.consoles.request_rights import RequestRights
+from twisted_exec.apiserver.consoles.retained_texts import (
+    CONTENT_SECONDS,
+    SCREEN_SECONDS,
+    RetainedTextLocator,
+)
 from twisted_exec.apiserver.consoles.routes import (
     add_consoles,
     add_machine_texts,
@@ -434,15 +438,13 @@ class _Server:
             add_consoles(routes, dialect, self._make_proxy(locators[dialect], backend.seconds))
             add_machine_texts(routes, dialect, LOG.name, relay(logs[dialect]))
             screens = locate(dialect, what=SCREEN)
-            screen = relay(screens, answer_seconds=texts.SCREEN_SECONDS)
+            screen = relay(screens, answer_seconds=SCREEN_SECONDS)
             add_machine_texts(routes, dialect, SCREEN.name, screen)
-        retained = partial(
-            texts.RetainedTextLocator, gate, storage, locators.values(), self._limits
-        )
+        retained = partial(RetainedTextLocator, gate, storage, locators.values(), self._limits)
         deleted_logs = relay(retained(DELETED_LOG))
         add_retained_texts(routes, kinds.DELETEDCONSOLES, DELETED_LOG.name, deleted_logs)
         recorded = relay(
-            retained(RECORDING), answer_seconds=texts.CONTENT_SECONDS, downloads=ANY_DOWNLOADS
+            retained(RECORDING), answer_seconds=CONTENT_SECONDS, downloads=ANY_DOWNLOADS
         )
         add_retained_texts(routes, kinds.CONSOLERECORDINGS, RECORDING.name, recorded)
         if self._has_pods:

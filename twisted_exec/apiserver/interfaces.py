@@ -112,7 +112,7 @@ class Applicant:
     The user of a session, for ConsolePolicies.
 
     :param caller: the name of the user who impersonates ``user``; empty if there is none.
-    :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
+    :param reason: that the user declares, see :mod:`twisted_exec.api.declared_reasons`.
     :param since: when the session began, in seconds since the epoch.
     :param resumes: the id of the session that this session resumes.
     :param wanted: the right for which the user asks, which may have a higher one.

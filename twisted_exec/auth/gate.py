@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
+from twisted_exec.api.declared_reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.auth.console_rights import ConsoleAccess, SessionAccess, highest_right
 from twisted_exec.auth.credentials import CredentialHeaders, files_of

@@ -16,9 +16,10 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError
 from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.failures import InputError, crashed, failed
 from twisted_exec.cli.machine_options import possible_dialects
-from twisted_exec.cli.messages import explain, say
+from twisted_exec.cli.messages import say
 from twisted_exec.cli.options import add_cluster_options, config_of
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.program.maker import stop_on_interrupt

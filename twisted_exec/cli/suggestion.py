@@ -13,7 +13,7 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.client import CommandClient
-from twisted_exec.cli.messages import explain
+from twisted_exec.cli.explanations import explain
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.machine_requests import AGENT

@@ -1,5 +1,5 @@
 """
-Tables in the format of kubectl.
+Tables that our commands print, in the format of kubectl.
 
 Texts of servers become one line without control characters.
 """

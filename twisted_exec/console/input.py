@@ -10,14 +10,14 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted_exec.api.display import display_name
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.console import acts
-from twisted_exec.console.echo import EchoUser
+from twisted_exec.console.echo_time import EchoUser
 from twisted_exec.console.floor import Floor, Participant
+from twisted_exec.console.hidden_echo import HiddenEcho
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.interruption import Interruption
 from twisted_exec.console.notices import RESTARTED, TYPED_BEFORE
 from twisted_exec.console.output import ViewerOutput
 from twisted_exec.console.shared_console_limits import ConsoleLimits
-from twisted_exec.console.wrappers import Wrappers
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
@@ -61,7 +61,7 @@ class InputConsole(Protocol):
     clock: IReactorTime
     limits: ConsoleLimits
     recorder: IConsoleRecorder
-    wrappers: Wrappers
+    hidden_echo: HiddenEcho
     interruption: Interruption
     last_output_at: float
 
@@ -143,7 +143,7 @@ class ViewerInput:
         self.bytes_to_machine += len(data)
         if self.run is not None:
             for line in self.run.feed(data):
-                self._console.wrappers.typed(line)
+                self._console.hidden_echo.typed(line)
         self._console.typed(data, self._viewer)
 
     def may_send_break(self) -> bool:

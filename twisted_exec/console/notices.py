@@ -1,5 +1,5 @@
 """
-Notices of a console, and what they mean to the program at the user's end.
+What a notice means to the program at the user's end, by its kind and role, or by its wording.
 
 The kind and role of a notice that comes as a mark say what it means.  In ordinary output only its
 wording does; so the sentences that programs know are here, for both ends.

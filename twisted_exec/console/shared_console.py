@@ -21,8 +21,9 @@ from twisted.python.failure import Failure
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.acts import Act, ActReports, ignore
 from twisted_exec.console.answers import SESSION, Answers
-from twisted_exec.console.echo import Echo, EchoUser
+from twisted_exec.console.echo_time import EchoTime, EchoUser
 from twisted_exec.console.floor import Floor
+from twisted_exec.console.hidden_echo import HiddenEcho
 from twisted_exec.console.interfaces import IConsoleRecorder, IRecoveringTransport
 from twisted_exec.console.interruption import Interruption
 from twisted_exec.console.line import Line, LineEnded
@@ -31,7 +32,6 @@ from twisted_exec.console.shared_console_limits import DEFAULT_LIMITS, ConsoleLi
 from twisted_exec.console.unrecorded import UnrecordedConsole
 from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.console.viewers import Viewers
-from twisted_exec.console.wrappers import Wrappers
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (
@@ -139,8 +139,8 @@ class SharedConsole(Living[ConsoleLife]):
         self.interruption = Interruption(self)
         self._viewers = Viewers(self)
         self._pacing = Pacing(clock, self.journal, self._viewers, limits.pace_bytes)
-        self._echo = Echo(clock)
-        self.wrappers = Wrappers(clock, self.journal, self._show)
+        self._echo_time = EchoTime(clock)
+        self.hidden_echo = HiddenEcho(clock, self.journal, self._show)
         self._answers: Answers | None = None
         if answers_queries:
             self._answers = Answers(clock, lambda: self.size, self._answer)
@@ -333,7 +333,7 @@ class SharedConsole(Living[ConsoleLife]):
     def typed(self, data: bytes, viewer: EchoUser) -> None:
         """Send input of a session to the line; discard it if there is no line."""
         if self._line is not None:
-            self._echo.typed(viewer)
+            self._echo_time.typed(viewer)
             self._line.transport.write(data)
 
     def pace(self) -> None:
@@ -346,7 +346,7 @@ class SharedConsole(Living[ConsoleLife]):
             self._is_silent = False
             if self._before_output is not None:
                 self._before_output()
-        self.wrappers.append(data)
+        self.hidden_echo.append(data)
         self.last_output_at = self.clock.seconds()
         newest_to_skip = self.journal.end - self.limits.lag_bytes
         for viewer in self._viewers:
@@ -358,7 +358,7 @@ class SharedConsole(Living[ConsoleLife]):
             self._pacing.printed(len(data))
         self._trim()
         self._pacing.follow()
-        self._echo.printed()
+        self._echo_time.printed()
         if self._answers is not None:
             if self.floor.writers or self.clock.seconds() < self._old_until:
                 self._answers.forget()
@@ -469,8 +469,8 @@ class SharedConsole(Living[ConsoleLife]):
 
     def _forget_line(self) -> None:
         self._line_writable = False
-        self._echo.forget()
-        self.wrappers.stop()
+        self._echo_time.forget()
+        self.hidden_echo.stop()
         self._pacing.stop()
         if self._breaking is not None:
             self._breaking.cancel()

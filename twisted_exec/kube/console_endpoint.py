@@ -32,8 +32,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from twisted_exec.api.declared_reasons import check_reason
 from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
-from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.interfaces import IRecordedProtocol, IResumableProtocol
@@ -103,7 +103,7 @@ class ConsoleEndpoint:
     A protocol that provides :class:`~twisted_exec.kube.interfaces.IRecordedProtocol` learns of
     recordings, which are logged otherwise.
 
-    :param reason: that the user declares, see :mod:`twisted_exec.api.reasons`.
+    :param reason: that the user declares, see :mod:`twisted_exec.api.declared_reasons`.
     :param resume: as of :class:`~twisted_exec.kube.console.ConsoleOptions`; ``give_up_seconds``
         likewise.
     """

@@ -34,7 +34,7 @@ from twisted_exec.poollet.consoles import CONTINUE_SECONDS, ExecLocator, proxy_o
 from twisted_exec.poollet.dialling import Dialler
 from twisted_exec.poollet.policies import Denials, PoolPolicies
 from twisted_exec.poollet.settings import Settings
-from twisted_exec.poollet.texts import (
+from twisted_exec.poollet.text_urls import (
     PoolContentLocator,
     PoolDeletedLogLocator,
     log_url,

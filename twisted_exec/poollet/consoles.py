@@ -16,8 +16,8 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
+from twisted_exec.api.declared_reasons import reason_headers
 from twisted_exec.api.obstacles import Obstacle, because, obstacles_of
-from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
     Conflict,

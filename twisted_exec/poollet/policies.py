@@ -1,8 +1,7 @@
 """
-ConsolePolicies at a poollet.
+Refusal of sessions under a ConsolePolicy at a poollet, unless an API server that evaluates it sends them.
 
-The poollet evaluates none: it refuses sessions under a policy that come without an API server that
-evaluates it.
+The poollet evaluates no policy itself.
 """
 
 from __future__ import annotations

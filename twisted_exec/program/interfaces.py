@@ -1,5 +1,5 @@
 """
-Interfaces of audit.
+The interface of destinations for audit records.
 """
 
 from __future__ import annotations

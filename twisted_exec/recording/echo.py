@@ -1,4 +1,4 @@
-"""Input that a console has echoed."""
+"""Typed input that a console has echoed, which recordings may show; a password is not echoed."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from twisted_exec.api.reasons import reason_of_query
+from twisted_exec.api.declared_reasons import reason_of_query
 from twisted_exec.api.status import APIError
 from twisted_exec.api.users import User
 from twisted_exec.streaming.evidence import SessionEvidence

@@ -1,4 +1,4 @@
-"""Connections to the next hop whose path is lost."""
+"""Lost network paths: connections to the next hop that no longer answers are reset early."""
 
 from __future__ import annotations
 

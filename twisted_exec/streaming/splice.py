@@ -1,5 +1,6 @@
 """
-A splice: two connections whose bytes are copied in both directions, after the 101.
+A splice: two connections whose bytes are copied in both directions after the 101, and the message
+when the connection behind this hop is lost.
 
 Each transport pauses the *other's* reading while its buffer is full.  When one end is gone, the
 other still receives what was sent to it, within a time limit.

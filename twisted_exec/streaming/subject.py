@@ -29,7 +29,7 @@ class Subject:
     address: str = ""
     """The host that the request comes from."""
     reason: str = ""
-    """The reason that the user declares, see :mod:`twisted_exec.api.reasons`."""
+    """The reason that the user declares, see :mod:`twisted_exec.api.declared_reasons`."""
     recording: str = ""
     """The name of the recording of the session; empty on the poollet and the runtime."""
     recording_uid: str = ""

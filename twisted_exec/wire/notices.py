@@ -1,5 +1,5 @@
 """
-Notices: printable lines of ours in the output of a machine.
+The form of notices, which are printable lines of ours in the output of a machine, and their rows.
 
 The text may come from anybody, such as a user who chooses a name.
 """

@@ -20,7 +20,7 @@ from twisted_exec.api.status import NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.consoles.connect import MachineLocator
 from twisted_exec.apiserver.consoles.pods import MachineOfPod, MachinePodLocator
-from twisted_exec.apiserver.consoles.texts import RetainedTextLocator
+from twisted_exec.apiserver.consoles.retained_texts import RetainedTextLocator
 from twisted_exec.streaming.location import Location, Renewal
 from twisted_exec.wire.resume import RESUME_HEADER, Position, Resume
 

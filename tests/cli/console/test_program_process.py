@@ -38,7 +38,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand.user_input import READ_ONLY
+from twisted_exec.streaming.remotecommand.input_notices import READ_ONLY
 from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
 from twisted_exec.wire.notices import encode_notice
 
@@ -62,11 +62,11 @@ that it imported.
 """
 
 MODULES = [
+    "api.declared_reasons",
     "api.dialects",
     "api.display",
     "api.names",
     "api.obstacles",
-    "api.reasons",
     "api.resource",
     "api.spaces",
     "api.status",
@@ -93,6 +93,7 @@ MODULES = [
     "cli.console.type_ahead",
     "cli.console.views",
     "cli.console.window",
+    "cli.explanations",
     "cli.machine_options",
     "cli.messages",
     "cli.options",

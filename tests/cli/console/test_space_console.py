@@ -22,7 +22,7 @@ from twisted_exec.api.kinds.rbac import CLUSTERROLEBINDINGS, CLUSTERROLES
 from twisted_exec.cli.console.machine import MachineConsole
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.console.space import user_agent_of
-from twisted_exec.cli.messages import explain
+from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.options import config_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.writer import written

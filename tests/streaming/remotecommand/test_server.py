@@ -20,13 +20,13 @@ from twisted_exec.program.metrics import new_registry
 from twisted_exec.program.session_metrics import LatencyMetrics
 from twisted_exec.streaming.interfaces import REVOKED, TIME_OVER, Ending, IAttachmentTransport, Role
 from twisted_exec.streaming.remotecommand.carriers import DEFAULT_LIMITS
+from twisted_exec.streaming.remotecommand.input_notices import MAY_OBSERVE
 from twisted_exec.streaming.remotecommand.server import (
     SERVED_TRANSITIONS,
     ConsoleServer,
     ServedLife,
 )
 from twisted_exec.streaming.remotecommand.spdy_carrier import ServerSPDY
-from twisted_exec.streaming.remotecommand.user_input import MAY_OBSERVE
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.testing.console import RecordingAttachment
 from twisted_exec.wire.channel import TERMINAL

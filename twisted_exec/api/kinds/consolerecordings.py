@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from twisted_exec.api import fields, times
+from twisted_exec.api.declared_reasons import LONGEST_REASON, check_reason
 from twisted_exec.api.fields import Cause, shown
 from twisted_exec.api.kinds.consolepolicies import GROUP, LONGEST_RETENTION_DAYS, RECORDED_INPUT
 from twisted_exec.api.kinds.kind import NOTHING, Column, Kind, Object, cell
-from twisted_exec.api.reasons import LONGEST_REASON, check_reason
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import array, boolean, integer, moment, string, struct
 from twisted_exec.api.status import BadRequest

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from twisted_exec.api import fields, times
+from twisted_exec.api.declared_reasons import LONGEST_REASON, check_reason
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.consolepolicies import GROUP
 from twisted_exec.api.kinds.kind import Column, Kind, Object, cell
-from twisted_exec.api.reasons import LONGEST_REASON, check_reason
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import boolean, integer, moment, string, struct
 from twisted_exec.api.status import BadRequest

@@ -21,6 +21,8 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import boolean, mapping, string
 
 OPAQUE = "Opaque"
+ACCOUNT_TOKEN = "kubernetes.io/service-account-token"
+"""Type of Secrets with tokens of ServiceAccounts."""
 _LONGEST_KEY = 253
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _DOCKER = {

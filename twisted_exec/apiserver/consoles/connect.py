@@ -13,11 +13,11 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.conditions import unplaced
+from twisted_exec.api.declared_reasons import reason_headers
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEREQUESTS, Kind, Object, machine_kind
 from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.obstacles import Obstacle, because
-from twisted_exec.api.reasons import reason_headers
 from twisted_exec.api.status import (
     APIError,
     BadRequest,

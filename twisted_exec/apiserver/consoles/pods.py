@@ -10,11 +10,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
+from twisted_exec.api.declared_reasons import check_reason
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import shown
 from twisted_exec.api.kinds import CONSOLE, PODS, machine_kind
 from twisted_exec.api.kinds.consolerecordings import recorded_input
-from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import (
     BadRequest,
     MethodNotAllowed,

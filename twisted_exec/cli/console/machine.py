@@ -30,7 +30,8 @@ from twisted_exec.cli.console.people import Person, people_at
 from twisted_exec.cli.console.process import the_reactor
 from twisted_exec.cli.console.running import ConsoleProgram, conclude, is_dumb
 from twisted_exec.cli.console.session import Outcome
-from twisted_exec.cli.messages import ASK_FOR_ROLE, explain, one_line, power_on
+from twisted_exec.cli.explanations import ASK_FOR_ROLE, explain, power_on
+from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.options import config_of
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError

@@ -28,7 +28,7 @@ from twisted_exec.cli.console.interfaces import NextSession
 from twisted_exec.cli.console.pager import Pager
 from twisted_exec.cli.console.scrollback import Scrollback
 from twisted_exec.cli.console.space import who
-from twisted_exec.cli.messages import grant
+from twisted_exec.cli.explanations import grant
 from twisted_exec.control.polling import until
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.notices import wrapped_and_cut

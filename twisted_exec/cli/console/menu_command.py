@@ -15,7 +15,8 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.cli.console.dialog import Dialog
 from twisted_exec.cli.console.display import Display, UserTerminal
-from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.cli.explanations import explain
+from twisted_exec.cli.messages import one_line
 from twisted_exec.console.notices import RoleNotices
 from twisted_exec.wire.resize import MESSAGE_CHARACTERS, message_line
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE

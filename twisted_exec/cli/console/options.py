@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from twisted_exec import build
+from twisted_exec.api.declared_reasons import check_reason
 from twisted_exec.api.dialects import DIALECTS
-from twisted_exec.api.reasons import check_reason
 from twisted_exec.api.status import BadRequest
 from twisted_exec.cli.console.escape import DEFAULT, Escapes, parse_escape
 from twisted_exec.cli.machine_options import (

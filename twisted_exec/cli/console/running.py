@@ -32,7 +32,8 @@ from twisted_exec.cli.console.terminal import (
     die_of,
     nonblocking,
 )
-from twisted_exec.cli.messages import explain, one_line, say
+from twisted_exec.cli.explanations import explain
+from twisted_exec.cli.messages import one_line, say
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.tls.fast.loop import use_monotonic_clock
 from twisted_exec.wire.resume import Notice, NoticeKind

@@ -26,7 +26,7 @@ from twisted_exec.cli.doctor.remedies import (
     other_pool,
 )
 from twisted_exec.cli.doctor.server_checks import AGENT, ExaminedServer, undiscovered, why_of
-from twisted_exec.cli.messages import ask_for_role, power_on
+from twisted_exec.cli.explanations import ask_for_role, power_on
 from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
 from twisted_exec.console.notices import RoleNotices, outage_of
 from twisted_exec.kube.console import ConsoleOptions, open_console

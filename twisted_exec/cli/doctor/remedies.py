@@ -1,4 +1,8 @@
-"""Remedies for refusals and endings of consoles, and for conditions of machines."""
+"""
+The remedies of ``twisted-exec doctor``: for refusals and endings of consoles, and for conditions of machines.
+
+Other commands have those of :mod:`twisted_exec.cli.explanations`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import dataclass, field
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.obstacles import Obstacle, named_obstacles, obstacles_of
 from twisted_exec.api.status import APIError, Forbidden, TooManyRequests
-from twisted_exec.cli.messages import power_on, role_to_request
+from twisted_exec.cli.explanations import power_on, role_to_request
 from twisted_exec.cli.refusal_texts import obstacles_in
 from twisted_exec.wire.endings import (
     COMPLETED,

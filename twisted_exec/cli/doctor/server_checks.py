@@ -22,7 +22,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized, message_of
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.doctor.findings import Findings, Unusable
-from twisted_exec.cli.messages import not_accepted, remedy_for
+from twisted_exec.cli.explanations import not_accepted, remedy_for
 from twisted_exec.cli.options import config_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.connection import endpoint

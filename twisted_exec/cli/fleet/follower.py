@@ -14,10 +14,10 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError
+from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.fleet.output import Lane
 from twisted_exec.cli.fleet.positions import Positions
 from twisted_exec.cli.fleet.targets import FleetTarget
-from twisted_exec.cli.messages import explain
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.logs import MachineLog

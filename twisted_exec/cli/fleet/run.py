@@ -19,10 +19,10 @@ from twisted.internet.defer import (
 from twisted_exec.api.display import listed
 from twisted_exec.cli.console.script import ScriptSink, ShellRun, scripted_outcome
 from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
+from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.fleet.results import Result, report
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target
 from twisted_exec.cli.fleet.task import Task, complain
-from twisted_exec.cli.messages import explain
 
 CONCURRENT_RUNS = 50
 SECONDS = 60.0

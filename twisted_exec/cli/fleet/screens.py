@@ -14,8 +14,9 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError
+from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.fleet.tile_drawing import ScreenText
-from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.cli.messages import one_line
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.tls.errors import TLSConfigError
 

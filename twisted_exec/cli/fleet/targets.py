@@ -22,7 +22,7 @@ from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import APIError, BadGateway, Unauthorized
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.options import recorded_input_of
-from twisted_exec.cli.messages import explain
+from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.suggestion import LIST_NAMESPACES, has_namespace
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.interfaces import Object

@@ -12,7 +12,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.display import listed
 from twisted_exec.cli.console.type_ahead import TypeAhead
-from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.cli.explanations import explain
+from twisted_exec.cli.messages import one_line
 from twisted_exec.console.notices import RoleNotices
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.interfaces import Ending

@@ -14,9 +14,9 @@ from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.status import APIError
 from twisted_exec.cli import runner
 from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.failures import InputError, crashed, failed
 from twisted_exec.cli.machine_options import object_name
-from twisted_exec.cli.messages import explain
 from twisted_exec.cli.options import config_of
 from twisted_exec.journal.snapshot import NotAJournal
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError

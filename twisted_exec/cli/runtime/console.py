@@ -18,7 +18,7 @@ from twisted_exec.cli.console.options import add_session_options
 from twisted_exec.cli.console.program import open_standard_descriptors
 from twisted_exec.cli.console.running import ConsoleProgram, conclude
 from twisted_exec.cli.console.session import Outcome
-from twisted_exec.cli.messages import explain
+from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.runtime.place import (
     NoRuntimeError,
     RuntimePlace,

@@ -28,8 +28,9 @@ from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.status import APIError, NotFound, Unauthorized
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.terminal import TerminalInput, nonblocking
+from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.failures import failed
-from twisted_exec.cli.messages import explain, one_line
+from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.options import overrides_of
 from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.cli.web.forwarding import AGENT

@@ -21,8 +21,8 @@ from urllib.parse import quote
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
+from twisted_exec.api.declared_reasons import REASON_HEADER
 from twisted_exec.api.kinds.pods.node_pods import CONTAINER_LISTS
-from twisted_exec.api.reasons import REASON_HEADER
 from twisted_exec.api.status import (
     APIError,
     BadGateway,

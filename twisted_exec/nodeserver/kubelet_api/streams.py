@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, quote
 
 from zope.interface import implementer
 
-from twisted_exec.api.reasons import reason_of_command
+from twisted_exec.api.declared_reasons import reason_of_command
 from twisted_exec.api.status import BadRequest, Forbidden
 from twisted_exec.nodeserver.kubelet_api.query import (
     attach_query,

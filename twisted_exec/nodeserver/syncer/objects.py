@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds.namespaces import NAMESPACES
-from twisted_exec.api.kinds.secrets import SECRETS
+from twisted_exec.api.kinds.secrets import ACCOUNT_TOKEN, OPAQUE, SECRETS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     AlreadyExists,
@@ -45,8 +45,6 @@ _OF_A_COPY = (VERSION, SOURCE, COPIED_FOR)
 
 READ_SECONDS = 5.0
 """How long a worker waits for the first list of a reflector; it tries again later."""
-
-_TOKEN_TYPE = "kubernetes.io/service-account-token"
 
 
 def metadata_only(obj: Object) -> Object:
@@ -81,7 +79,7 @@ def copy_of(original: Object, namespace: str, labels: Object, leaf: str) -> Obje
     kind = original.get("type")
     if kind:
         # The leaf would fill a Secret of the token type with a token of its own.
-        content["type"] = "Opaque" if kind == _TOKEN_TYPE else kind
+        content["type"] = OPAQUE if kind == ACCOUNT_TOKEN else kind
     return {**content, "metadata": metadata}
 
 

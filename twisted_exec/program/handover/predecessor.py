@@ -1,7 +1,7 @@
 """
-The predecessor of this process: the new process's side of a hand-over.
+The new process's side of a hand-over: it takes the sockets and the state from its predecessor.
 
-The predecessor sends its listening sockets and its state once this process has made its service,
+The predecessor (:mod:`.successor`) sends its listening sockets and its state once this process has made its service,
 and goes on if this process fails.
 
 It is imported early, so it must not import anything heavy.

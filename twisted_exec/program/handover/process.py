@@ -1,5 +1,5 @@
 """
-The hand-over of this process.
+The steps of a hand-over, in the old process: when its successor starts, and when it is given up.
 
 SIGUSR2 starts the successor from this process's own command line. Once it has said hello, the
 service freezes, and its state and the listening sockets move. If the successor fails, hangs or

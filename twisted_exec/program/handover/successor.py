@@ -1,4 +1,8 @@
-"""The successor of this process: its command line, its start and its messages."""
+"""
+The old process's side of a hand-over: it starts its successor, and sends it the sockets and the state.
+
+:mod:`.process` decides when; the new process's side is :mod:`.predecessor`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The lines of a journal.
+The lines of a journal, in which alerts search for their patterns.
 
 A line ends with a newline, at a gap, or with a carriage return.
 """

@@ -12,8 +12,8 @@ from typing import Any
 
 from zope.interface import implementer
 
+from twisted_exec.api.declared_reasons import REASON_HEADER, reason_headers, reason_of_headers
 from twisted_exec.api.obstacles import Obstacle, because
-from twisted_exec.api.reasons import REASON_HEADER, reason_headers, reason_of_headers
 from twisted_exec.api.status import (
     BadGateway,
     BadRequest,

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
 
+from twisted_exec.api.declared_reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.logs import parse
-from twisted_exec.api.reasons import REASON_HEADER, reason_of_headers
 from twisted_exec.api.screens import parse as parse_screen
 from twisted_exec.api.status import (
     APIError,

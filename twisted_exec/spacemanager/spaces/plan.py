@@ -1,5 +1,7 @@
 """
-The plan for one Space of a provider; :mod:`.worker` carries it out.
+The plan for one Space of a provider, with the messages of its conditions Synced and PhysicalSpaceReady.
+
+:mod:`.worker` carries the plan out, and :mod:`.status` computes the other conditions.
 
 The plan is a pure function from observations to steps. Planning is repeated after the steps, and
 the status is written at the end.

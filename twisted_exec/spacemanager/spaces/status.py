@@ -1,5 +1,5 @@
 """
-The status of a Space, computed from its plan.
+The status of a Space, from its plan (which words Synced and PhysicalSpaceReady) and from probes.
 
 The condition PhysicalSpaceReady is True only after a probe. A Ready Space usually stays Ready while
 probes are impossible: a server that is unreachable from here may be reachable for others.

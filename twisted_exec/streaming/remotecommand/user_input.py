@@ -21,6 +21,15 @@ from twisted_exec.streaming.interfaces import (
     ITermsAttachment,
     TerminalSize,
 )
+from twisted_exec.streaming.remotecommand.input_notices import (
+    MAY_NOT_SAY,
+    MAY_OBSERVE,
+    NO_BREAK,
+    NO_MESSAGES,
+    NO_ROLES,
+    READ_ONLY,
+    SAYS_NOTHING,
+)
 from twisted_exec.streaming.remotecommand.input_queue import (
     InputQueue,
     Item,
@@ -29,40 +38,8 @@ from twisted_exec.streaming.remotecommand.input_queue import (
     restored,
 )
 from twisted_exec.wire.resize import Message, SizeDecoder
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
-from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+from twisted_exec.wire.resume import Notice
 from twisted_exec.wire.stream_options import StreamOptions
-
-__all__ = [
-    "MAY_NOT_SAY",
-    "MAY_OBSERVE",
-    "NO_BREAK",
-    "NO_MESSAGES",
-    "NO_ROLES",
-    "READ_ONLY",
-    "SAYS_NOTHING",
-    "UserInput",
-]
-
-READ_ONLY = Notice("you are an observer; what you type is not sent")
-"""To a user who types in a ``readOnly=true`` session."""
-
-MAY_OBSERVE = not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
-"""To a user without the right to drive who types."""
-
-SAYS_NOTHING = Notice("your message was not sent: this session only observes", NoticeKind.RECEIPT)
-"""To a user who sends a message in a ``readOnly=true`` session."""
-
-MAY_NOT_SAY = Notice(f"your message was not sent: {MAY_ONLY_OBSERVE}", NoticeKind.RECEIPT)
-"""To a user without the right to drive who sends a message."""
-
-NO_MESSAGES = Notice(
-    "your message was not sent: this console passes no messages on", NoticeKind.RECEIPT
-)
-
-NO_BREAK = Notice("this console has no BREAK")
-
-NO_ROLES = Notice("this console has no roles: whoever is here may type")
 
 
 class UserInput:

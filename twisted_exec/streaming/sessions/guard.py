@@ -1,9 +1,10 @@
 """
-The session guard: it reviews open sessions, and ends those that may not go on.
+The session guard: it reviews open sessions, and ends those without a right to go on, and those whose
+certificate or token has expired.
 
 The guard passes sessions, with what allowed them (``context.evidence``), to the hop's
-:class:`ISessionReviewer`, periodically and soon after a hint, such as a replaced file of users. It
-also ends sessions whose credentials have ended. A review without an answer ends nothing.
+:class:`ISessionReviewer`, periodically and soon after a hint, such as a replaced file of users. A
+review without an answer ends nothing. :mod:`.time_limits` ends sessions by their terms.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """
-The id of a session, the UID of its machine, and its ending, between hops.
+Headers and queries between hops: the id of a session, the UID of its machine, and its ending.
 
 A hop that ends a session sends the reason *beside* the stream: as the query of a ``DELETE`` of the
-path that opened the stream.
+path that opened the stream. The modules that end sessions word the reason: for a lost connection
+behind this hop, :mod:`twisted_exec.streaming.splice`.
 """
 
 from __future__ import annotations

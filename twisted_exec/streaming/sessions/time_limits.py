@@ -1,7 +1,8 @@
 """
 The end of a session by its terms: after a time without input, and at a point in time.
 
-Only what the user sends counts as use, such as keys.
+Only what the user sends counts as use, such as keys. When the user's certificate or token expires,
+:mod:`.guard` ends the session.
 """
 
 from __future__ import annotations

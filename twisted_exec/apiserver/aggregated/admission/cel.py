@@ -1,5 +1,5 @@
 """
-CEL, the language of ``matchConditions`` and policies.
+CEL of the host's webhooks and policies: ``matchConditions``, and the variables of expressions.
 
 Kubernetes' own libraries, such as ``quantity()`` and ``authorizer``, are missing. An expression
 that uses one of these fails to compile.

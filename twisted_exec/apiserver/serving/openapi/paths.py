@@ -1,4 +1,4 @@
-"""OpenAPI documents: for ``kubectl explain``, validation by clients, and generated clients."""
+"""The paths of one kind in OpenAPI documents: its operations, with their bodies, queries and responses."""
 
 from __future__ import annotations
 

@@ -7,14 +7,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from twisted_exec.api.kinds.secrets import value_of
+from twisted_exec.api.kinds.secrets import ACCOUNT_TOKEN, value_of
 from twisted_exec.api.shapes import mapping
 from twisted_exec.api.spaces import MANAGED_BY, MANAGER, VIEWPOINTS
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, USABLE, Access, SpaceInfo
 from twisted_exec.spacemanager.providers.clusterprofile.profiles import (
-    ACCOUNT_TOKEN,
     PUSHED_FOR,
     PUSHED_KEYS,
     PUSHED_TO,

@@ -21,8 +21,6 @@ from twisted_exec.spacemanager.providers.cluster import message_of, reason_of
 TOKEN_READER, KUBECONFIG_READER = "secretreader", "kubeconfig-secretreader"
 READERS = (TOKEN_READER, KUBECONFIG_READER)
 TOKEN_KEY = "token"
-ACCOUNT_TOKEN = "kubernetes.io/service-account-token"
-"""Type of Secrets with tokens of ServiceAccounts."""
 PUSHED_FOR, PUSHED_TO = "x-k8s.io/cluster-profile", "x-k8s.io/cluster-inventory-consumer"
 PUSHED_NAMESPACE = "x-k8s.io/cluster-profile-namespace"
 PUSHED_KEYS = ("Config", "config")

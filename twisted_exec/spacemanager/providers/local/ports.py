@@ -1,4 +1,6 @@
-"""Ports for the API servers of local spaces."""
+"""
+Free ports for new local spaces; a space that was usable keeps its port (:mod:`.space`).
+"""
 
 from __future__ import annotations
 

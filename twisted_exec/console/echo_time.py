@@ -18,7 +18,7 @@ class EchoUser(Protocol):
         """Take note of the time until the echo of its input."""
 
 
-class Echo:
+class EchoTime:
     """Measures the time from input to the next output, for the session that typed."""
 
     __slots__ = ("_clock", "_typed_at", "_viewer")

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.texts`: TLS and sockets are real, the poollet is a
+Tests for :mod:`twisted_exec.apiserver.consoles.retained_texts`: TLS and sockets are real, the poollet is a
 stand-in.
 """
 

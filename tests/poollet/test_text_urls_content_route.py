@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.poollet.texts`: TLS and sockets are real, the runtime is a
+Tests for :mod:`twisted_exec.poollet.text_urls`: TLS and sockets are real, the runtime is a
 stand-in.
 """
 
@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from tests.chain import until
 from tests.poollet.doubles import MemoryRuntime
-from tests.poollet.test_texts_log_route import LogCase
+from tests.poollet.test_text_urls_log_route import LogCase
 from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.status import NotFound, NotImplementedByBackend
 from twisted_exec.iri.interfaces import IConsoleRecordings

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.echo`, in a console.
+Tests for :mod:`twisted_exec.console.echo_time`, in a console.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from weakref import ref
 
 from zope.interface import implementer
 
-from twisted_exec.console.echo import LONGEST_SECONDS
+from twisted_exec.console.echo_time import LONGEST_SECONDS
 from twisted_exec.streaming.interfaces import IEchoTransport, Role
 
 from .doubles import MemoryStream, SharedConsoleCase

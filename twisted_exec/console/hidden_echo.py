@@ -1,5 +1,5 @@
 """
-What ``kubectl console --run`` types around its command: screens do not show its echo.
+The echo of what ``kubectl console --run`` types around its command, hidden from screens.
 
 A session says when it opens that it runs one command, and with which nonce. Only lines that this session really types,
 and that are those of the run with this nonce (:mod:`twisted_exec.wire.shell_run`), are left out, and only where the
@@ -22,7 +22,7 @@ _MOST_OUTPUT_BYTES = 128 << 10
 """How much output is searched for the echo of a line."""
 
 
-class Wrappers:
+class HiddenEcho:
     """
     Hides the echo of typed lines in the output of one console.
 

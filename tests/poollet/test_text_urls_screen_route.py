@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.poollet.texts`: TLS and sockets are real, the runtime is a
+Tests for :mod:`twisted_exec.poollet.text_urls`: TLS and sockets are real, the runtime is a
 stand-in.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 from tests.chain import until
 from tests.poollet.chain import API_SERVER, PoolletCase, status
 from tests.poollet.doubles import MACHINES
-from tests.poollet.test_texts_log_route import Foreign
+from tests.poollet.test_text_urls_log_route import Foreign
 from tests.streaming.readers import Reader, read
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest

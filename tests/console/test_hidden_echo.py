@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.console.wrappers`: a shell that echoes, its viewers, its log and its screen."""
+"""Tests for :mod:`twisted_exec.console.hidden_echo`: a shell that echoes, its viewers, its log and its screen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.console.support import log_reader
 from tests.screens.doubles import MemoryRenderer
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.screens import ScreenOptions
-from twisted_exec.console.wrappers import ECHO_SECONDS
+from twisted_exec.console.hidden_echo import ECHO_SECONDS
 from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.screens.from_journal import Screens
 from twisted_exec.screens.process import render

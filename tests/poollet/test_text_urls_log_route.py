@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.poollet.texts`: TLS and sockets are real, the runtime is a
+Tests for :mod:`twisted_exec.poollet.text_urls`: TLS and sockets are real, the runtime is a
 stand-in.
 """
 

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.texts`: TLS and sockets are real, the poollet is a
+Tests for :mod:`twisted_exec.apiserver.consoles.retained_texts`: TLS and sockets are real, the poollet is a
 stand-in.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.apiserver.consoles.test_texts_logs import LogCase
+from tests.apiserver.consoles.test_retained_texts_logs import LogCase
 from tests.apiserver.rights import BINDINGS, binding
 from tests.chain import POOL
 from tests.streaming.readers import read

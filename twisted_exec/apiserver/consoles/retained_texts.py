@@ -1,5 +1,5 @@
 """
-Locate texts that may outlive their machines: ``deletedconsoles/log`` and
+Locate the poollet for texts that may outlive their machines: ``deletedconsoles/log`` and
 ``consolerecordings/content``.
 
 The objects of these texts name the pool.

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.api.reasons`.
+Tests for :mod:`twisted_exec.api.declared_reasons`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.reasons import (
+from twisted_exec.api.declared_reasons import (
     BLANK,
     check_reason,
     reason_headers,

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.apiserver.consoles.texts`: TLS and sockets are real, the poollet is a
+Tests for :mod:`twisted_exec.apiserver.consoles.retained_texts`: TLS and sockets are real, the poollet is a
 stand-in.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.internet.endpoints import connectProtocol
 
-from tests.apiserver.consoles.test_texts_logs import LogCase
+from tests.apiserver.consoles.test_retained_texts_logs import LogCase
 from tests.apiserver.rights import BINDINGS, binding
 from tests.streaming.raw import Raw
 from tests.streaming.readers import read

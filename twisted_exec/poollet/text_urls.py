@@ -1,4 +1,8 @@
-"""Texts at a poollet."""
+"""
+Logs, screens and recordings at a poollet: the runtime's URL for each, and the refusal where the runtime has none.
+
+The locators find the texts that outlive their machines: the logs of deleted machines, and recordings.
+"""
 
 from __future__ import annotations
 

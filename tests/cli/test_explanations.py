@@ -1,0 +1,215 @@
+"""
+Tests for :mod:`twisted_exec.cli.explanations`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.obstacles import Obstacle, because
+from twisted_exec.api.spaces import SPACES
+from twisted_exec.api.status import (
+    BadGateway,
+    Forbidden,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+)
+from twisted_exec.cli.explanations import explain
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    ExecPlugin,
+    KubeConfigError,
+    Material,
+)
+
+
+class ExplainTests(SynchronousTestCase):
+    """Tests for :func:`explain`."""
+
+    def test_refusals(self) -> None:
+        """Errors of an API server are explained in the user's terms."""
+        self.assertEqual(explain(NotFound("machines", "vm")), 'machine "vm" not found')
+        for plural, group in (
+            ("machines", "compute.ironcore.dev"),
+            ("instances", "core.spheric.cloud"),
+        ):
+            self.assertEqual(
+                explain(NotFound(plural, "vm", group), "lab"),
+                f'{plural[:-1]} "vm" not found in namespace "lab"',
+            )
+        space = NotFound(SPACES.plural, "lab", SPACES.group, 'there is no space "lab"')
+        self.assertEqual(
+            explain(space, "x"), 'there is no space "lab"; kubectl get spaces -A lists all spaces'
+        )
+        pool = NotFound("machinepools", "p", "compute.ironcore.dev")
+        self.assertEqual(explain(pool, "lab"), 'machinepool "p" not found')
+        lost = NotFound("pools", "p", "x.y", 'pools.x.y "p" not found: machine vm was in it')
+        self.assertEqual(explain(lost), 'pool "p" not found: machine vm was in it')
+        self.assertEqual(explain(Forbidden("user ann may not")), "forbidden: user ann may not")
+        missing = 'secrets "a" is forbidden: user "ann" cannot get secrets'
+        self.assertEqual(explain(Forbidden(missing)), missing)
+        self.assertEqual(
+            explain(Unauthorized()),
+            "the server does not accept these credentials: Unauthorized; get new credentials, or check "
+            "--context and --user",
+        )
+        self.assertEqual(
+            explain(TooManyRequests("runtime full", 3)), "runtime full; try again in 3 s"
+        )
+        self.assertEqual(explain(BadGateway("poollet down")), "poollet down")
+
+    def test_unknown_credentials(self) -> None:
+        """The message for a 401 names the server, the credentials and where they are from."""
+        config = ClientConfig("https://api", credentials_source='user "ann" in f (context "c")')
+        remedy = "; get new credentials, or check --context and --user"
+        refusal = Unauthorized('machine "vm": Unauthorized (the token ended on 2020-01-01)')
+        source = 'of user "ann" in f (context "c")'
+        self.assertEqual(
+            explain(refusal, config=replace(config, token="t")),
+            f"https://api does not accept the bearer token {source}: Unauthorized (the token ended on "
+            f"2020-01-01){remedy}",
+        )
+        plugin = ExecPlugin("login", "v1")
+        for kind, own in (
+            ("bearer token", replace(config, token_file="/run/token")),
+            ("user name and password", replace(config, username="ann", password="x")),
+            ("client certificate", replace(config, certificate=Material(path="/ann.crt"))),
+            ("credential of the plugin login", replace(config, plugin=plugin)),
+        ):
+            told = f"https://api does not accept the {kind} {source}: Unauthorized{remedy}"
+            self.assertEqual(explain(Unauthorized(), config=own), told)
+        self.assertEqual(
+            explain(Unauthorized(), config=config),
+            f'https://api needs credentials, and user "ann" in f (context "c") has none: Unauthorized{remedy}',
+        )
+        own_users = Unauthorized('machine "vm": Unauthorized; the API server has users of its own')
+        self.assertTrue(explain(own_users, config=config).endswith("has users of its own"))
+
+    def test_out_of_reach(self) -> None:
+        """The message for a server that cannot be reached ends with the next step."""
+        config = ClientConfig("https://api")
+        unreachable = Obstacle.SERVER_UNREACHABLE
+        for obstacle, remedy in (
+            (
+                Obstacle.CONNECTION_REFUSED,
+                "start that API server, or choose another cluster with --context",
+            ),
+            (
+                Obstacle.NAME_UNKNOWN,
+                "correct the server in the kubeconfig, or this host's DNS settings",
+            ),
+            (Obstacle.CONNECT_TIMEOUT, "twisted-exec doctor checks each step to it"),
+            (None, "twisted-exec doctor checks each step to it"),
+        ):
+            told = "cannot reach the API server https://api: why"
+            error = because(unreachable, because(obstacle, BadGateway(told)))
+            self.assertEqual(explain(error, config=config), f"{told}; {remedy}")
+        elsewhere = "cannot reach https://other: connection refused"
+        error = because(unreachable, BadGateway(elsewhere))
+        self.assertEqual(explain(error, config=config), elsewhere)
+
+    def test_namespace(self) -> None:
+        """A user without rights in a namespace may have mistyped it: nobody else tells them."""
+        words = 'User "ann" cannot drive resource "machines/console" in API group '
+        words += '"compute.ironcore.dev" in the namespace "kube-sytem"'
+        refusal = Forbidden(f"x is forbidden: {words}")
+        self.assertIn(
+            f'{words}; is the namespace "kube-sytem" right? If so, ask an administrator for the role '
+            "console-user (console-observer suffices for --read-only): kubectl create rolebinding ",
+            explain(refusal, "kube-sytem"),
+        )
+        self.assertNotIn("right?", explain(refusal))
+        requests = (
+            'x is forbidden: User "ann" cannot create resource "consolerequests" in API group '
+        )
+        requests += (
+            '"console.twisted-exec.dev" in the namespace "lab"'  # after rights at the machine
+        )
+        self.assertNotIn("right?", explain(Forbidden(requests), "lab"))
+        takeover = Forbidden(str(refusal.message).replace("drive", "takeover"))  # has rights there
+        self.assertNotIn("right?", explain(takeover, "kube-sytem"))
+
+    def test_missing_right(self) -> None:
+        """The message for a 403 names the smallest role to ask for, and the command that grants it."""
+        compute, own = "compute.ironcore.dev", "console.twisted-exec.dev"
+
+        def told(
+            verb: str, resource: str, where: str = ' in the namespace "lab"', group: str = ""
+        ) -> str:
+            group = group or (compute if resource.startswith("machine") else own)
+            words = (
+                f'User "ann@x" cannot {verb} resource "{resource}" in API group "{group}"{where}'
+            )
+            line = explain(Forbidden(f"x is forbidden: {words}"))
+            self.assertIn(f"{words}; ", line)
+            return line.partition("ask an administrator for ")[2]
+
+        for verb, resource, role in (
+            ("observe", "machines/console", "console-observer"),
+            ("get", "machines/console", "console-observer"),  # a host's words for the same
+            ("get", "machines/log", "console-log-reader"),
+            ("list", "machines", "view"),
+            ("patch", "machines", "edit"),
+            ("takeover", "machines/console", "console-operator"),
+            ("list", "consolesessions", "console-session-reader"),
+            ("delete", "consolesessions", "admin"),
+            ("list", "consolerecordings", "console-session-reader"),
+            ("get", "consolerecordings/content", "console-recording-reader"),
+            ("get", "deletedconsoles/log", "admin"),
+            ("list", "consolerequests", "console-session-reader"),
+            ("patch", "consolerequests/approval", "console-approver"),
+            ("create", "consolerequests", "console-observer"),
+            ("get", "consolerequests", "console-session-reader"),
+            ("create", "consolepolicies", "console-policy-editor"),
+            ("list", "consolealerts", "view"),
+        ):
+            self.assertEqual(
+                told(verb, resource),
+                f"the role {role}: kubectl create rolebinding ann-x-{role} --clusterrole={role} "
+                "--user=ann@x -n lab",
+            )
+        for verb, resource in (
+            ("create", "machines/exec"),
+            ("get", "machines/exec"),  # a host's words for a WebSocket
+            ("drive", "machines/console"),
+        ):
+            self.assertEqual(
+                told(verb, resource),
+                "the role console-user (console-observer suffices for --read-only): kubectl create "
+                "rolebinding ann-x-console-user --clusterrole=console-user --user=ann@x -n lab",
+            )
+        self.assertEqual(
+            told("list", "machines", ""),
+            "the role view: kubectl create clusterrolebinding ann-x-view --clusterrole=view --user=ann@x",
+        )
+        self.assertEqual(told("delete", "widgets", group="x"), "a role with delete on widgets")
+
+    def test_servers_remedy(self) -> None:
+        """The command takes the place of the server's own remedy."""
+        words = 'x is forbidden: User "ann" cannot get resource "machines/log" in API group '
+        words += '"compute.ironcore.dev" in the namespace "lab"'
+        remedy = 'ask an administrator for the role console-log-reader in the namespace "lab"'
+        line = explain(Forbidden(f"{words}: {remedy}"))
+        self.assertEqual(line, explain(Forbidden(words)))
+        self.assertTrue(line.endswith("--user=ann -n lab"), line)
+
+    def test_right_to_observe(self) -> None:
+        """A 403 that names a smaller request gets no other remedy, unless the user wants to take over."""
+        words = 'is forbidden: User "ann" cannot create resource "machines/exec" in API group "g" in the '
+        words += 'namespace "lab": you may observe it: open it with --read-only'
+        self.assertEqual(explain(Forbidden(words)), words)
+        words = 'is forbidden: User "ann" cannot takeover resource "machines/console" in API group '
+        words += '"compute.ironcore.dev" in the namespace "lab": you may drive it: open it without --force'
+        self.assertEqual(
+            explain(Forbidden(words)),
+            f"{words}; to take over, ask an administrator for the role console-operator: kubectl create "
+            "rolebinding ann-console-operator --clusterrole=console-operator --user=ann -n lab",
+        )
+
+    def test_others(self) -> None:
+        """A kubeconfig error is shown as it is; an unexpected exception is an internal error."""
+        self.assertEqual(explain(KubeConfigError("f: not YAML")), "f: not YAML")
+        self.assertEqual(explain(ValueError("x")), "internal error: ValueError: x")
