@@ -499,7 +499,7 @@ export class Panel {
 
   #fill(title, ...children) {
     this.#leaveAttempt();
-    this.element.classList.remove("connecting");
+    this.element.classList.toggle("connecting", false);
     this.element.classList.toggle("middle", this.#owner.isEmpty);
     this.#outage = null;
     fill(this.element, title && h("h3", {}, title), fill(this.#notice), ...children);
