@@ -192,7 +192,7 @@ class OIDCChainTests(ChainTestCase):
         self.assertEqual(self.ends()[-1], (REVOKED, None))
 
     async def test_provider_is_down(self) -> None:
-        """A server whose provider does not answer is ready, and serves all others."""
+        """A server whose provider does not answer is ready, serves all others, and asks the provider's users to try again."""
         await self.stop()
         self.provider.answers[DISCOVERY] = (503, {}, b"")
         await super().setUp()
@@ -201,5 +201,8 @@ class OIDCChainTests(ChainTestCase):
             Request("GET", "/readyz"), timeout_seconds=PATIENCE_SECONDS, limit_bytes=10000
         )
         self.assertEqual(code, 200)
-        await self.assertNobody(self.token())
+        with self.assertRaises(APIError) as caught:
+            await self.who(self.token())
+        self.assertEqual(caught.exception.code, 503)
+        self.assertIn("try again later", caught.exception.message)
         await self.admin.list(kinds.MACHINES.resource, "default")
