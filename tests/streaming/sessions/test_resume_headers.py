@@ -5,19 +5,38 @@ see also :mod:`tests.streaming.test_context`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.test.requesthelper import DummyRequest
 
 from twisted_exec.api.status import BadGateway, BadRequest
 from twisted_exec.streaming.sessions.resume_headers import (
+    RequestedResumption,
     accepted_offer,
     confirmed_resumption,
     rejoin_headers,
     requested_rejoin,
+    requested_resumption,
 )
-from twisted_exec.wire.resume import Rejoin, Rejoinable, Resumable
+from twisted_exec.wire.resume import Position, Rejoin, Rejoinable, Resumable, Resume
 
 KEY = "k" * 43
+
+
+class RequestedResumptionTests(SynchronousTestCase):
+    """The header of a client that resumes a session."""
+
+    def test_next_hop(self) -> None:
+        """The next hop gets the header without the machine, which has another UID in another cluster."""
+        resume = Resume(KEY, "s-1", Position("0123456789abcdef", 7), "uid-1")
+        requested = requested_resumption([f"{resume.text()}; credit=65536".encode()])
+        assert requested is not None
+        self.assertEqual((requested.resume, requested.credit), (resume, 65536))
+        passed_on = f"{replace(resume, machine='').text()}; credit=65536"
+        self.assertEqual(requested.value, passed_on.encode())
+        new = requested_resumption([b"credit=65536"])
+        self.assertEqual(new, RequestedResumption(b"credit=65536", None, 65536))
 
 
 class ConfirmedResumptionTests(SynchronousTestCase):

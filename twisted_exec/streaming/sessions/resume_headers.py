@@ -39,6 +39,7 @@ class RequestedResumption:
     """
     The header of a client that can resume sessions.
 
+    :param value: for the next hop: without the machine, which has another UID in another cluster.
     :param resume: the session to resume; ``None`` for a new one.
     :param credit: bytes of output that the client accepts beyond those that it has taken; 0 for any
         number.
@@ -68,7 +69,9 @@ def requested_resumption(values: Sequence[bytes]) -> RequestedResumption | None:
     if not values:
         return None
     resume = _only(RESUME_HEADER, values, parse_request)
-    return RequestedResumption(values[0], resume, _only(RESUME_HEADER, values, parse_credit))
+    fields = [each.strip() for each in values[0].split(b";")]
+    value = b"; ".join(each for each in fields if not each.startswith(b"machine="))
+    return RequestedResumption(value, resume, _only(RESUME_HEADER, values, parse_credit))
 
 
 def confirmed_resumption(headers: Headers) -> Resumable | None:
