@@ -70,6 +70,7 @@ class SpareConnections:
     def __init__(self, clock: IReactorTime, most: int = MOST) -> None:
         self.clock, self._most = clock, most
         self._spares: list[_Spare] = []  # the oldest first
+        self._left: set[_Spare] = set()  # their peers are not ready for another session
         self._attempts: dict[Hashable, IDelayedCall | Deferred[IProtocol]] = {}
         self._is_closed = False
 
@@ -92,7 +93,7 @@ class SpareConnections:
         attempts, self._attempts = self._attempts, {}
         for attempt in attempts.values():
             attempt.cancel()
-        for spare in list(self._spares):
+        for spare in (*self._spares, *self._left):
             spare.close()
 
     def resume(self) -> None:
@@ -122,9 +123,18 @@ class SpareConnections:
         if attempt is not None and not isinstance(attempt, Deferred):
             attempt.reset(PAUSE_SECONDS)
 
+    def await_peer(self, left: _Left) -> None:
+        """Close a connection if its peer is not ready for another session in time."""
+        self._left.add(left)
+        if self._is_closed:
+            left.close()
+        else:
+            left.limit(self.clock.callLater(_READY_SECONDS, left.close))
+
     def forget(self, spare: _Spare) -> None:
         if spare in self._spares:
             self._spares.remove(spare)
+        self._left.discard(spare)
 
     def _connect(self, endpoint: SparingEndpoint) -> None:
         attempt = endpoint.connect(_Spares(endpoint))
@@ -270,13 +280,20 @@ class _Left(_Spare):
 
     def __init__(self, endpoint: SparingEndpoint, spares: SpareConnections, mark: Mark) -> None:
         super().__init__(endpoint)
-        self._all, self._mark = spares, mark
+        self._pool, self._mark = spares, mark
 
     def connectionMade(self) -> None:
         if self._mark is Mark.READY:
-            self._all.add(self)
+            self._pool.add(self)
         else:
-            self._look = self._all.clock.callLater(_READY_SECONDS, self.close)
+            self._pool.await_peer(self)
+
+    def limit(self, close: IDelayedCall) -> None:
+        self._look = close
+
+    def _end(self) -> None:
+        super()._end()
+        self._pool.forget(self)
 
     def dataReceived(self, data: bytes) -> None:
         if self._mark is Mark.READY or data != Mark.READY.value:
@@ -284,7 +301,7 @@ class _Left(_Spare):
             return
         self._mark = Mark.READY
         self._end()
-        self._all.add(self)
+        self._pool.add(self)
 
 
 class _Spares(Factory):

@@ -166,6 +166,28 @@ class SessionTests(LoopbackCase):
             await until(lambda: len(self.spares) == 1)
         self.assertEqual(len(self.accepted), 1)
 
+    async def test_closed_before_the_server_is_ready(self) -> None:
+        """A program that stops closes the connection, and waits for nothing."""
+        client = await self.ask()
+        server = self.upgrades.sessions[-1]
+        server.transport.pauseProducing()  # it does not read that the client has ended, too
+        server.transport.loseConnection()
+        self.assertIsInstance(await client.lost, ConnectionDone)
+        await until(self.clock.getDelayedCalls)
+        self.spares.close()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        server.transport.resumeProducing()
+        await server.lost
+
+    async def test_left_after_the_stop(self) -> None:
+        """A connection that is left after the program has stopped is closed, too."""
+        client = await self.ask()
+        self.upgrades.sessions[-1].transport.loseConnection()
+        self.spares.close()
+        self.assertIsInstance(await client.lost, ConnectionDone)
+        await until(lambda: not self.site.connections)
+        self.assertEqual((len(self.spares), self.clock.getDelayedCalls()), (0, []))
+
     async def test_refused(self) -> None:
         """A refusal over such a connection is the answer, and ends the connection."""
         await self.session()

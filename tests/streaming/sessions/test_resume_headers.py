@@ -35,8 +35,8 @@ class RequestedResumptionTests(SynchronousTestCase):
         self.assertEqual((requested.resume, requested.credit), (resume, 65536))
         passed_on = f"{replace(resume, machine='').text()}; credit=65536"
         self.assertEqual(requested.value, passed_on.encode())
-        new = requested_resumption([b"credit=65536"])
-        self.assertEqual(new, RequestedResumption(b"credit=65536", None, 65536))
+        new = requested_resumption([b"marks; credit=65536"])
+        self.assertEqual(new, RequestedResumption(b"marks; credit=65536", None, 65536))
 
 
 class ConfirmedResumptionTests(SynchronousTestCase):
