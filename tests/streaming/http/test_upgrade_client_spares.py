@@ -173,7 +173,7 @@ class SessionTests(LoopbackCase):
         server.transport.pauseProducing()  # it does not read that the client has ended, too
         server.transport.loseConnection()
         self.assertIsInstance(await client.lost, ConnectionDone)
-        await until(self.clock.getDelayedCalls)
+        await until(lambda: any(call.getTime() > 1 for call in self.clock.getDelayedCalls()))
         self.spares.close()
         self.assertEqual(self.clock.getDelayedCalls(), [])
         server.transport.resumeProducing()
