@@ -79,16 +79,23 @@ def _check_starts(test: SynchronousTestCase) -> None:
         test.fail(f"{_started[0]}: the class of a test that starts programs says starts = PROGRAMS")
 
 
+_AGAIN_SECONDS = 10.0
+
+
 @contextmanager
 def _ended_if_hung(test: SynchronousTestCase) -> Iterator[None]:
-    """Raise an exception in a test that is still running five minutes after its timeout."""
+    """
+    Raise an exception in a test that is still running five minutes after its timeout.
+
+    It is raised again until the test ends: Python only prints exceptions that reach a finalizer or a callback.
+    """
     seconds = max(float(getattr(test, "timeout", 0)), util.DEFAULT_TIMEOUT_DURATION) + 300
 
     def alarm(*_: Any) -> None:
         raise test.failureException(f"{test.id()} was still running after {seconds:.0f} s")
 
     before = signal.signal(signal.SIGALRM, alarm)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
     try:
         yield
     finally:
