@@ -44,12 +44,12 @@ from twisted_exec.wire.notices import encode_notice
 
 reactor: Any = _reactor
 
-COMMAND = "import sys; from twisted_exec.cli.console.program import main; sys.exit(main())"
+COMMAND = "import sys; from twisted_exec.cli.console.main import main; sys.exit(main())"
 LIST_MODULES = """
 import gc, os, sys
 from twisted.internet import endpoints, reactor, ssl
 before = set(sys.modules)
-from twisted_exec.cli.console.program import main
+from twisted_exec.cli.console.main import main
 code = main()
 with open(os.environ["MODULES"], "w") as file:
     file.write(f"{gc.isenabled()} {gc.get_freeze_count() > len(gc.get_objects())}\\n")
@@ -78,12 +78,12 @@ MODULES = [
     "cli.console.first_screen",
     "cli.console.interfaces",
     "cli.console.machine",
+    "cli.console.main",
     "cli.console.network_changes",
     "cli.console.options",
     "cli.console.outage",
     "cli.console.people",
     "cli.console.process",
-    "cli.console.program",
     "cli.console.running",
     "cli.console.session",
     "cli.console.status",
