@@ -84,7 +84,7 @@ MODULES = [
     "cli.console.outage",
     "cli.console.people",
     "cli.console.process",
-    "cli.console.running",
+    "cli.console.program",
     "cli.console.session",
     "cli.console.status",
     "cli.console.takeover",
@@ -581,17 +581,17 @@ class PipeTests(ProcessCase):
         attachment.transport.end(Ending(MACHINE_DELETED, "bye"))
         await self.ends_with(process, 1)
         self.assertEqual(process.stdout, b"=> ")
-        command = "import os; from twisted_exec.cli.console import running, session; os.close(2); "
-        command += "raise SystemExit(running.conclude(session.Outcome(1, 'last'), mid_line=True))"
+        command = "import os; from twisted_exec.cli.console import program, session; os.close(2); "
+        command += "raise SystemExit(program.conclude(session.Outcome(1, 'last'), mid_line=True))"
         process = self.start(command=command)
         await self.ends_with(process, 1)
         self.assertEqual(process.stdout, b"")
 
     async def test_standard_error_elsewhere(self) -> None:
         """The last message goes elsewhere, and the shell's prompt begins a line of the terminal."""
-        command = "from twisted_exec.cli.console import running, session; "
+        command = "from twisted_exec.cli.console import program, session; "
         command += "print('=> ', end='', flush=True); "
-        command += "raise SystemExit(running.conclude(session.Outcome(1, 'last'), mid_line=True))"
+        command += "raise SystemExit(program.conclude(session.Outcome(1, 'last'), mid_line=True))"
         for line in (True, False):
             far, near = os.openpty()
             self.addCleanup(os.close, far)
