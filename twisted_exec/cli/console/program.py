@@ -65,16 +65,24 @@ def conclude(outcome: Outcome, mid_line: bool) -> int:
 class ConsoleProgram:
     """One run: the terminal, the signals and the reactor around a session."""
 
-    _script: Script | None = None
-    _printed: ScriptSink | None = None
-    _progress: ProgressLine | None = None
-    _screen: FirstScreen | None = None
-    _is_verified = _observes = False
-    _news = ""  # for the user of the session that opens
-    _former: NextSession | None = None  # opens again if the next session is refused
-
     def __init__(self, options: argparse.Namespace) -> None:
         self._options, self._terminal = options, Terminal(0)
+        self._signals = Signals(
+            self._terminal,
+            resized=lambda: _in_reactor(self._session.window_changed),
+            deadly=lambda number: _in_reactor(self._session.interrupted, number),
+            continued=lambda: _in_reactor(self._session.continued),
+        )
+        self._newest: ConsoleSession | None = None
+        self._modes = Modes()
+        self._output: Sink | None = None
+        self._script: Script | None = None
+        self._printed: ScriptSink | None = None
+        self._progress: ProgressLine | None = None
+        self._screen: FirstScreen | None = None
+        self._is_verified = self._observes = False
+        self._news = ""  # for the user of the session that opens
+        self._former: NextSession | None = None  # opens again if the next session is refused
 
     @property
     def subject(self) -> str:
@@ -115,7 +123,6 @@ class ConsoleProgram:
         reactor = the_reactor()
         use_monotonic_clock(reactor)
         self._script = script = self.make_script(reactor)
-        call = reactor.callFromThread
         with (
             self._terminal as terminal,
             nonblocking(0, os.O_RDONLY) as source,
@@ -136,12 +143,7 @@ class ConsoleProgram:
                     self._begin(source, sink)
 
             self._new_session().addCallback(finished)
-            with Signals(
-                terminal,
-                resized=lambda: call(self._session.window_changed),
-                deadly=lambda number: call(self._session.interrupted, number),
-                continued=lambda: call(self._session.continued),
-            ) as self._signals:
+            with self._signals:
                 reactor.callWhenRunning(self._begin, source, sink)
                 collect_garbage()
                 try:
@@ -156,11 +158,18 @@ class ConsoleProgram:
             return scripted_outcome(script, outcomes[0]), mid_line
         return outcomes[0], self._session.mid_line
 
+    @property
+    def _session(self) -> ConsoleSession:
+        assert (
+            self._newest is not None
+        )  # :meth:`run` makes the first before it has a reader of keys or signals
+        return self._newest
+
     def _new_session(self) -> Deferred[Outcome]:
         self._modes, self._is_verified = (modes := Modes()), False
         self._screen = None
         script, is_shown = self._script, os.isatty(1)
-        self._session = ConsoleSession(
+        self._newest = ConsoleSession(
             the_reactor(),
             interactive=self._terminal.is_terminal and script is None,
             terminal=UserTerminal(
@@ -175,7 +184,7 @@ class ConsoleProgram:
                 watch=modes.feed if is_shown else lambda _: None,
                 full_screen=lambda: modes.full_screen,
                 margins=lambda: modes.margins,
-                suspend=lambda: self._signals.suspend(),
+                suspend=self._signals.suspend,
                 redraw=self._redraw,
                 again=self.again if is_shown and script is None else lambda _: None,
                 power_on=self.power_on,
@@ -193,7 +202,7 @@ class ConsoleProgram:
             quiet=self._options.quiet,
             watch_network=_watch_network,
         )
-        return self._session.finished
+        return self._newest.finished
 
     async def _act(
         self, command: EscapeCommand, dialog: Dialog, scrollback: Scrollback
@@ -243,7 +252,7 @@ class ConsoleProgram:
         return self._screen is not None and self._screen.redraw(is_picture=is_picture)
 
     def _draw(self, data: bytes) -> None:
-        if os.isatty(1):
+        if self._output is not None and os.isatty(1):
             self._output.write(data)  # behind the output that the terminal has not taken yet
         else:
             os.write(2, data)
@@ -394,6 +403,10 @@ def is_dumb() -> bool:
 def _write_message(text: bytes) -> None:
     with suppress(OSError):  # a terminal that is gone
         os.write(2, text)
+
+
+def _in_reactor(event: Callable[..., None], *arguments: Any) -> None:
+    the_reactor().callFromThread(event, *arguments)
 
 
 def _watch_network(changed: Callable[[], None]) -> Callable[[], None]:
