@@ -569,7 +569,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         for piece in pieces:
             if not self._is_live:
                 return
-            if self._takeover.keeps(piece):
+            if self._takeover.hold_back(piece):
                 continue
             if self._conversation is not None and piece is not EscapeCommand.LEAVE:
                 assert self._escapes is not None
