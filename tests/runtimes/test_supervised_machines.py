@@ -100,7 +100,7 @@ class TroubleTests(MachineCase):
         runtime, id = await self.start()
         journal = runtime.read_log(Grant(id))[1]
         layer = FailingLayer()
-        journal.files.open._layer = layer
+        journal.open_files().open._layer = layer
         layer.error = errno.ENOSPC
         stream = self.attach(runtime, id)
         stream.viewer.data_received(b"echo a$((40+2))a\n")
