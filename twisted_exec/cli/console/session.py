@@ -520,11 +520,13 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def ended(self, ending: Ending) -> None:
         line = (
-            "" if self._end_of_input.has_come and ending.ok else f"session ended: {_told(ending)}"
+            ""
+            if self._end_of_input.has_come and ending.ok
+            else f"session ended: {_reason_and_message(ending)}"
         )
         following = None
         if ending.reason == SHUTTING_DOWN:
-            following = self._terminal.again(_told(ending))
+            following = self._terminal.again(_reason_and_message(ending))
             line += f"; {WHEN_BACK}{self._remedy_if_off}"
         elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
             line += f"; to power it on, run {command}"
@@ -920,7 +922,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self.finished.callback(outcome)
 
 
-def _told(ending: Ending) -> str:
+def _reason_and_message(ending: Ending) -> str:
     return f"{ending.reason}: {ending.message}" if ending.message else ending.reason
 
 
