@@ -521,7 +521,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def ended(self, ending: Ending) -> None:
         line = (
             ""
-            if self._end_of_input.has_come and ending.ok
+            if self._end_of_input.has_come and ending.is_success
             else f"session ended: {_reason_and_message(ending)}"
         )
         following = None
@@ -929,7 +929,7 @@ def _reason_and_message(ending: Ending) -> str:
 def _exit_code(ending: Ending) -> int:
     if ending.exit_code is not None:
         return ending.exit_code
-    return 0 if ending.ok else 1
+    return 0 if ending.is_success else 1
 
 
 def patiently(
