@@ -29,7 +29,7 @@ def promised() -> list[tuple[str, str]]:
     return [(module, name) for module, _, name in (each.partition(".") for each in lines)]
 
 
-def told(text: str) -> set[str]:
+def names_in(text: str) -> set[str]:
     """Return the names in a part of the page."""
     return set(re.findall(r"``(\w+)``", text))
 
@@ -43,7 +43,7 @@ class StableNamesTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.page = PAGE.read_text()
-        self.stable = {module: told(names) for module, names in _ROW.findall(self.page)}
+        self.stable = {module: names_in(names) for module, names in _ROW.findall(self.page)}
 
     def test_kept(self) -> None:
         """Each name that the last release promised can be imported, and the page still has it."""
@@ -55,7 +55,9 @@ class StableNamesTests(SynchronousTestCase):
     def test_page(self) -> None:
         """The page has exactly the names of each module; those of the interfaces are in two lists."""
         self.assertEqual(set(self.stable), set(MODULES))
-        provisional = told(self.page.partition("may change them")[2].partition("The same holds")[0])
+        provisional = names_in(
+            self.page.partition("may change them")[2].partition("The same holds")[0]
+        )
         self.assertEqual(self.stable["interfaces"] & provisional, set())
         for module, names in self.stable.items():
             expected = names | provisional if module == "interfaces" else names

@@ -142,7 +142,7 @@ class LocalTests(SynchronousTestCase):
 
     def test_windows(self) -> None:
         """On Windows the commands say what to use instead."""
-        for module in ("main", "console.program", "commands.completion"):
+        for module in ("main", "console.main", "commands.completion"):
             code, out, err = self.run_python(f"{WINDOWS}import twisted_exec.cli.{module}")
             self.assertEqual((code, out, err.count("\n")), (1, "", 1))
             self.assertIn("Windows", err)

@@ -185,7 +185,7 @@ class RoleTests(SharedConsoleCase):
         script.viewer.input_ended()
         self.clock.advance(3)
         assert script.ending is not None
-        self.assertTrue(script.ending.ok)
+        self.assertTrue(script.ending.is_success)
 
     def test_slow_reader(self) -> None:
         """Notices keep their place in the output for a slow reader, and their number is bounded."""
@@ -483,7 +483,7 @@ class QuietTests(SharedConsoleCase):
         self.assertIsNone(ann.ending)
         self.clock.advance(0.1)
         assert ann.ending is not None
-        self.assertTrue(ann.ending.ok)
+        self.assertTrue(ann.ending.is_success)
         self.assertIsNone(bob.ending)
         self.assertFalse(self.console.closed)
 

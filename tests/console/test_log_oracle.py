@@ -136,7 +136,7 @@ class OracleTests(SynchronousTestCase):
                     elif step == "boot":
                         journal.booted("Started")
                 if step == "seal" and oracle.output:
-                    files = journals[1].files
+                    files = journals[1].open_files()
                     assert files is not None
                     files.roll()
                     disk.seal_all()

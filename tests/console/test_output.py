@@ -134,7 +134,7 @@ class World:
         self.case, self.journal = case, journal
         self.options = options
         self.printed = PRINTED if options is None else ASKED
-        self.on_disk = isinstance(journal, Journal) and journal.files is not None
+        self.on_disk = isinstance(journal, Journal) and journal.open_files() is not None
         self.line = MemoryConsole(paced=paced)
         self.clock = Clock()
         self.shared = SharedConsole(self.line, self.clock, journal=journal, limits=LIMITS)

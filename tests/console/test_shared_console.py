@@ -354,7 +354,7 @@ class EndingTests(SharedConsoleCase):
         self.console.close(ProcessDone(0))
         assert ann.ending is not None
         self.assertEqual((ann.ending.reason, ann.ending.exit_code), (COMPLETED, 0))
-        self.assertTrue(ann.ending.ok)
+        self.assertTrue(ann.ending.is_success)
 
     def test_process_failed(self) -> None:
         """The ending has the exit code."""

@@ -260,7 +260,7 @@ class EndingTests(ViewerCase):
         self.assertEqual((again.output, again.ending), (b"done", None))
         self.clock.advance(4)
         assert again.ending is not None
-        self.assertTrue(again.ending.ok)
+        self.assertTrue(again.ending.is_success)
         viewer.away()
         self.assertEqual(self.resume(viewer, 0).ending, again.ending)
 

@@ -150,7 +150,8 @@ class DiskTests(ViewerCase):
     def test_unknown_gap(self) -> None:
         """After a power cut nobody knows how much is missing."""
         self.console.says(b"before")
-        path = self.journal.files.place.path if self.journal.files else ""
+        files = self.journal.open_files()
+        path = files.place.path if files else ""
         again = Journal(disk=ManualDisk(path, run=2, cut=1))
         shared = SharedConsole(self.console, self.clock, journal=again)
         self.successResultOf(shared.open())

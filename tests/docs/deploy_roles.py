@@ -55,6 +55,10 @@ CRDS = "spaces/crds"
 SPACE_MANAGER = "exec-spacemanager"
 """Name of Space Managers, their ServiceAccount and their namespace."""
 RBAC = "rbac.authorization.k8s.io/v1"
+DELEGATOR = "system:auth-delegator"
+"""ClusterRole of each cluster: TokenReviews and SubjectAccessReviews."""
+CONFIGURATION_READER = "extension-apiserver-authentication-reader"
+"""Role of each cluster in ``kube-system``: read the authentication ConfigMap."""
 UNBOUND = (
     CONSOLE_APPROVER,
     CONSOLE_POLICY_EDITOR,
@@ -257,11 +261,9 @@ def rights() -> list[Object]:
     objects += _granted(control_plane.cluster_rules())
     for namespace, rules in control_plane.namespaced_rules(()):
         objects += _granted(rules, namespace)
+    objects.append(_bound(f"{SERVER}:{DELEGATOR}", "ClusterRole", DELEGATOR))
     objects.append(
-        _bound(f"{SERVER}:{control_plane.DELEGATOR}", "ClusterRole", control_plane.DELEGATOR)
-    )
-    objects.append(
-        _bound(f"{SERVER}:{control_plane.READER}", "Role", control_plane.READER, "kube-system")
+        _bound(f"{SERVER}:{CONFIGURATION_READER}", "Role", CONFIGURATION_READER, "kube-system")
     )
     return objects
 
@@ -274,8 +276,7 @@ def rights_in_root() -> list[Object]:
         if namespace == NODE_SERVER:
             rules += node_needs.secret_rules()
         objects += _granted(rules, namespace, whose)
-    role = node_needs.DELEGATOR
-    objects.append(_bound(f"{NODE_SERVER}:{role}", "ClusterRole", role, whose=whose))
+    objects.append(_bound(f"{NODE_SERVER}:{DELEGATOR}", "ClusterRole", DELEGATOR, whose=whose))
     return objects
 
 

@@ -56,7 +56,7 @@ class ReadJournalTests(SynchronousTestCase):
     def test_offsets(self) -> None:
         """It finds the offsets, also after a gap."""
         self.write()
-        files = self.journal.files
+        files = self.journal.open_files()
         assert files is not None
         files.skip(10_000_000, 5)
         read = runpy.run_path(str(PROGRAM))["journal"]

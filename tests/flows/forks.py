@@ -39,7 +39,7 @@ _MODULES = [
     "twisted.plugin",
     "twisted.internet.endpoints",
     "twisted_exec.cli.main",
-    "twisted_exec.cli.console.program",
+    "twisted_exec.cli.console.main",
     "twisted_exec.cli.console.machine",
     "twisted_exec.apiserver.tap",
     "twisted_exec.poollet.tap",

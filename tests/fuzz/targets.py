@@ -288,7 +288,7 @@ def endings(split: int, document: bytes) -> None:
         return
     again = decode_status(encode_status(ending))
     # NonZeroExitCode with 0 contradicts itself; client-go takes it for success, too.
-    assert (again.ok, again.exit_code or 0) == (ending.ok, ending.exit_code or 0)
+    assert (again.is_success, again.exit_code or 0) == (ending.is_success, ending.exit_code or 0)
 
 
 # Sessions that follow each other.

@@ -88,7 +88,7 @@ class DeployedTests(SynchronousTestCase):
         return self.cluster.user(name, [])
 
     def console(self, kubeconfig: str, typed: str) -> subprocess.CompletedProcess[str]:
-        main = "from twisted_exec.cli.console.program import main; raise SystemExit(main())"
+        main = "from twisted_exec.cli.console.main import main; raise SystemExit(main())"
         return subprocess.run(
             [sys.executable, "-c", main, f"--kubeconfig={kubeconfig}", MACHINE],
             input=typed,
@@ -267,7 +267,7 @@ class ChartTests(DeployedTests):
         An upgrade changes the Deployments of what is new, in place, and nothing else; a console stays open.
         """
         self.run_machine("default")
-        main = "from twisted_exec.cli.console.program import main; raise SystemExit(main())"
+        main = "from twisted_exec.cli.console.main import main; raise SystemExit(main())"
         console = subprocess.Popen(
             [sys.executable, "-c", main, f"--kubeconfig={self.cluster.kubeconfig}", MACHINE],
             stdin=subprocess.PIPE,

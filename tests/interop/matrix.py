@@ -197,7 +197,7 @@ def _run(command: list[str], *, input: str) -> subprocess.CompletedProcess[str]:
 
 
 def _console(cluster: Cluster, name: str, *, input: str) -> subprocess.CompletedProcess[str]:
-    main = "from twisted_exec.cli.console.program import main; raise SystemExit(main())"
+    main = "from twisted_exec.cli.console.main import main; raise SystemExit(main())"
     command = [sys.executable, "-c", main, f"--kubeconfig={cluster.kubeconfig}"]
     return _run([*command, f"machines.{cluster.make.group}/{name}"], input=input)
 

@@ -186,7 +186,7 @@ def seal_one(files: JournalFiles, first: int) -> None:
 
 def sync(journal: Journal) -> None:
     """Force the output of a journal to the disk."""
-    files = journal.files
+    files = journal.open_files()
     assert files is not None
     checkpoint = files.open.checkpoint()
     files.open.sync(checkpoint)

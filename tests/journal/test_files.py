@@ -121,14 +121,14 @@ class KillTests(Case):
             if number % 2:
                 sync(journal)
             journal.append(b"more\n")
-            assert journal.files is not None
-            journal.files.roll()
+            assert journal.open_files() is not None
+            journal.open_files().roll()
             journal.append(b"after\n")
-            for first in list(journal.files.pending):
-                seal_one(journal.files, first)
+            for first in list(journal.open_files().pending):
+                seal_one(journal.open_files(), first)
             journal.cursor("syslog").save(number)
             if number == 2:
-                journal.files.drop(journal.start)
+                journal.open_files().drop(journal.start)
             if number == 3:
                 journal.rest()
                 journal.append(b"rested\n")
@@ -187,7 +187,7 @@ class PowerCutTests(Case):
         for number in range(10, 20):
             journal.append(b"line %d\n" % number)
         whole, end = contents(journal), journal.end
-        synced_size = journal.files.open.synced[0]
+        synced_size = journal.open_files().open.synced[0]
         size = os.path.getsize(self.file("open"))
         for length in range(0, size, soak.figure(self)):
             path = self.mktemp()
@@ -219,7 +219,7 @@ class PowerCutTests(Case):
         """The newest segment may be gone altogether."""
         journal = self.journal()
         journal.append(b"sealed")
-        journal.files.roll()
+        journal.open_files().roll()
         self.disk.seal_all()
         journal.append(b"gone")
         os.unlink(self.file("open"))
@@ -236,7 +236,7 @@ class SealTests(Case):
         self.journal().booted("Started")
         journal = self.journal(run=2, cut=1)
         journal.append(b"abc")
-        files = journal.files
+        files = journal.open_files()
         assert files is not None
         seal_one(files, 0)
         self.assertEqual(sorted(os.listdir(self.path))[0], "0" * 16 + ".sealed")
@@ -252,7 +252,7 @@ class SealTests(Case):
                 b"[%8d.123456] systemd[1]: Started session %d of user root.\r\n" % (number, number)
             )
         size = journal.end
-        journal.files.roll()
+        journal.open_files().roll()
         self.disk.seal_all()
         self.assertLess(os.path.getsize(self.file("sealed")) * 3, size)
 
@@ -312,7 +312,7 @@ class DamageTests(Case):
     def test_sealed(self) -> None:
         """In a sealed segment, a block is lost, or all of the segment if it is the index."""
         journal, whole = self.output()
-        journal.files.roll()
+        journal.open_files().roll()
         self.disk.seal_all()
         self.check("sealed", whole, 701)
 
@@ -324,7 +324,7 @@ class DamageTests(Case):
                 journal = self.journal(path=path)
                 journal.append(text)
                 if kind == "sealed":
-                    journal.files.roll()
+                    journal.open_files().roll()
                     self.disk.seal_all()
             shutil.copy(self.file(kind, other), self.file(kind, mine))
             self.assertEqual(contents(self.journal(run=2, path=mine)), b"", kind)
@@ -343,7 +343,7 @@ class DamageTests(Case):
         """A block that does not compress is a gap as well if its times are damaged."""
         journal = self.journal()
         journal.append(random.Random(1).randbytes(65_536))
-        journal.files.roll()
+        journal.open_files().roll()
         self.disk.seal_all()
         journal.rest()
         with open(self.file("sealed"), "r+b") as file:
@@ -428,7 +428,7 @@ class RefusedTests(Case):
         """
         journal = self.journal()
         journal.append(b"older\n")
-        journal.files.roll()
+        journal.open_files().roll()
         self.disk.seal_all()
         journal.append(b"lost\n")
         name, end = self.file("open"), journal.end
@@ -526,7 +526,7 @@ class MissingTests(Case):
         for number in range(4):
             journal.append(b"%d" % number * 5000)
             if number < 3:
-                journal.files.roll()
+                journal.open_files().roll()
             if number < 2:
                 self.disk.seal_all()
         sync(journal)
@@ -565,7 +565,7 @@ class MissingTests(Case):
         journal = self.written()
         whole = contents(journal)
         for first in (10_000, 15_000):
-            os.unlink(journal.files.path(first, "open"))
+            os.unlink(journal.open_files().path(first, "open"))
         os.unlink(os.path.join(self.path, "newest"))
         self.check(whole, 10_000, journal.end)
 
@@ -573,7 +573,7 @@ class MissingTests(Case):
         """The newest segment may have any length that is shorter than its checkpoint."""
         journal = self.written()
         whole = contents(journal)
-        path = journal.files.path(15_000, "open")
+        path = journal.open_files().path(15_000, "open")
         size = os.path.getsize(path)
         for length in (0, 1, 63, 64, 207, 208, size - 1):
             copy = self.mktemp()
@@ -661,7 +661,7 @@ class HeaderTests(Case):
         journal.append(b"before\n")
         sync(journal)
         journal.append(b"after\n")
-        return journal.files.path(0, "open")
+        return journal.open_files().path(0, "open")
 
     def test_bits(self) -> None:
         """With one bit changed, all of its output is there."""
@@ -690,7 +690,7 @@ class FullDiskTests(Case):
         before = self.journal()
         before.booted("Started")
         before.append(b"before\n" * 50_000)
-        before.files.roll()
+        before.open_files().roll()
         self.disk.seal_all()
         before.append(b"newest\n")
         whole = contents(before)
@@ -834,7 +834,7 @@ class FullDiskTests(Case):
         # In place, a full disk can be written.
         layer_pwrite, layer.error = os.pwrite, errno.ENOSPC
         journal.append(b"x" * 1000)
-        journal.files.place.layer.error = 0
+        journal.open_files().place.layer.error = 0
         journal._reserve()
         self.assertTrue(layer_pwrite)
         again = self.journal(run=2)
@@ -897,7 +897,7 @@ class OracleTests(Case):
                 boots.append(len(whole))
                 last = max(self.now, last)
             elif step == "roll":
-                journal.files.roll()
+                journal.open_files().roll()
             elif step == "seal":
                 self.disk.seal_all()
             elif step == "rest":
@@ -1019,11 +1019,11 @@ class TortureTests(Case):
                 if not layer.error and not journal.failure:
                     self.disk.seal_all()
             elif step == "sync":
-                if not layer.error and not journal.failure and journal.files is not None:
+                if not layer.error and not journal.failure and journal.open_files() is not None:
                     sync(journal)
             elif step == "roll":
-                if not layer.error and not journal.failure and journal.files is not None:
-                    journal.files.roll()
+                if not layer.error and not journal.failure and journal.open_files() is not None:
+                    journal.open_files().roll()
             elif step == "rest":
                 journal.rest()
             elif step == "retry":
@@ -1035,7 +1035,7 @@ class TortureTests(Case):
                     unnoted = 0
                 if unnoted:
                     continue  # nothing can note what viewers saw of a disk that became read-only
-                if journal.files is not None and not journal.failure:
+                if journal.open_files() is not None and not journal.failure:
                     error, layer.error = layer.error, 0
                     sync(journal)
                     layer.error = error

@@ -158,7 +158,7 @@ class SealedJournalTests(DiskJournalTests):
         def roll() -> None:
             self.count += 1
             if self.count % 100 == 0:
-                journal.files.roll()
+                journal.open_files().roll()
                 self.disk.seal_all()
                 journal.rest()
 

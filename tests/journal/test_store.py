@@ -158,10 +158,10 @@ class DiskTests(Case):
         journal = store.journal(KEY)
         journal.append(b"synced\n")
         self.wait(5)
-        self.assertEqual(journal.files.unsynced_bytes, 0)
+        self.assertEqual(journal.open_files().unsynced_bytes, 0)
         journal.append(b"not\n")
         self.clock.advance(WRITE_SECONDS)
-        self.assertEqual(journal.files.unsynced_bytes, 4)
+        self.assertEqual(journal.open_files().unsynced_bytes, 4)
 
     def test_settled(self) -> None:
         """Output behind what was written at once, out of turn, is written in its turn."""
@@ -171,7 +171,7 @@ class DiskTests(Case):
         self.assertTrue(store.writer.settle(journal))
         journal.append(b"two\n")
         self.clock.advance(WRITE_SECONDS)
-        self.assertEqual(journal.files.end, 8)
+        self.assertEqual(journal.open_files().end, 8)
 
     def test_idle(self) -> None:
         """A line that is quiet for a minute has no descriptor, and nothing in memory."""

@@ -79,7 +79,7 @@ class StallTests(StallCase):
         self.assertEqual((journal.failure, store.stalled), ("", ""))
         self.thaw()
         self.assertEqual((self.events, journal.failure), ([], ""))
-        self.assertEqual(journal.end, journal.files.end)
+        self.assertEqual(journal.end, journal.open_files().end)
         self.assertEqual(contents(self.store().journal(KEY)).count(b"\n"), 101)
 
     def test_long(self) -> None:
@@ -310,7 +310,7 @@ class StallTests(StallCase):
         closing = Deferred.fromCoroutine(store.close())
         self.clock.advance(STOP_SECONDS)
         self.assertFalse(self.successResultOf(closing))
-        paths = [Path(each.files.open.path) for each in (journal, other)]
+        paths = [Path(each.open_files().open.path) for each in (journal, other)]
         before = [path.read_bytes() for path in paths]
         self.assertNotIn(b"two", b"".join(before))
         self.thaw()
@@ -354,7 +354,7 @@ class StallTests(StallCase):
             journal.append(b"two\n")
             self.clock.pump([WRITE_SECONDS, SYNC_SECONDS])
             self.answer()
-            self.assertEqual(journal.files.open.synced[1], 8)
+            self.assertEqual(journal.open_files().open.synced[1], 8)
             self.assertFalse(self.is_clean())
             closing = Deferred.fromCoroutine(store.close())
             self.answer()

@@ -80,7 +80,7 @@ class ConsoleEndpointTests(ConsolesCase):
         reason = await console.over
         self.assertEqual(console.received, b"last")
         assert isinstance(reason, ConsoleDone) and reason.ending is not None
-        self.assertTrue(reason.ending.ok)
+        self.assertTrue(reason.ending.is_success)
 
     async def test_ended_from_the_other_side(self) -> None:
         """Any other ending raises ConsoleLost with the reason and message."""

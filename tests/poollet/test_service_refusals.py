@@ -22,7 +22,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.auth.delegated import DelegatedAuthorizer
-from twisted_exec.poollet.consoles import RUNTIME_SECONDS
+from twisted_exec.poollet.exec_locator import RUNTIME_SECONDS
 from twisted_exec.poollet.machines import loop
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.testing.cluster import unreachable

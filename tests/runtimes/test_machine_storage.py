@@ -12,8 +12,8 @@ from tests.program.disks import FreezableThread
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
+from twisted_exec.runtimes.machine_records import MachineRecord
 from twisted_exec.runtimes.machine_storage import MachineStorage, RetainedMachinesError
-from twisted_exec.runtimes.machines import MachineRecord
 
 A, B = "a" * 32, "b" * 32
 

@@ -103,7 +103,7 @@ class ExecTests(KubeletCase):
         await self.kubelet()
         caller = await self.exec("true")
         self.assertEqual(caller.carrier.protocol, V4)
-        self.assertTrue((await caller.over()).ok)
+        self.assertTrue((await caller.over()).is_success)
 
     async def test_input_ends(self) -> None:
         """A command that reads its input sees the end of it, and what it prints then comes."""
@@ -112,7 +112,7 @@ class ExecTests(KubeletCase):
             caller = await self.exec("sort", protocol=protocol)
             caller.type(b"b\na\n")
             caller.carrier.end(Channel.STDIN)
-            self.assertTrue((await caller.over()).ok)
+            self.assertTrue((await caller.over()).is_success)
             self.assertEqual(caller.got[Channel.STDOUT], b"a\nb\n")
 
     async def test_much_input_and_output(self) -> None:
@@ -124,7 +124,7 @@ class ExecTests(KubeletCase):
             for at in range(0, len(sent), 100_000):
                 caller.type(sent[at : at + 100_000])
             caller.carrier.end(Channel.STDIN)
-            self.assertTrue((await caller.over()).ok)
+            self.assertTrue((await caller.over()).is_success)
             self.assertTrue(caller.got[Channel.STDOUT] == sent)
 
     async def test_a_command_that_reads_nothing(self) -> None:
@@ -138,7 +138,7 @@ class ExecTests(KubeletCase):
         """A command whose client asked for no input finds the end of it at once."""
         await self.kubelet()
         caller = await self.exec("cat", query="output=1", channels=(Channel.STDOUT,))
-        self.assertTrue((await caller.over()).ok)
+        self.assertTrue((await caller.over()).is_success)
 
     async def test_a_terminal_has_a_size(self) -> None:
         """With a terminal errors are output, and sizes reach the command."""
@@ -196,7 +196,7 @@ class ExecTests(KubeletCase):
             OVER_SPDY,
             IN_OUT_ERROR,
         )
-        self.assertTrue((await caller.over()).ok)
+        self.assertTrue((await caller.over()).is_success)
         self.assertEqual(kubelet.seen[-1].uri, f"/exec/default/web/uid-1/main?command=true&{ALL}")
 
     async def test_a_client_that_vanishes(self) -> None:
@@ -563,7 +563,7 @@ class IdentityTests(KubeletCase):
         )
         self.assertEqual(await self.get("/healthz"), b"ok")
         caller = await self.exec("echo", "there", protocol=V5)
-        self.assertTrue((await caller.over()).ok)
+        self.assertTrue((await caller.over()).is_success)
 
 
 def _exited(code: int) -> Ending:

@@ -47,10 +47,10 @@ class EndingTests(SynchronousTestCase):
 
     def test_ok(self) -> None:
         """``ok`` needs the reason Completed, and exit code 0 or none."""
-        self.assertTrue(Ending(COMPLETED).ok)
-        self.assertTrue(Ending(COMPLETED, exit_code=0).ok)
-        self.assertFalse(Ending(COMPLETED, exit_code=1).ok)
-        self.assertFalse(Ending(LINE_LOST).ok)
+        self.assertTrue(Ending(COMPLETED).is_success)
+        self.assertTrue(Ending(COMPLETED, exit_code=0).is_success)
+        self.assertFalse(Ending(COMPLETED, exit_code=1).is_success)
+        self.assertFalse(Ending(LINE_LOST).is_success)
 
     def test_no_such_code(self) -> None:
         """Exit codes are 0 to 255."""

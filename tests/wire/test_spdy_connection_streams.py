@@ -294,7 +294,7 @@ class EndTests(ServerTestCase):
                 assert isinstance(status, Data)
                 self.assertEqual((status.stream_id, status.fin), (1, True))
                 # A version 1 client takes the end of its output as success.
-                failed = protocol == V1 and not ending.ok
+                failed = protocol == V1 and not ending.is_success
                 self.assertEqual(ends, [] if failed else [Data(3, b"", True)])
                 told.append(status.data)
             if protocol == V4:

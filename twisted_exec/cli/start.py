@@ -22,7 +22,7 @@ def kubectl_console() -> int:
     """Run ``kubectl-console``."""
 
     def load() -> Callable[[], int]:
-        from twisted_exec.cli.console.program import main
+        from twisted_exec.cli.console.main import main
 
         return main
 

@@ -18,7 +18,7 @@ def missing_people(viewers: Collection[Viewer]) -> str:
     """
     Return why the machine gets no input while these viewers are here; empty if it does.
 
-    A policy may require several people before a machine gets input (the rule of four eyes). People
+    A policy may require several people before a machine gets input (the four-eyes principle). People
     are counted by their names, whatever their rights: two sessions of one user are one person. A
     session whose connection is lost does not count, because nobody sees what the machine prints.
     Only the terms of writers count, the strictest of them.

@@ -158,9 +158,8 @@ class Journal:
 
     # The disk.
 
-    @property
-    def files(self) -> JournalFiles | None:
-        """The segments; ``None`` without a disk, and while they cannot be opened."""
+    def open_files(self) -> JournalFiles | None:
+        """Open the segments, if they are not open; return ``None`` without a disk, and while that fails."""
         if self._files is None and self._disk is not None and not self.failure:
             try:
                 files, failure = self._disk.thread.call(self._open, is_long=True)
@@ -264,7 +263,7 @@ class Journal:
 
     def drop(self, first: int) -> None:
         """Remove the oldest segment, if it is still the one that begins at ``first``."""
-        files = self.files
+        files = self.open_files()
         if files is not None and self._reading is not None:
             may_roll = first == files.open.first and not self.failure
 
@@ -385,18 +384,18 @@ class Journal:
 
     @property
     def epoch(self) -> str:
-        files = self.files
+        files = self.open_files()
         return self.memory_epoch if files is None else files.epoch.hex()
 
     @property
     def start(self) -> int:
-        files = self.files
+        files = self.open_files()
         return self._tail.start if files is None else files.start
 
     @property
     def end(self) -> int:
         if self._files is None:
-            self.files  # noqa: B018 - opens them
+            self.open_files()  # the tail begins behind their output
         return self._tail.end
 
     @property
@@ -407,7 +406,7 @@ class Journal:
     def append(self, data: bytes) -> None:
         if self.closed:
             return
-        files = self._files or self.files
+        files = self._files or self.open_files()
         now = self._last_time = self.used_at = max(self._last_time, self.now())
         # Output within 10 ms shares a time: a time for each byte would need more memory than the
         # bytes.
@@ -542,7 +541,7 @@ class Journal:
         return tuple(self._boot_list())
 
     def _boot_list(self) -> list[Boot]:
-        if self.files is not None and self._reading is not None:
+        if self.open_files() is not None and self._reading is not None:
             is_new = not self._reading.has_boots
             boots = self._reading.boots()
             if is_new:
@@ -642,7 +641,7 @@ class Journal:
         self._record(EventKind.ROLE, session=session[:_MAX_NAME], user=user[:_MAX_NAME], role=role)
 
     def typed(self, session: str, data: bytes, *, echoed: bool) -> bool:
-        files = self.files
+        files = self.open_files()
         if self.closed or files is None or self.failure or self._disk is None:
             return False
         if not files.takes_events or len(self._events or ()) >= _MAX_EVENTS // 2:
@@ -663,7 +662,7 @@ class Journal:
 
         :return: false if the disk fails; a disk that does not answer fails a second later.
         """
-        files = self.files
+        files = self.open_files()
         if self._disk is None:
             return False
         if self.failure:
@@ -697,7 +696,7 @@ class Journal:
 
     def events(self, first: int, last: int, kind: EventKind | None = None) -> Iterator[Event]:
         events: list[Event] = []
-        if self.files is not None and self._reading is not None:
+        if self.open_files() is not None and self._reading is not None:
             events += self._reading.events(first, last, kind)
             begin, end = self._files.end if self._files else 0, self._tail.start
             if kind in (None, EventKind.GAP) and first <= begin <= last and begin < end:
@@ -747,7 +746,7 @@ class Journal:
     def cursor(self, name: str) -> ICursor:
         if not _CURSOR.fullmatch(name):
             raise ValueError(f"{name!r} is not a name of a cursor, such as syslog-1")
-        files = self.files
+        files = self.open_files()
         if files is not None:
             path = os.path.join(files.place.path, f"cursor.{name}")
             return FileCursor(files.place.layer, path, self.epoch, self._call)

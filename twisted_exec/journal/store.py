@@ -190,7 +190,7 @@ class JournalStore:
             if is_key(each.key):
                 self._left.setdefault(each.key, []).append(each)
         for key in list(self._left):
-            self.journal(key).files  # noqa: B018 - opens them
+            self.journal(key).open_files()
         self._earlier_fronts = []
         if last is not None and _FRONT.fullmatch(last.front):
             self._earlier_fronts.append(os.path.join(self._memory, last.front))
@@ -376,7 +376,7 @@ class JournalStore:
         if place is None:
             return
         place.journal.close()
-        if place.journal.files is not None:
+        if place.journal.open_files() is not None:
             mark = partial(self._directories.mark_deleted, key, facts or {}, self._now())
             self.thread.run(mark).addErrback(
                 lambda failure: self._log.warn(
@@ -494,7 +494,7 @@ class JournalStore:
         directories: dict[Journal, JournalFiles] = {}
         for place in self._places.values():
             journal = place.journal
-            files = journal.files if journal.is_dirty and not journal.failure else None
+            files = journal.open_files() if journal.is_dirty and not journal.failure else None
             if files is None:
                 continue
             journal.is_dirty = False
@@ -523,9 +523,9 @@ class JournalStore:
         for (journal, segment, checkpoint), problem in zip(jobs, errors, strict=True):
             if problem is not None and not journal.failure:
                 journal.fail(problem)
-            elif problem is None and journal.files is not None:
+            elif problem is None and (files := journal.open_files()) is not None:
                 segment.synchronized(checkpoint)
-                journal.files.synchronized(segment)
+                files.synchronized(segment)
         return not unforced
 
     def _sync_one(self, segment: OpenSegment, checkpoint: Checkpoint) -> OSError | None:

@@ -226,7 +226,7 @@ class _ProtocolUser(ConsoleUser):
             return
         left, ending = self.transport.disconnecting, self._ending
         self.transport.connected = False
-        well = left if ending is None else ending.ok
+        well = left if ending is None else ending.is_success
         why = ConsoleDone(ending) if well else ConsoleLost(ending, reason)
         self.protocol.connectionLost(Failure(why))
         self._factory.doStop()

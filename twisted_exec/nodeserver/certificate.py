@@ -1,4 +1,4 @@
-"""The serving certificate of a node server, signed through the API server."""
+"""The serving certificate of a node server, which the root signs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUP = "system:nodes"
 
 class NodeCertificate(ServingCertificate):
     """
-    The node server's serving certificate, signed by the root.
+    The node server's serving certificate, requested from the root's signer.
 
     It names one of the Nodes, because the signer ``kubernetes.io/kubelet-serving`` accepts only
     such subjects.

@@ -20,9 +20,6 @@ from twisted_exec.nodeserver.options import LEASE
 from twisted_exec.nodeserver.options import NAMESPACE as ELECTION
 from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS
 
-DELEGATOR = "system:auth-delegator"
-"""ClusterRole that every cluster has: TokenReviews and SubjectAccessReviews."""
-
 _FOLLOW = ("get", "list", "watch")
 
 

@@ -1,3 +1,3 @@
 """
-Program: the machinepoollet, which connects one pool to its machine runtime.
+Program: the poollet, which connects one pool to its machine runtime.
 """

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import DeferredList, maybeDeferred
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds import CONSOLERECORDINGS, DELETEDCONSOLES
 from twisted_exec.api.kinds.consolerecordings import CONTENT, content_path
 from twisted_exec.api.kinds.deletedconsoles import log_path
+from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
@@ -30,8 +31,8 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.kube.signed_certificates import ServingCertificate
 from twisted_exec.poollet.access import PoolAccess, gate_of
-from twisted_exec.poollet.consoles import CONTINUE_SECONDS, ExecLocator, proxy_of
 from twisted_exec.poollet.dialling import Dialler
+from twisted_exec.poollet.exec_locator import CONTINUE_SECONDS, ExecLocator
 from twisted_exec.poollet.policies import Denials, PoolPolicies
 from twisted_exec.poollet.settings import Settings
 from twisted_exec.poollet.text_urls import (
@@ -51,7 +52,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import HopSettings
 from twisted_exec.streaming.http.responses import respond, respond_text
 from twisted_exec.streaming.http.routes import RouteMatch, respond_ready
-from twisted_exec.streaming.http.site import Site
+from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions.endings import EndingRules, MachineKey, PoolKey
@@ -126,7 +127,7 @@ class PoolConsoleServer:
             ),
             sessions=self.sessions,
             clock=reactor,
-            caller_of=proxy_of(gate, self._proxies),
+            caller_of=_proxy_of(gate, self._proxies),
         )
         routes = PoolletRoutes(
             gate,
@@ -399,3 +400,18 @@ class PoolletRoutes(GatedDispatcher):
 
 def _values(match: RouteMatch[Any]) -> Mapping[str, str]:
     return match.values
+
+
+def _proxy_of(
+    gate: Gate, proxies: RequestHeaderAuthenticator | None
+) -> Callable[[Request], Deferred[str]]:
+    """Return a function that authenticates a proxy, which may end its own sessions."""
+
+    def name(request: Request) -> str:
+        credentials = gate.credential_headers.take_from(request)
+        proxy = proxies.caller(credentials) if proxies is not None else None
+        if proxy is None:
+            raise Unauthorized("only a proxy that forwards users ends sessions here")
+        return proxy.name
+
+    return lambda request: maybeDeferred(name, request)

@@ -17,8 +17,8 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound, NotImplemente
 from twisted_exec.auth.subresources import DELETED_LOG, RECORDING, Subresource
 from twisted_exec.iri.interfaces import IConsoleRecordings, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
-from twisted_exec.poollet.consoles import ExecLocator, UrlOf
 from twisted_exec.poollet.dialling import StreamDestination
+from twisted_exec.poollet.exec_locator import ExecLocator, UrlOf
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.subject import Subject
@@ -108,7 +108,7 @@ class _RetainedTextLocator(ExecLocator):
             raise unknown
         return obj
 
-    async def _found(self, runtime_id: str, subject: Subject) -> Location:
+    async def _locate_text(self, runtime_id: str, subject: Subject) -> Location:
         async def target() -> StreamDestination:
             return self.dialler.target(await self.url(self.runtime, runtime_id, subject))
 
@@ -128,7 +128,7 @@ class PoolDeletedLogLocator(_RetainedTextLocator):
         options = self.what.options(context.request, context.subject.machine)
         deleted = await self._retained(DELETEDCONSOLES.resource, context.subject)
         context.learn(uid=str(deleted["spec"]["machineUID"]))
-        return options.at(await self._found("", context.subject))
+        return options.at(await self._locate_text("", context.subject))
 
 
 @implementer(IStreamLocator)
@@ -145,4 +145,4 @@ class PoolContentLocator(_RetainedTextLocator):
         options = self.what.options(context.request, context.subject.machine)
         recording = await self._retained(CONSOLERECORDINGS.resource, context.subject)
         context.learn(uid=recording["spec"]["machineUID"])
-        return options.at(await self._found(recording["metadata"]["uid"], context.subject))
+        return options.at(await self._locate_text(recording["metadata"]["uid"], context.subject))

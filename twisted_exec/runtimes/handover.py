@@ -30,7 +30,7 @@ from twisted_exec.program.handover.interfaces import ServiceState
 from twisted_exec.program.handover.successor import HandOverError
 from twisted_exec.program.handover.undo import UndoStack
 from twisted_exec.program.tasks import each_alone
-from twisted_exec.runtimes.machines import Inherited, MachineRecord
+from twisted_exec.runtimes.machine_records import Inherited, MachineRecord
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession
 from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment

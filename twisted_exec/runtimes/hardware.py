@@ -20,7 +20,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import IHardware, IHotPlug, IMachineDriver
-from twisted_exec.runtimes.machines import MachineRecord
+from twisted_exec.runtimes.machine_records import MachineRecord
 from twisted_exec.runtimes.supervisor import Supervisor
 
 _MAX_PARTS = 24

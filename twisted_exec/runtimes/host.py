@@ -51,7 +51,7 @@ from twisted_exec.runtimes.serving.server import (
     StreamHost,
 )
 from twisted_exec.runtimes.serving.stream_server import StreamServer
-from twisted_exec.runtimes.supervised import MachineSettings
+from twisted_exec.runtimes.supervised_machines import MachineSettings
 from twisted_exec.screens.from_journal import Screens
 from twisted_exec.screens.pool import ScreenProcesses
 from twisted_exec.shipping.config import ShippingConfig

@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.disk_thread import AtOnce, Files, Unanswered
-from twisted_exec.runtimes.machines import MachineRecord
+from twisted_exec.runtimes.machine_records import MachineRecord
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pki import write_private
 from twisted_exec.tls.unix import private_directory

@@ -43,13 +43,13 @@ from twisted_exec.recording.stores.uploads import UploadMetrics, Uploads
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.hardware import Hardware
-from twisted_exec.runtimes.machines import Inherited, MachineRecord
+from twisted_exec.runtimes.machine_records import Inherited, MachineRecord
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.recordings.service import (
     ConsoleRecordings,
 )
 from twisted_exec.runtimes.state import RuntimeState
-from twisted_exec.runtimes.supervised import MachineSettings, SupervisedMachines
+from twisted_exec.runtimes.supervised_machines import MachineSettings, SupervisedMachines
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import POWERED_OFF, SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.streaming.sessions.guard import STOPPING

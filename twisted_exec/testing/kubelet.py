@@ -497,7 +497,7 @@ class _Resource(Dispatcher):
         container.start(self._kubelet.reactor, run.process, command, stdin=False)
         ending = await run.done
         output = b"".join(run.output)
-        if ending.ok:
+        if ending.is_success:
             respond(
                 request, 200, output, "application/json"
             )  # the type is always JSON, as in a kubelet

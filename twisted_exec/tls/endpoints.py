@@ -219,9 +219,9 @@ def _address(endpoint: object, description: str) -> Address | None:
     if not isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint | UNIXServerEndpoint):
         return None
     # Twisted parses descriptions with escapes and positional arguments, and publishes no result.
-    asked: Any = _ListeningAddress()
-    serverFromString(asked, description).listen(Factory())
-    address: Address | None = asked.address
+    stand_in: Any = _ListeningAddress()
+    serverFromString(stand_in, description).listen(Factory())
+    address: Address | None = stand_in.address
     if isinstance(address, tuple) and not address[0]:
         return ("::" if isinstance(endpoint, TCP6ServerEndpoint) else "0.0.0.0", address[1])
     return address

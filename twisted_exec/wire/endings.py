@@ -88,7 +88,7 @@ class Ending:
             raise LocalProtocolError(f"no process ends with code {self.exit_code}")
 
     @property
-    def ok(self) -> bool:
+    def is_success(self) -> bool:
         """True for a Success status: the session ended as its user intended."""
         return self.reason == COMPLETED and not self.exit_code
 
@@ -125,7 +125,7 @@ def encode_status(ending: Ending) -> bytes:
 
 
 def _status(ending: Ending) -> dict[str, Any]:
-    if ending.ok:
+    if ending.is_success:
         # Go writes the empty metadata of each Status.
         return {"metadata": {}, "status": "Success"}
     status: dict[str, Any] = {"metadata": {}, "status": "Failure"}

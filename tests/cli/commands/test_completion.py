@@ -31,7 +31,7 @@ contexts:
 
 MODULES = {
     "twisted-exec": "main",
-    "kubectl-console": "console.program",
+    "kubectl-console": "console.main",
     "kubectl_complete-console": "commands.completion",
 }
 

@@ -44,12 +44,12 @@ from twisted_exec.wire.notices import encode_notice
 
 reactor: Any = _reactor
 
-COMMAND = "import sys; from twisted_exec.cli.console.program import main; sys.exit(main())"
+COMMAND = "import sys; from twisted_exec.cli.console.main import main; sys.exit(main())"
 LIST_MODULES = """
 import gc, os, sys
 from twisted.internet import endpoints, reactor, ssl
 before = set(sys.modules)
-from twisted_exec.cli.console.program import main
+from twisted_exec.cli.console.main import main
 code = main()
 with open(os.environ["MODULES"], "w") as file:
     file.write(f"{gc.isenabled()} {gc.get_freeze_count() > len(gc.get_objects())}\\n")
@@ -78,13 +78,13 @@ MODULES = [
     "cli.console.first_screen",
     "cli.console.interfaces",
     "cli.console.machine",
+    "cli.console.main",
     "cli.console.network_changes",
     "cli.console.options",
     "cli.console.outage",
     "cli.console.people",
     "cli.console.process",
     "cli.console.program",
-    "cli.console.running",
     "cli.console.session",
     "cli.console.status",
     "cli.console.takeover",
@@ -581,17 +581,17 @@ class PipeTests(ProcessCase):
         attachment.transport.end(Ending(MACHINE_DELETED, "bye"))
         await self.ends_with(process, 1)
         self.assertEqual(process.stdout, b"=> ")
-        command = "import os; from twisted_exec.cli.console import running, session; os.close(2); "
-        command += "raise SystemExit(running.conclude(session.Outcome(1, 'last'), mid_line=True))"
+        command = "import os; from twisted_exec.cli.console import program, session; os.close(2); "
+        command += "raise SystemExit(program.conclude(session.Outcome(1, 'last'), mid_line=True))"
         process = self.start(command=command)
         await self.ends_with(process, 1)
         self.assertEqual(process.stdout, b"")
 
     async def test_standard_error_elsewhere(self) -> None:
         """The last message goes elsewhere, and the shell's prompt begins a line of the terminal."""
-        command = "from twisted_exec.cli.console import running, session; "
+        command = "from twisted_exec.cli.console import program, session; "
         command += "print('=> ', end='', flush=True); "
-        command += "raise SystemExit(running.conclude(session.Outcome(1, 'last'), mid_line=True))"
+        command += "raise SystemExit(program.conclude(session.Outcome(1, 'last'), mid_line=True))"
         for line in (True, False):
             far, near = os.openpty()
             self.addCleanup(os.close, far)

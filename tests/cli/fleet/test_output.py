@@ -164,12 +164,14 @@ class PipeTests(OutputCase):
         lane = self.lane("a")
         lane.positions = Positions(Position(EPOCH, 100))
         lane.feed(b"one\ntw", Position(EPOCH, 106))
-        self.assertEqual(lane.position, Position(EPOCH, 100))
+        self.assertEqual(lane.settle_position(), Position(EPOCH, 100))
         self.printed()
-        self.assertEqual(lane.position, Position(EPOCH, 104))
+        self.assertEqual(lane.settle_position(), Position(EPOCH, 104))
         self.clock.advance(1)
         self.printed()
-        self.assertEqual((lane.position, lane.is_inside_line), (Position(EPOCH, 106), True))
+        self.assertEqual(
+            (lane.settle_position(), lane.is_inside_line), (Position(EPOCH, 106), True)
+        )
 
     def test_closed(self) -> None:
         """Nothing is printed after the end."""

@@ -20,11 +20,11 @@ class PositionsTests(SynchronousTestCase):
     def test_exact(self) -> None:
         """Each waiting byte counts."""
         positions = Positions(at(100))
-        self.assertEqual(positions.printed(0), at(100))
+        self.assertEqual(positions.settle(0), at(100))
         positions.add(10, at(110))
         positions.add(5, at(115))
         for waiting in (15, 12, 5, 3, 0):
-            self.assertEqual(positions.printed(waiting), at(115 - waiting))
+            self.assertEqual(positions.settle(waiting), at(115 - waiting))
 
     def test_gap(self) -> None:
         """A piece with the notice of a gap is printed as a whole, or again as a whole."""
@@ -37,11 +37,11 @@ class PositionsTests(SynchronousTestCase):
             positions.add(10, at(110))
             positions.add(50, at(5000))
             positions.add(10, at(5010))
-            self.assertEqual(positions.printed(waiting), at(offset))
+            self.assertEqual(positions.settle(waiting), at(offset))
 
     def test_other_epoch(self) -> None:
         """So is a piece behind which the log belongs to another journal."""
         positions = Positions(at(100))
         positions.add(7, Position("f" * 16, 107))
-        self.assertEqual(positions.printed(3), at(100))
-        self.assertEqual(positions.printed(0), Position("f" * 16, 107))
+        self.assertEqual(positions.settle(3), at(100))
+        self.assertEqual(positions.settle(0), Position("f" * 16, 107))

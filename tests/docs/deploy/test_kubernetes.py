@@ -21,12 +21,10 @@ from tests.docs import deploy_roles
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS, IRONCORE, ONMETAL
-from twisted_exec.apiserver.aggregated import control_plane as aggregated
 from twisted_exec.auth.default_roles import bootstrap_objects
 from twisted_exec.auth.rules import Rule
 from twisted_exec.journal import store as journals
 from twisted_exec.kube.kubeconfig import loader
-from twisted_exec.nodeserver import rbac_rules as node_needs
 from twisted_exec.runtimes import config
 from twisted_exec.runtimes.recordings import service as recordings
 from twisted_exec.tls.pki import create_pki
@@ -155,7 +153,7 @@ class ManifestTests(SynchronousTestCase):
         for path, each in objects:
             if each["kind"].endswith("Binding"):
                 name = each["roleRef"]["name"]
-                own = name in (aggregated.DELEGATOR, aggregated.READER, node_needs.DELEGATOR)
+                own = name in (deploy_roles.DELEGATOR, deploy_roles.CONFIGURATION_READER)
                 self.assertTrue(name in roles or own, f"{path}: {name}")
 
 

@@ -86,7 +86,7 @@ class ProtocolTests(TestCase):
             while not user.detached_with:
                 await deferLater(reactor, 0.01)  # type: ignore[arg-type]
             (ending,) = user.endings
-            self.assertTrue(ending.ok, protocol)
+            self.assertTrue(ending.is_success, protocol)
 
     async def test_looking_on(self) -> None:
         """A read-only user sees the driver's output, and cannot type, resize or take over."""

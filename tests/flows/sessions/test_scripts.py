@@ -22,7 +22,7 @@ from .test_logs import PROMPT, LogCase
 CODE = """
 import sys
 from twisted_exec.cli.console import script
-from twisted_exec.cli.console.program import main
+from twisted_exec.cli.console.main import main
 script.PROBE_SECONDS = 600.0
 sys.exit(main())
 """

@@ -71,7 +71,7 @@ class OldLeafTests(ChainTestCase):
         client.end_input()
         await self.until(lambda: self.user.detached_with)
         (ending,) = self.user.endings
-        self.assertTrue(ending.ok)
+        self.assertTrue(ending.is_success)
         await self.until(lambda: self.foreign.attachments[0].detached_with)
 
     async def test_same_question(self) -> None:
@@ -94,7 +94,7 @@ class OldLeafTests(ChainTestCase):
             machine.transport.end(Ending("Completed"))
             await self.until(lambda: self.user.detached_with)
             self.assertEqual(self.user.received, b"out")
-            self.assertTrue(self.user.endings[0].ok)
+            self.assertTrue(self.user.endings[0].is_success)
             client.abort()
 
     async def test_refused(self) -> None:
@@ -116,7 +116,7 @@ class OldLeafTests(ChainTestCase):
         await self.open()
         self.foreign.attachments[0].transport.cut()
         await self.until(lambda: self.user.detached_with)
-        self.assertFalse(self.user.endings[0].ok)
+        self.assertFalse(self.user.endings[0].is_success)
 
 
 class WebSocketOnlyTests(ChainTestCase):
@@ -157,7 +157,7 @@ class WebSocketOnlyTests(ChainTestCase):
         await self.until(lambda: user.received == b"hello")
         client.end_input()
         await self.until(lambda: user.detached_with)
-        self.assertTrue(user.endings[0].ok)
+        self.assertTrue(user.endings[0].is_success)
 
     async def test_other_refusals(self) -> None:
         """Any other Status is about the request."""

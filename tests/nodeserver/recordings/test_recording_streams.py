@@ -135,7 +135,7 @@ class RecordedTests(RecordedCase):
         client.end_input()
         await self.until(lambda: self.user.detached_with)
         (ending,) = self.user.endings
-        self.assertTrue(ending.ok)
+        self.assertTrue(ending.is_success)
         self.assertEqual(self.user.received, b"hello")
         await self.until(lambda: self.recordings.store.content)
         self.assertEqual(self.recordings.stored().output, "hello")

@@ -480,7 +480,7 @@ class LostTests(SharedLineCase):
         script.viewer.input_ended()
         await self.until(lambda: script.ending)
         assert script.ending is not None
-        self.assertTrue(script.ending.ok)
+        self.assertTrue(script.ending.is_success)
 
     async def test_paused(self) -> None:
         """A line that is paused is paused when it is back."""

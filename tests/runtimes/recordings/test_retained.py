@@ -112,7 +112,7 @@ class RetainedTests(RetainedCase):
         self.set()
         self.print(0)
         self.print(1)
-        directory = self.journal.files.place.path
+        directory = self.journal.open_files().place.path
         retained = RetainedSegments(os.path.join(self.path, "other"), layer=Layer())
         os.mkdir(os.path.join(self.path, "other"), 0o700)
         retained.needed = self.recordings.retained.needed

@@ -162,7 +162,7 @@ class ConsoleTests(StreamCase):
         user.stream.end_input()
         await self.until(lambda: user.ending)
         assert user.ending is not None
-        self.assertEqual((user.ending.reason, user.ending.ok), (COMPLETED, True))
+        self.assertEqual((user.ending.reason, user.ending.is_success), (COMPLETED, True))
 
     async def test_single_use(self) -> None:
         """A token opens one console."""

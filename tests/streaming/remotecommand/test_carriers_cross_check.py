@@ -268,7 +268,7 @@ class ClientEndTests(SynchronousTestCase):
             self.server.send_close(code)
             self.other.flush()
             self.backend.lose()
-            self.assertEqual([each.ok for each in self.user.endings], [], code)
+            self.assertEqual([each.is_success for each in self.user.endings], [], code)
             self.assertEqual(len(self.user.detached_with), 1)
 
     def test_failure(self) -> None:

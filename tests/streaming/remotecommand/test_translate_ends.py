@@ -290,7 +290,7 @@ class AnyOrderTests(TranslateTestCase):
         if last == "machine ends":
             self.assertEqual(self.user.received, printed)
             self.assertEqual([each.exit_code for each in self.user.endings], [9])
-        self.assertFalse([each for each in self.user.endings if each.ok])
+        self.assertFalse([each for each in self.user.endings if each.is_success])
         self.assertEqual(len(self.sessions), 0)
         self.records.check_pairs()
         self.assertTrue(all(each.lost for each in self.network.transports))

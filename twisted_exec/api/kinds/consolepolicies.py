@@ -120,7 +120,7 @@ _SPEC = struct(
         ),
         "people": integer(
             "people is the number of different users that must be connected to the console before it accepts "
-            "input. 2 is the rule of four eyes. A ServiceAccount and an impersonated user do not count as "
+            "input. 2 is the four-eyes principle. A ServiceAccount and an impersonated user do not count as "
             "people, and cannot use the console if people is more than 1.",
             minimum=1,
             maximum=MOST_PEOPLE,

@@ -55,11 +55,6 @@ from twisted_exec.program.metrics import state_gauge
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.tls.files import Replaceable
 
-DELEGATOR = "system:auth-delegator"
-"""A ClusterRole of the host: TokenReviews and SubjectAccessReviews."""
-READER = "extension-apiserver-authentication-reader"
-"""A Role of the host in ``kube-system``: read the authentication ConfigMap."""
-
 RBAC = (ROLES, ROLEBINDINGS, CLUSTERROLES, CLUSTERROLEBINDINGS)
 """Kinds whose changes are hints that a session may have lost its permission."""
 

@@ -34,8 +34,8 @@ NOT_AGGREGATED = "RulesNotAggregated"
 
 def plan_rules(role: Object, policy: Permissions) -> Object | None:
     """Return an aggregated role with the rules that it gives; ``None`` if it has them."""
-    given = policy.rules_of({"kind": "ClusterRole", "name": role["metadata"]["name"]}, "")
-    rules = [rule.to_object() for rule in given or ()]
+    granted = policy.rules_of({"kind": "ClusterRole", "name": role["metadata"]["name"]}, "")
+    rules = [rule.to_object() for rule in granted or ()]
     return None if role.get("rules", []) == rules else {**copy.deepcopy(role), "rules": rules}
 
 

@@ -121,8 +121,8 @@ async def _waiting(
 
 
 def _is_for(request: Object, spec: Object) -> bool:
-    found = request["spec"]
-    return all(found.get(key, "") == spec.get(key, "") for key in ("machine", "right", "reason"))
+    existing = request["spec"]
+    return all(existing.get(key, "") == spec.get(key, "") for key in ("machine", "right", "reason"))
 
 
 def _reminder(former: Object) -> str:

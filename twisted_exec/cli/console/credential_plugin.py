@@ -47,7 +47,7 @@ def run_plugin_in_terminal(
     if timeout_seconds is not None:
         asking.addTimeout(timeout_seconds, reactor)
 
-    async def asked() -> None:
+    async def ask() -> None:
         try:
             await asking
         except TimeoutError:
@@ -63,4 +63,4 @@ def run_plugin_in_terminal(
             left = timeout_seconds
             then(None if left is None else max(0.0, left - (reactor.seconds() - begun)))
 
-    return Deferred.fromCoroutine(asked())
+    return Deferred.fromCoroutine(ask())

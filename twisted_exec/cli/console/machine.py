@@ -28,7 +28,7 @@ from twisted_exec.cli.console.options import (
 )
 from twisted_exec.cli.console.people import Person, people_at
 from twisted_exec.cli.console.process import the_reactor
-from twisted_exec.cli.console.running import ConsoleProgram, conclude, is_dumb
+from twisted_exec.cli.console.program import ConsoleProgram, conclude, is_dumb
 from twisted_exec.cli.console.session import Outcome
 from twisted_exec.cli.explanations import ASK_FOR_ROLE, explain, power_on
 from twisted_exec.cli.messages import one_line

@@ -409,7 +409,7 @@ def _add_record_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_session_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that :class:`~twisted_exec.cli.console.running.ConsoleProgram` needs."""
+    """Add the options that :class:`~twisted_exec.cli.console.program.ConsoleProgram` needs."""
     parser.add_argument(
         "--escape",
         metavar="KEY",

@@ -1,8 +1,5 @@
 """
-``kubectl console NAME``: the serial console of a machine, in this terminal.
-
-kubectl runs ``kubectl-console`` in ``PATH`` with the arguments after the plugin's name.  Errors of
-the command line are reported before the slow imports (Twisted, TLS).
+A console in this terminal: its session, its notices, and how it ends.
 """
 
 from __future__ import annotations
@@ -10,59 +7,407 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import sys
-from collections.abc import Sequence
+import select
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from twisted_exec.cli.console.options import Parser, failure_code, is_fleet, parse_options
-from twisted_exec.cli.messages import output_failure, say
+from twisted.internet.defer import Deferred
+
+from twisted_exec.cli.console.connecting import ProgressLine, step
+from twisted_exec.cli.console.display import UserTerminal, framed
+from twisted_exec.cli.console.escape import EscapeCommand
+from twisted_exec.cli.console.first_screen import FirstScreen
+from twisted_exec.cli.console.interfaces import NextSession, Sink
+from twisted_exec.cli.console.network_changes import watch_network
+from twisted_exec.cli.console.people import Person
+from twisted_exec.cli.console.process import collect_garbage, start_log, the_reactor
+from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
+from twisted_exec.cli.console.terminal import (
+    Signals,
+    Terminal,
+    TerminalInput,
+    TerminalOutput,
+    die_of,
+    nonblocking,
+)
+from twisted_exec.cli.explanations import explain
+from twisted_exec.cli.messages import one_line, say
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
+from twisted_exec.tls.fast.loop import use_monotonic_clock
+from twisted_exec.wire.resume import Notice, NoticeKind
+from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
+from twisted_exec.wire.terminal_modes import Modes
+from twisted_exec.wire.typed_keys import keys_discarded
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.console.dialog import Dialog
+    from twisted_exec.cli.console.menu import MachineAccess
+    from twisted_exec.cli.console.script import Script, ScriptSink
+    from twisted_exec.cli.console.scrollback import Scrollback
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """
-    Run the program; return the exit code.
+def conclude(outcome: Outcome, mid_line: bool) -> int:
+    """Print the final message and return the exit code."""
+    if mid_line and os.isatty(1):
+        with suppress(OSError):  # a terminal that is gone
+            os.write(1, b"\n")
+    elif mid_line and _is_one_file() and outcome.line:
+        say("")
+    if outcome.line:
+        say(outcome.line)
+    if outcome.signal:
+        die_of(outcome.signal)
+    return outcome.exit_code
 
-    :param argv: the arguments, without the program's name.
-    """
-    # The garbage collector takes a tenth of the start-up time, and imports create no cycles to collect.
-    gc.disable()
-    # autobahn's compiled parts parse their C declarations at each start, another
-    # tenth, and a client uses none of them.
-    os.environ.setdefault("AUTOBAHN_USE_NVX", "0")
+
+class ConsoleProgram:
+    """One run: the terminal, the signals and the reactor around a session."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options, self._terminal = options, Terminal(0)
+        self._signals = Signals(
+            self._terminal,
+            resized=lambda: _in_reactor(self._session.window_changed),
+            deadly=lambda number: _in_reactor(self._session.interrupted, number),
+            continued=lambda: _in_reactor(self._session.continued),
+        )
+        self._newest: ConsoleSession | None = None
+        self._modes = Modes()
+        self._output: Sink | None = None
+        self._script: Script | None = None
+        self._printed: ScriptSink | None = None
+        self._progress: ProgressLine | None = None
+        self._screen: FirstScreen | None = None
+        self._is_verified = self._observes = False
+        self._news = ""  # for the user of the session that opens
+        self._former: NextSession | None = None  # opens again if the next session is refused
+
+    @property
+    def subject(self) -> str:
+        return str(self._options.name)
+
+    @property
+    def place(self) -> str:
+        return self.subject
+
+    @property
+    def full_place(self) -> str:
+        return self.place
+
+    @property
+    def shows_more(self) -> bool:
+        """True unless the user wants the output alone."""
+        return True
+
+    def again(self, why: str) -> NextSession | None:
+        """Return the session that follows when the server stops; ``None`` for none."""
+        return None
+
+    def attempt(
+        self, user: ConsoleUser, reactor: Any, options: StreamOptions
+    ) -> Deferred[ConsoleStream]:
+        """Open the console; fires with its stream."""
+        raise NotImplementedError
+
+    def make_script(self, reactor: Any) -> Script | None:
+        """Return the script that types instead of the user, or ``None``."""
+        return None
+
+    def explain(self, error: BaseException) -> str:
+        return explain(error)
+
+    def run(self) -> tuple[Outcome, bool]:
+        start_log()
+        reactor = the_reactor()
+        use_monotonic_clock(reactor)
+        self._script = script = self.make_script(reactor)
+        with (
+            self._terminal as terminal,
+            nonblocking(0, os.O_RDONLY) as source,
+            nonblocking(1, os.O_WRONLY) as sink,
+        ):
+            outcomes: list[Outcome] = []
+
+            def finished(outcome: Outcome) -> None:
+                newline = b"\r\n" * (outcome.next is not None and self._session.mid_line)
+                with suppress(OSError):  # a terminal that is gone or stuck
+                    os.write(sink, self._modes.undo() + newline)
+                if outcome.next is None:
+                    outcomes.append(outcome)
+                    reactor.stop()
+                else:
+                    self._follow(outcome.next)
+                    self._new_session().addCallback(finished)
+                    self._begin(source, sink)
+
+            self._new_session().addCallback(finished)
+            with self._signals:
+                reactor.callWhenRunning(self._begin, source, sink)
+                collect_garbage()
+                try:
+                    reactor.run(installSignalHandlers=False)
+                finally:
+                    gc.freeze()  # nor does Python's exit look for garbage
+                    terminal.restore()  # before the signal handlers, which also restore it, are removed
+        if script is not None:
+            from twisted_exec.cli.console.script import scripted_outcome
+
+            mid_line = self._printed is not None and self._printed.mid_line
+            return scripted_outcome(script, outcomes[0]), mid_line
+        return outcomes[0], self._session.mid_line
+
+    @property
+    def _session(self) -> ConsoleSession:
+        assert (
+            self._newest is not None
+        )  # :meth:`run` makes the first before it has a reader of keys or signals
+        return self._newest
+
+    def _new_session(self) -> Deferred[Outcome]:
+        self._modes, self._is_verified = (modes := Modes()), False
+        self._screen = None
+        script, is_shown = self._script, os.isatty(1)
+        self._newest = ConsoleSession(
+            the_reactor(),
+            interactive=self._terminal.is_terminal and script is None,
+            terminal=UserTerminal(
+                size=self._terminal.size if script is None else lambda: None,
+                say=self._say,
+                report=None if is_shown else self._report_notice,
+                draw=self._draw if self._has_screen else None,
+                attached=self._end_progress,
+                greeting=self._greeting,
+                farewell=self._farewell,
+                place=lambda: one_line(self.full_place),
+                watch=modes.feed if is_shown else lambda _: None,
+                full_screen=lambda: modes.full_screen,
+                margins=lambda: modes.margins,
+                suspend=self._signals.suspend,
+                redraw=self._redraw,
+                again=self.again if is_shown and script is None else lambda _: None,
+                power_on=self.power_on,
+                moves_cursor=self._has_screen and not is_dumb(),
+                shows_more=is_shown and script is None and self.shows_more,
+            ),
+            escapes=self._options.escape,
+            read_only=self._options.read_only,
+            script=script,
+            act=self._act,
+            people=self.people,
+            tells_company=self.tells_company,
+            linger_seconds=self._options.linger,
+            limited=self._options.timeout != 0,
+            quiet=self._options.quiet,
+            watch_network=_watch_network,
+        )
+        return self._newest.finished
+
+    async def _act(
+        self, command: EscapeCommand, dialog: Dialog, scrollback: Scrollback
+    ) -> NextSession | None:
+        # Imported here, because most sessions have no dialog.
+        from twisted_exec.cli.console.menu import act
+
+        return await act(command, dialog, scrollback, str(self._options.name), self.access())
+
+    def access(self) -> MachineAccess | None:
+        """Return the machine at its API server; ``None`` without an API server."""
+        return None
+
+    def power_on(self) -> str:
+        """Return the command that powers the machine on; empty without one for this kubeconfig."""
+        return ""
+
+    @property
+    def people(self) -> Callable[[str], Awaitable[Sequence[Person]]] | None:
+        """Lists the sessions at the console; ``None`` without an API server."""
+        return None
+
+    @property
+    def tells_company(self) -> bool:
+        """True if the user wants to read who joins and leaves."""
+        return False
+
+    def _follow(self, following: NextSession) -> None:
+        former = NextSession(str(self._options.name), observe=self._session.is_observer)
+        is_same = following.machine == former.machine
+        self._former = None if is_same or following.news else former
+        self._observes = following.observe or (is_same and former.observe)
+        self._options.force = False  # it was for the first session
+        self._options.name, self._news = following.machine, following.news
+
+    @property
+    def _has_user(self) -> bool:
+        """True if a person types, and not a script."""
+        return self._terminal.is_terminal and self._script is None
+
+    @property
+    def _has_screen(self) -> bool:
+        """True if messages go to a terminal: standard error, or else the output that a person reads."""
+        return os.isatty(2) or (os.isatty(1) and self._has_user)
+
+    def _redraw(self, is_picture: bool) -> bool:
+        return self._screen is not None and self._screen.redraw(is_picture=is_picture)
+
+    def _draw(self, data: bytes) -> None:
+        if self._output is not None and os.isatty(1):
+            self._output.write(data)  # behind the output that the terminal has not taken yet
+        else:
+            os.write(2, data)
+
+    @property
+    def _timeout_seconds(self) -> float | None:
+        return self._options.timeout or None  # 0 means never
+
+    def _begin(self, source: int, sink: int) -> None:
+        self._open(source, sink, self._timeout_seconds)
+
+    def _open(self, source: int, sink: int, timeout: float | None) -> None:
+        reactor, session, options = the_reactor(), self._session, self._options
+        output: Sink = TerminalOutput(sink, session.output_lost, reactor)
+        self._output = output
+        if self._script is not None:
+            from twisted_exec.cli.console.script import NOT_READ, ScriptSink
+
+            self._script.drive(session)
+            self._printed = ScriptSink(self._script, output)
+            if self._terminal.has_data and not options.quiet:
+                self._report(NOT_READ)
+            session.start(self._script, self._printed, timeout_seconds=timeout)
+        else:
+            self._begin_line()
+            keys = TerminalInput(source, session.typed, session.input_ended, reactor)
+            session.start(keys, output, timeout_seconds=timeout)
+        # Without any terminal nothing answers the machine, and output is wanted byte for byte.
+        tty = self._terminal.is_terminal or os.isatty(1)
+        stream_options = replace(
+            CONSOLE,
+            tty=tty,
+            read_only=options.read_only,
+            observe=self._observes,
+            force=options.force,
+            run="" if self._script is None else self._script.nonce,
+        )
+        session.step = lambda: f"connecting to {one_line(self.place)}: {self.step}"
+        attempt = patiently(
+            lambda: self.attempt(session, reactor, stream_options), reactor, self._inform
+        )
+        session.connecting(attempt)
+        self._begin_progress()
+
+        def connected(result: Any) -> Any:
+            self._end_progress()
+            return result
+
+        attempt.addBoth(connected).addErrback(self._refused)
+
+    def _begin_line(self) -> None:
+        """Make the terminal raw; earlier keys have an echo in the present line."""
+        was_raw = self._terminal.raw
+        self._terminal.make_raw()
+        if not was_raw and os.isatty(2) and select.select([self._terminal.fd], [], [], 0)[0]:
+            _write_message(b"\r\n")
+
+    @property
+    def step(self) -> str:
+        return step(the_reactor(), is_verified=self._is_verified)
+
+    def progress(self, seconds: int) -> str:
+        return f"connecting to {one_line(self.place)}: {self.step}, {seconds} s"
+
+    def _connected(self) -> None:
+        self._is_verified = True
+
+    def _begin_progress(self) -> None:
+        if self._options.quiet or not self._has_screen:
+            return
+        self._progress = ProgressLine.on_terminal(
+            2 if os.isatty(2) else 1, the_reactor(), self.progress
+        )
+
+    def _end_progress(self) -> None:
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            progress.stop()
+
+    def _refused(self, failure: Any) -> None:
+        line = self.explain(failure.value)
+        if self._former is None:
+            self._session.failed(line)
+        else:
+            self._session.go_to(replace(self._former, news=line))
+
+    def _greeting(self) -> str:
+        if self._script is not None or not self._terminal.is_terminal:
+            return ""
+        lines = [one_line(self._news)] if self._news else []
+        if count := self._session.discarded_keys:
+            lines.append(keys_discarded(count, "typed before this session"))
+        if not self._options.quiet:
+            escapes = self._options.escape
+            keys = f" {escapes}." if escapes is not None else ""
+            lines.append(f"Connected to {self.subject}.{keys}")
+        return "\n".join(lines)
+
+    def _farewell(self) -> str:
+        return "" if self._options.quiet else f"Disconnected from {self.subject}."
+
+    def _inform(self, line: str) -> None:
+        if not self._options.quiet:
+            self._say(line)
+
+    def _say(self, lines: str) -> None:
+        """Print what a person reads, who may have neither output on a terminal."""
+        if self._has_screen or self._has_user:
+            self._report(lines)
+
+    def _show(self, lines: str) -> None:
+        if self._progress is not None:
+            self._progress.erase()
+        mid_line = self._session.mid_line
+        if self._printed is not None:
+            mid_line = self._printed.mid_line
+            self._printed.begin_line()
+        is_shown = os.isatty(1)
+        size = self._terminal.size() if is_shown else None
+        self._draw(framed(lines, size, mid_line=mid_line and is_shown))
+
+    def _report(self, lines: str) -> None:
+        if self._has_screen:
+            self._show(lines)
+        else:
+            for line in lines.splitlines():
+                say(line)
+
+    def _report_notice(self, notice: Notice) -> None:
+        if self._terminal.is_terminal:
+            self._report(notice.text)
+        elif notice.kind is not NoticeKind.DISCARDED or notice.role is None:  # the role is known
+            self._report(notice.text.replace("~f or ", ""))
+
+
+def _is_one_file() -> bool:
     try:
-        open_standard_descriptors()
-        arguments = sys.argv[1:] if argv is None else argv
-        Parser.failure_code = failure_code(arguments)
-        return _run(parse_options(arguments))
-    except BrokenPipeError:  # --help | head
-        return 1
-    except OSError as error:  # --help > /dev/full
-        if not (why := output_failure(error)):
-            raise
-        say(f"kubectl console: {why}")
-        return Parser.failure_code
+        return os.path.sameopenfile(1, 2)
+    except OSError:  # one of them is closed
+        return False
 
 
-def open_standard_descriptors() -> None:
-    """Open standard descriptors that are closed; otherwise sockets would get their numbers."""
-    for number in (0, 1, 2):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+def is_dumb() -> bool:
+    """Return whether the terminal cannot move its cursor."""
+    return os.environ.get("TERM", "dumb") == "dumb"
 
 
-def _run(options: argparse.Namespace) -> int:
-    # Here, and not above: most of the client is slow to import.
-    if is_fleet(options):
-        from twisted_exec.cli.fleet import start
+def _write_message(text: bytes) -> None:
+    with suppress(OSError):  # a terminal that is gone
+        os.write(2, text)
 
-        return start.run(options)
-    if options.web:
-        from twisted_exec.cli.commands import web
 
-        gc.enable()  # it runs for hours
-        options.port, options.no_browser = 0, False
-        return web.run(options)
-    from twisted_exec.cli.console import machine
+def _in_reactor(event: Callable[..., None], *arguments: Any) -> None:
+    the_reactor().callFromThread(event, *arguments)
 
-    return machine.run(options)
+
+def _watch_network(changed: Callable[[], None]) -> Callable[[], None]:
+    return watch_network(changed, the_reactor())

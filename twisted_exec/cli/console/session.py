@@ -520,11 +520,13 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def ended(self, ending: Ending) -> None:
         line = (
-            "" if self._end_of_input.has_come and ending.ok else f"session ended: {_told(ending)}"
+            ""
+            if self._end_of_input.has_come and ending.is_success
+            else f"session ended: {_reason_and_message(ending)}"
         )
         following = None
         if ending.reason == SHUTTING_DOWN:
-            following = self._terminal.again(_told(ending))
+            following = self._terminal.again(_reason_and_message(ending))
             line += f"; {WHEN_BACK}{self._remedy_if_off}"
         elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
             line += f"; to power it on, run {command}"
@@ -569,7 +571,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         for piece in pieces:
             if not self._is_live:
                 return
-            if self._takeover.keeps(piece):
+            if self._takeover.hold_back(piece):
                 continue
             if self._conversation is not None and piece is not EscapeCommand.LEAVE:
                 assert self._escapes is not None
@@ -920,14 +922,14 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self.finished.callback(outcome)
 
 
-def _told(ending: Ending) -> str:
+def _reason_and_message(ending: Ending) -> str:
     return f"{ending.reason}: {ending.message}" if ending.message else ending.reason
 
 
 def _exit_code(ending: Ending) -> int:
     if ending.exit_code is not None:
         return ending.exit_code
-    return 0 if ending.ok else 1
+    return 0 if ending.is_success else 1
 
 
 def patiently(

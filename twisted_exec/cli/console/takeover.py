@@ -89,8 +89,12 @@ class Takeover:
         self._behind = TypedBehind()
         self._is_wished = False  # the server has not answered yet
 
-    def keeps(self, typed: Typed) -> bool:
-        """Keep the takeover, and what is typed behind it, until the role is known; return whether it does so."""
+    def hold_back(self, typed: Typed) -> bool:
+        """
+        Keep the takeover, and what is typed behind it, until the role is known.
+
+        :return: whether it was kept, so that the session does not handle it now.
+        """
         if not (self._waits_behind(typed) if self._behind else self._begins_to_wait(typed)):
             return False
         assert self._escapes is not None

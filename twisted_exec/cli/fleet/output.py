@@ -68,12 +68,11 @@ class Lane:
         self._fed_at = 0.0
         self._is_paused = False
 
-    @property
-    def position(self) -> Position | None:
-        """Position behind the printed output."""
+    def settle_position(self) -> Position | None:
+        """Forget the positions of printed output, and return the one behind it."""
         if self.positions is None:
             return None
-        return self.positions.printed(len(self._buffer) + self._lines.undecided)
+        return self.positions.settle(len(self._buffer) + self._lines.undecided)
 
     @property
     def is_inside_line(self) -> bool:
@@ -119,8 +118,7 @@ class Lane:
             count = self._buffer.find(b"\n", count - 1, count + SLICE_BYTES) + 1 or count
             del self._buffer[:count]
             self._dropped += count
-            if self.positions is not None:
-                self.position  # forgets the pieces that are gone  # noqa: B018
+            self.settle_position()
         elif not self._is_paused:
             self._is_paused = True
             if self.source is not None:

@@ -40,9 +40,9 @@ class Positions:
         self._pieces.append(_Piece(size, self._last, after))
         self._last = after
 
-    def printed(self, waiting: int) -> Position:
+    def settle(self, waiting: int) -> Position:
         """
-        Return where the log has to continue.
+        Forget the pieces that are printed, and return where the log has to continue.
 
         If a piece with a notice of a gap is printed only in part, the log continues before that
         piece: some output is printed again, and none is lost.

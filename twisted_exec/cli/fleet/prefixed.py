@@ -175,7 +175,7 @@ class _Printing:
     def _progress_made(self) -> bytes:
         assert self._state is not None
         for each in self._followers:
-            position = each.lane.position
+            position = each.lane.settle_position()
             if position is not None:
                 self._state.machines[each.target.uid] = SavedPosition(
                     each.target.label, position, each.lane.is_inside_line

@@ -114,14 +114,14 @@ class Selection:
         """
         options, config, reactor = self._options, self._config, self._reactor
         if not options.space:
-            asking = [self._asked("", succeed(Cluster("", config)))]
+            asking = [self._ask("", succeed(Cluster("", config)))]
         else:
             names = [SpaceName(options.space, options.provider, "")]
             if any(mark in options.space for mark in "*?["):
                 names = await _spaces(options, config, reactor)
             self._is_alone = len(names) == 1
             clusters = _clusters(names, options, config, reactor)
-            asking = [self._asked(label, cluster) for label, cluster in clusters]
+            asking = [self._ask(label, cluster) for label, cluster in clusters]
             if not self._is_alone:
                 self.waiting = [label for label, _ in clusters]
         self._share = MOST_MACHINES // len(asking)
@@ -135,7 +135,7 @@ class Selection:
         if not self._has_machines:
             raise SelectionError(self._problem or _nothing(options, config))
 
-    async def _asked(self, name: str, visiting: Deferred[Cluster]) -> None:
+    async def _ask(self, name: str, visiting: Deferred[Cluster]) -> None:
         machines: Sequence[FleetTarget] = ()
         try:
             cluster = await visiting

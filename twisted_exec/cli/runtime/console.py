@@ -14,9 +14,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api.status import APIError, BadGateway
+from twisted_exec.cli.console.main import open_standard_descriptors
 from twisted_exec.cli.console.options import add_session_options
-from twisted_exec.cli.console.program import open_standard_descriptors
-from twisted_exec.cli.console.running import ConsoleProgram, conclude
+from twisted_exec.cli.console.program import ConsoleProgram, conclude
 from twisted_exec.cli.console.session import Outcome
 from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.runtime.place import (

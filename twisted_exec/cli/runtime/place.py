@@ -111,11 +111,11 @@ def place(
     """
     target, implied = options.address or "", IRONCORE.name
     if not target:
-        target, implied = _found(environment, sockets)
+        target, implied = _default_target(environment, sockets)
     return RuntimePlace(target, options.revision or implied)
 
 
-def _found(environment: Mapping[str, str], sockets: Mapping[str, str]) -> tuple[str, str]:
+def _default_target(environment: Mapping[str, str], sockets: Mapping[str, str]) -> tuple[str, str]:
     for variable, implied in ENVIRONMENT.items():
         if environment.get(variable):
             return environment[variable], implied

@@ -39,13 +39,13 @@ class CredentialRotation:
     def __init__(
         self, client: IKubeClient, location: FoundSpace, clock: Any, limit_seconds: float | None
     ) -> None:
-        self._client, self._found, self._clock = client, location, clock
+        self._client, self._location, self._clock = client, location, clock
         self._limit = limit_seconds
         self._before: dict[str, bytes] | None = {}
         self._answered: float | None = None
 
     async def note(self) -> None:
-        self._before = await _digests(self._client, self._found.space)
+        self._before = await _digests(self._client, self._location.space)
 
     async def wait(self, requested_at: str) -> str:
         """
@@ -57,7 +57,7 @@ class CredentialRotation:
         """
         # Not control.polling: what is awaited is the message that says how it ended.
         end = self._clock.seconds() + (self._limit or float("inf"))
-        name = self._found.name
+        name = self._location.name
         while True:
             space = await self._client.get(SPACES, name.name, name.namespace)
             if message := await self._look(space, requested_at):
@@ -72,7 +72,7 @@ class CredentialRotation:
             await deferLater(self._clock, LOOK_SECONDS)
 
     async def _look(self, space: Object, requested_at: str) -> str:
-        check_provider(space, self._found.name)
+        check_provider(space, self._location.name)
         seconds = self._clock.seconds()
         if self._answered is None and (space.get("status") or {}).get("rotated") == requested_at:
             self._answered = seconds
@@ -87,8 +87,8 @@ class CredentialRotation:
         if now and all(now.get(each) != digest for each, digest in before.items()):
             return "has new credentials"
         if self._answered is not None and seconds >= self._answered + SETTLE_SECONDS:
-            why = await _why(self._client, self._found)
-            raise InputError(f"space {self._found.name} has no new credentials: {why}")
+            why = await _why(self._client, self._location)
+            raise InputError(f"space {self._location.name} has no new credentials: {why}")
         return ""
 
 

@@ -76,7 +76,7 @@ async def _run(hop: KubeletCollaborators, context: RequestContext) -> None:
         _record(session, command, problem)
         raise
     session.over("backend closed", bytes_to_user=command.printed_bytes)
-    if not ending.ok:
+    if not ending.is_success:
         raise InternalError(_failure_message(location, command, ending))
     respond(context.request, 200, command.output, "text/plain; charset=utf-8")
 

@@ -219,7 +219,7 @@ class LeafWorker:
         needed: set[Reference] = set()
         for root in self._roots():
             if root["metadata"]["namespace"] == namespace and not is_excluded(root):
-                needed |= self.needs(root)
+                needed |= self._note_references(root)
         try:
             target = self.leaf.namespace(namespace)
         except NotFound:  # the namespace has no counterpart any more: its copies may go
@@ -232,14 +232,17 @@ class LeafWorker:
                 return  # the namespace does not exist in the leaf, so no Pod does either
         await self._copies.clear(namespace, target, needed)
 
-    def needs(self, root: Object) -> frozenset[Reference]:
+    def _note_references(self, root: Object) -> frozenset[Reference]:
+        """Note the namespace of a Pod that needs copies, and return what it refers to."""
         referenced = references(root)
         if referenced:
             self._uses[root["metadata"]["uid"]] = root["metadata"]["namespace"]
         return referenced
 
     async def ensure_copies(self, root: Object, target: str) -> None:
-        await self._copies.ensure(root["metadata"]["namespace"], target, self.needs(root))
+        await self._copies.ensure(
+            root["metadata"]["namespace"], target, self._note_references(root)
+        )
 
     async def make_namespace(self, target: str) -> None:
         await make_namespace(self.leaf.client, target, self._labels)

@@ -92,14 +92,15 @@ class Beginning:
                 raise OSError(f"the runtime has {MOST_RECORDINGS} recordings, the limit")
             signer = self._signer()
             position, size = self._first(journal, machine, desired.since)
-            if journal.files is None or journal.failure:
+            files = journal.open_files()
+            if files is None or journal.failure:
                 raise OSError(journal.failure or "its output is not on disk")
             facts = RecordingFacts(
                 uid=desired.uid,
                 key=machine.key,
                 machine=machine.names,
                 input=desired.input,
-                epoch=journal.files.epoch.hex(),
+                epoch=files.epoch.hex(),
                 first=position.offset,
                 start_ns=desired.since or self._now(),
                 columns=size[0],

@@ -190,7 +190,8 @@ class Heads:
         facts, journal = recording.facts, self._parts.journal(recording.facts.key)
         if journal is not None and not journal.closed and not journal.is_written():
             raise OSError(journal.failure)
-        if journal is not None and journal.files and journal.files.epoch.hex() != facts.epoch:
+        files = None if journal is None else journal.open_files()
+        if files is not None and files.epoch.hex() != facts.epoch:
             raise MissingOutput("the journal of the machine was replaced by another one")
         signer = self._parts.signer()
         next_head = facts.growing.next_head(recording.last, signer, recording.certificate)

@@ -83,7 +83,7 @@ class ImportedWorker:
     async def _keep(self, space: Object) -> float | None:
         await self._drop_record()
         space = await self._set_finalizers(space, keep=True)
-        credentials = await self._given(space)
+        credentials = await self._read_credentials(space)
         what = f"the kubeconfig of space {'/'.join(self._key)}"
         phase = (space.get("status") or {}).get("Phase")
         self.probed = self._around.probes.look(
@@ -107,7 +107,7 @@ class ImportedWorker:
         refused = self.probed is not None and self.probed.is_refused
         return TROUBLE_SECONDS if credentials.problem or refused else None
 
-    async def _given(self, space: Object) -> ImportedCredentials:
+    async def _read_credentials(self, space: Object) -> ImportedCredentials:
         secrets: dict[str, Object | None] = {}
         for viewpoint, reference in references(space).items():
             if not why_not_readable(space, reference):
@@ -145,7 +145,7 @@ class ImportedWorker:
         return None
 
     async def _lives(self, space: Object) -> bool:
-        credentials = await self._given(space)
+        credentials = await self._read_credentials(space)
         if not credentials.contents:
             return False
         result = await self._probe(

@@ -86,8 +86,8 @@ class EtcdWatch:
             problem = error_of(self._call)
         except DecodeError:
             problem = EtcdError(grpc.StatusCode.INTERNAL, "this is no answer of etcd's")
-        except (Compacted, EtcdError) as told:
-            problem = told
+        except (Compacted, EtcdError) as error:
+            problem = error
         except Exception as unexpected:  # otherwise the watch would stop without notice
             problem = EtcdError(grpc.StatusCode.INTERNAL, type(unexpected).__name__)
         self._reactor.callFromThread(self._ended, problem)

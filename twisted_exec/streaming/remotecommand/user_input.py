@@ -76,7 +76,7 @@ class UserInput:
         self._last_size: TerminalSize | None = None
         self._next_size: IDelayedCall | None = None
         self._is_over = self._is_closed = False
-        self._told: set[Notice] = set()  # notices that the user has had
+        self._known_notices: set[Notice] = set()  # notices that the user has had
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -183,8 +183,8 @@ class UserInput:
                 self._tell_once(MAY_OBSERVE)
 
     def _tell_once(self, notice: Notice) -> None:
-        if notice not in self._told:
-            self._told.add(notice)
+        if notice not in self._known_notices:
+            self._known_notices.add(notice)
             self._tell(notice)
 
     def _wished(self, wish: Item) -> None:

@@ -133,7 +133,7 @@ class KcpProvider(CoroutineProvider):
 
     @as_deferred
     async def rotate(self, physical: Physical) -> None:
-        obj = await self._found(physical)
+        obj = await self._find(physical)
         path = self._full_path(physical)
         if obj is None:
             raise NotFound("workspaces", path, GROUP)
@@ -186,7 +186,7 @@ class KcpProvider(CoroutineProvider):
             return ()
 
     async def _get(self, physical: Physical) -> SpaceInfo:
-        obj = await self._found(physical)
+        obj = await self._find(physical)
         if obj is None:
             raise NotFound("workspaces", self._full_path(physical), GROUP)
         info = space_info(obj, physical)
@@ -202,7 +202,7 @@ class KcpProvider(CoroutineProvider):
             return replace(info, reason=NO_CREDENTIALS, message=message)
         return replace(self._stamped(info, obj), access=self._access(physical, token))
 
-    async def _found(self, physical: Physical) -> Object | None:
+    async def _find(self, physical: Physical) -> Object | None:
         parent = self._parent(physical)
         try:
             obj = await self._kcp.find(workspaces(parent), physical.name)
@@ -248,7 +248,7 @@ class KcpProvider(CoroutineProvider):
         return await self._kcp.do(request, resource, physical.name)
 
     async def _check_ours(self, physical: Physical, owner: str) -> None:
-        obj = await self._found(physical)
+        obj = await self._find(physical)
         path = self._full_path(physical)
         if obj is None or (is_going(obj) and owner_of(obj) == owner):
             raise Conflict(
@@ -273,7 +273,7 @@ class KcpProvider(CoroutineProvider):
         return refused
 
     async def _delete(self, physical: Physical, owner: str) -> None:
-        obj = await self._found(physical)
+        obj = await self._find(physical)
         if obj is None:
             return
         path = self._full_path(physical)

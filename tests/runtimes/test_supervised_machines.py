@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.supervised`, with real ptys.
+Tests for :mod:`twisted_exec.runtimes.supervised_machines`, with real ptys.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class TroubleTests(MachineCase):
         runtime, id = await self.start()
         journal = runtime.read_log(Grant(id))[1]
         layer = FailingLayer()
-        journal.files.open._layer = layer
+        journal.open_files().open._layer = layer
         layer.error = errno.ENOSPC
         stream = self.attach(runtime, id)
         stream.viewer.data_received(b"echo a$((40+2))a\n")
@@ -262,7 +262,7 @@ from twisted_exec.iri.request_cache import RequestCache, StreamLinks
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.service import MARK, MachineRuntime
-from twisted_exec.runtimes.supervised import MachineSettings
+from twisted_exec.runtimes.supervised_machines import MachineSettings
 
 async def main():
     table = ProcessTable(reactor, MARK)

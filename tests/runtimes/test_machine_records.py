@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machines`.
+Tests for :mod:`twisted_exec.runtimes.machine_records`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.contracts.machine_runtime import machine
 from twisted_exec.api.status import BadRequest, NotFound, TooManyRequests
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.machines import Machines
+from twisted_exec.runtimes.machine_records import Machines
 
 
 class MachinesTests(SynchronousTestCase):

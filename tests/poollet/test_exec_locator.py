@@ -9,7 +9,7 @@ import contextlib
 
 from tests.contracts.stream_locator import StreamLocatorContract
 from tests.poollet.test_text_urls_log_route import JANE_MAY, LogCase
-from twisted_exec.poollet.consoles import ExecLocator
+from twisted_exec.poollet.exec_locator import ExecLocator
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 
 

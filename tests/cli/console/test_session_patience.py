@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.program`: waiting for a busy server.
+Tests for :mod:`twisted_exec.cli.console.session`: waiting for a busy server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The exec URLs of machines at a poollet.
+The locator of consoles, logs and screens at a poollet.
 
 A machine is identified by its UID, because another machine may get its name.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from urllib.parse import quote
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
@@ -25,12 +25,10 @@ from twisted_exec.api.status import (
     GatewayTimeout,
     NotFound,
     ServiceUnavailable,
-    Unauthorized,
     one_line,
 )
 from twisted_exec.auth.console_rights import ConsoleAccess, TakeoverRefused
 from twisted_exec.auth.gate import Gate
-from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.subresources import EXEC, Subresource
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -42,7 +40,6 @@ from twisted_exec.poollet.machines.config import wants_power
 from twisted_exec.poollet.policies import Denials, PoolPolicies
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
 from twisted_exec.streaming.location import IStreamLocator, Location, Renewal
 from twisted_exec.streaming.subject import Subject
@@ -64,21 +61,6 @@ attempt, and leaves first: while this host is busy, a shorter limit would fail a
 
 UrlOf = Callable[[IMachineRuntime, str, Subject], Awaitable[str]]
 """Asks a runtime for the URL of a subresource of a machine with this id."""
-
-
-def proxy_of(
-    gate: Gate, proxies: RequestHeaderAuthenticator | None
-) -> Callable[[Request], Deferred[str]]:
-    """Return a function that authenticates a proxy, which may end its own sessions."""
-
-    def name(request: Request) -> str:
-        credentials = gate.credential_headers.take_from(request)
-        proxy = proxies.caller(credentials) if proxies is not None else None
-        if proxy is None:
-            raise Unauthorized("only a proxy that forwards users ends sessions here")
-        return proxy.name
-
-    return lambda request: maybeDeferred(name, request)
 
 
 async def exec_url(runtime: IMachineRuntime, machine_id: str, subject: Subject) -> str:

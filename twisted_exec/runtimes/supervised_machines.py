@@ -38,7 +38,7 @@ from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.last_lines import LAST_LINE_SECONDS, LastLines
-from twisted_exec.runtimes.machines import Inherited, MachineRecord, Machines
+from twisted_exec.runtimes.machine_records import Inherited, MachineRecord, Machines
 from twisted_exec.runtimes.processes import Leader, ProcessTable
 from twisted_exec.runtimes.recordings.beginning import RecordedMachine
 from twisted_exec.runtimes.recordings.machine_recorder import MachineRecorder
