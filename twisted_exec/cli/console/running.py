@@ -374,9 +374,9 @@ class ConsoleProgram:
 
     def _report_notice(self, notice: Notice) -> None:
         if self._terminal.is_terminal:
-            self._report(notice.text)
+            self._report(notice.for_terminal)
         elif notice.kind is not NoticeKind.DISCARDED or notice.role is None:  # the role is known
-            self._report(notice.text.replace("~f or ", ""))
+            self._report(notice.for_script)
 
 
 def _is_one_file() -> bool:
