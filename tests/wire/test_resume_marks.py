@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -302,3 +304,43 @@ class PageTests(SynchronousTestCase):
         for number in (b"-1", b"null", b"1.5", b'"1"', b"true", b"9223372036854775808"):
             with self.assertRaisesRegex(RemoteProtocolError, "Taken has no valid number"):
                 parse_report(b'{"Taken":%s}' % number)
+
+
+class HintTests(SynchronousTestCase):
+    """The text of a notice for a terminal and for a script, with the keys and options that each of them has."""
+
+    def test_hint(self) -> None:
+        """
+        The reader decides what the hint says, whatever words the runtime has for it; the rest stays as it is.
+
+        A hint is the end of the text. A text of another release, or with a name that reads like a hint, is left alone.
+        """
+        to_observer = partial(Notice, kind=NoticeKind.ROLE, role=NoticeRole.OBSERVER)
+        keys, option, key = "(~f or --force takes over)", "(--force takes over)", "(~f to type)"
+        other = "(press F7)"
+        for notice, terminal, script in (
+            (
+                to_observer(f"ann types {keys}", writer="ann", hint=keys),
+                f"ann types {keys}",
+                f"ann types {option}",
+            ),
+            (
+                to_observer(f"ann types {other}", writer="ann", hint=other),
+                f"ann types {other}",
+                f"ann types {option}",
+            ),
+            (
+                to_observer(f"nobody types {other}", hint=other),
+                f"nobody types {key}",
+                f"nobody types {option}",
+            ),
+            (
+                to_observer(f"{keys} left {keys}", hint=keys),
+                f"{keys} left {key}",
+                f"{keys} left {option}",
+            ),
+            (to_observer("~f or ann types", writer="~f or ann"), *["~f or ann types"] * 2),
+            (to_observer("a long text that was cut", hint=keys), *["a long text that was cut"] * 2),
+            (Notice(f"hello {keys}"), *[f"hello {keys}"] * 2),
+        ):
+            self.assertEqual((notice.for_terminal, notice.for_script), (terminal, script))

@@ -79,5 +79,9 @@ def encode_gap(skipped_bytes: int | None) -> bytes:
 
 
 def is_gap(text: str) -> bool:
-    """Return whether a notice is that of :func:`encode_gap`."""
+    """
+    Return whether a notice in output is that of :func:`encode_gap`.
+
+    For sessions without marks, where only the text tells it; in other sessions a mark says where output is missing.
+    """
     return _GAP.fullmatch(text) is not None

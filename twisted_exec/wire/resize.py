@@ -56,7 +56,7 @@ class Break:
 
 
 class Role(Enum):
-    """The role of one user at a console."""
+    """The role of one user at a console; the values are those on the wire."""
 
     WRITER = "drive"
     """The user's input goes to the machine."""

@@ -288,6 +288,10 @@ _NOTICE_KINDS = {each.value: each for each in NoticeKind}
 _NOTICE_ROLES = {each.value: each for each in NoticeRole}
 
 
+_KEY_OF_FREE_CONSOLE = "(~f to type)"
+_OPTION = "(--force takes over)"
+
+
 @dataclass(frozen=True)
 class Notice:
     """
@@ -309,6 +313,22 @@ class Notice:
     def __post_init__(self) -> None:
         for name in ("text", "writer", "why", "hint"):
             object.__setattr__(self, name, printable_line(getattr(self, name)))
+
+    @property
+    def for_terminal(self) -> str:
+        """The text for a user with keys; a console without a writer needs no takeover."""
+        is_free = self.role is NoticeRole.OBSERVER and not self.writer
+        return self._hinted(_KEY_OF_FREE_CONSOLE) if is_free else self.text
+
+    @property
+    def for_script(self) -> str:
+        """The text for a script or a pipe, which has options and no keys."""
+        return self._hinted(_OPTION)
+
+    def _hinted(self, hint: str) -> str:
+        if not self.hint or not self.text.endswith(self.hint):  # a long text has been cut
+            return self.text
+        return self.text.removesuffix(self.hint) + hint
 
     @property
     def output(self) -> bytes:

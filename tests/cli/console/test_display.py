@@ -116,6 +116,24 @@ class MarkTests(OutageCase):
         self.assertEqual(reported, [observer])
         self.assertEqual(self.sink.written, forged + notice("7 bytes skipped"))
 
+    def test_like_gap(self) -> None:
+        """A message is no gap in the output, whatever its text: a mark says what it is."""
+        reported: list[Notice] = []
+        self.begin(interactive=False, report=reported.append)
+        self.attach()
+        self.session.notice(message := Notice("7 bytes skipped"))
+        self.assertEqual((reported, self.sink.written), ([message], b""))
+
+    def test_gap_in_output(self) -> None:
+        """Where all notices are in the output, a gap stays there, and other notices are for people."""
+        reported: list[Notice] = []
+        self.begin(interactive=False, report=reported.append)
+        self.session.attached(FakeStream())
+        self.session.data_received(notice("ada is back"))
+        self.session.data_received(notice("7 bytes skipped"))
+        self.assertEqual([each.text for each in reported], ["ada is back"])
+        self.assertEqual(self.sink.written, notice("7 bytes skipped"))
+
 
 class SessionScriptTests(OutageCase):
     """A session that a script drives."""
@@ -257,6 +275,14 @@ class MessageTests(OutageCase):
         self.assertTrue(
             self.sink.written.endswith(b"observer (~f to\r\n  type)]\r\n"), self.sink.written
         )
+
+    def test_name_like_hint(self) -> None:
+        """The name of a user is shown as it is, also if it reads like the hint behind it."""
+        self.begin(size=lambda: TerminalSize(200, 6))
+        text = f"{HINT} has left; this console has no writer {HINT}"
+        self.session.notice(Notice(text, NoticeKind.ROLE, NoticeRole.OBSERVER, hint=HINT))
+        shown = f"{HINT} has left; this console has no writer (~f to type)"
+        self.assertEqual(self.sink.written, f"[twisted-exec: {shown}]\r\n".encode())
 
     def test_full_screen(self) -> None:
         """

@@ -330,6 +330,19 @@ class PipeTests(ProcessCase):
         self.assertEqual(attachment.input_ends, 1)
         self.assertEqual(attachment.sizes, [])
 
+    async def test_notice(self) -> None:
+        """A notice to an observer is on standard error; a pipe has no keys, so it reads the option alone."""
+        attachment = self.serve(EchoAttachment(b"$ "))
+        process = self.start()
+        await process.until(rb"\$ ")
+        text = "the writer of this console is ~f or ada; you are an observer"
+        attachment.transport.write(encode_notice(f"{text} {HINT}"))
+        attachment.transport.write(b"booted")
+        await process.until(rb"booted")
+        process.transport.closeStdin()
+        await self.ends_with(process, 0, f"{text} (--force takes over)")
+        self.assertEqual(process.stdout, b"$ booted")
+
     async def test_read_only(self) -> None:
         """A ``--read-only`` session shows output, discards input, and says so once."""
         attachment = self.serve(EchoAttachment(greeting=b"login: "))

@@ -431,7 +431,7 @@ class PromptTests(SynchronousTestCase):
             lost = scripted_outcome(run, Outcome(1, "lost", ending=ending))
             self.assertEqual(lost, Outcome(FAILED_CODE, f"lost{more}", ending=ending))
         text = f"the writer of this console is ada; you are an observer {HINT}"
-        run.noticed(Notice(text, NoticeKind.ROLE, NoticeRole.OBSERVER, "ada"))
+        run.noticed(Notice(text, NoticeKind.ROLE, NoticeRole.OBSERVER, "ada", hint=HINT))
         lost = scripted_outcome(run, Outcome())
         self.assertEqual(lost.exit_code, OCCUPIED_CODE)
         self.assertTrue(
@@ -720,21 +720,13 @@ class PromptTests(SynchronousTestCase):
         """
         While another user is the writer, the script fails with a code of its own.
         """
-        floor, ada, bob = Floor(Clock()), Person("ada"), Person("bob")
-        floor.join(ada)
-        floor.join(bob)
-        _, _, terminal = self.begin(noticed=bob.notices[-1])
-        self.assertEqual(
-            (terminal.sent, terminal.outcome),
-            (
-                b"",
-                Outcome(
-                    OCCUPIED_CODE,
-                    "nothing was typed: the writer of this console is ada; you are an observer "
-                    "(--force takes over)",
-                ),
-            ),
-        )
+        for name in ("ada", "~f or ada", HINT):
+            floor, ada, bob = Floor(Clock()), Person(name), Person("bob")
+            floor.join(ada)
+            floor.join(bob)
+            _, _, terminal = self.begin(noticed=bob.notices[-1])
+            line = f"nothing was typed: the writer of this console is {name}; you are an observer (--force takes over)"
+            self.assertEqual((terminal.sent, terminal.outcome), (b"", Outcome(OCCUPIED_CODE, line)))
 
     def test_recorded(self) -> None:
         """

@@ -17,8 +17,13 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from twisted_exec.cli.messages import rows
-from twisted_exec.console.notices import HINT, RoleNotices, notice_text, understood
-from twisted_exec.wire.notices import encode_notice, is_gap, wrapped_and_cut
+from twisted_exec.console.notices import RoleNotices, notice_text, understood
+from twisted_exec.wire.notices import (
+    decode_notice,
+    encode_gap,
+    is_gap,
+    wrapped_and_cut,
+)
 from twisted_exec.wire.resize import TerminalSize
 from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
@@ -129,13 +134,6 @@ def _covering_rows(text: str, size: TerminalSize) -> list[str]:
     return _broken(text, size, wrapped_and_cut)
 
 
-def _hinted(notice: Notice) -> str:
-    """Return the text of a notice; a console without a writer needs no takeover."""
-    if notice.role is NoticeRole.OBSERVER and not notice.writer:
-        return notice.text.replace(HINT, "(~f to type)")
-    return notice.text
-
-
 class _Count(Enum):
     """The row of a message that counts, on a screen of lines."""
 
@@ -239,8 +237,8 @@ class Display:
         if not self._has_marks:
             self.notices.feed(data)
             if text := notice_text(data):
-                if self._script is not None and is_gap(text):
-                    self._script.skipped(text)
+                if is_gap(text):
+                    self._show_gap(data)
                 else:
                     self._show_notice(understood(text), data)
                 return
@@ -274,18 +272,20 @@ class Display:
 
     def skipped(self, count: int | None) -> None:
         """Show that so many bytes of the output are missing; ``None`` for an unknown number."""
-        text = "output is missing here" if count is None else f"{count} bytes skipped"
+        self._show_gap(encode_gap(count))
+
+    def _show_gap(self, gap: bytes) -> None:
         if self._script is not None:
-            self._script.skipped(text)
+            self._script.skipped(decode_notice(gap))
         else:
-            self._write(encode_notice(text))
+            self._write(gap)
 
     def _show_notice(self, notice: Notice, data: bytes) -> None:
         if self._is_quiet and notice.role is NoticeRole.WRITER:
             return
         is_banner = notice.kind is NoticeKind.BANNER
         if self._terminal.shows_more:
-            text = notice.text if is_banner else f"[twisted-exec: {_hinted(notice)}]"
+            text = notice.text if is_banner else f"[twisted-exec: {notice.for_terminal}]"
             self._between(
                 text,
                 lambda: self._write(framed(text, self._terminal.size(), mid_line=self.mid_line)),
@@ -295,7 +295,7 @@ class Display:
             pass
         elif self._script is not None:
             self._script.noticed(notice)
-        elif (report := self._terminal.report) is not None and not is_gap(notice.text):
+        elif (report := self._terminal.report) is not None:
             self._between(notice.text, lambda: report(notice), b"")
         else:
             self._write(data)

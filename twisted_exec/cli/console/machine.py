@@ -187,15 +187,15 @@ class MachineConsole(ConsoleProgram):
         if self._stopped:
             escapes = self._options.escape
             leaves = f"{escapes.how_to_leave}, not Ctrl-C" if escapes else "Ctrl-C leaves"
-            self._say(f"session ended: {one_line(self._stopped)}")
-            self._say(f"A new session opens when the server is back ({leaves}).")
+            self._tell(f"session ended: {one_line(self._stopped)}")
+            self._tell(f"A new session opens when the server is back ({leaves}).")
             return Deferred.fromCoroutine(self._attempt_again(user, reactor, options))
         from twisted_exec.cli.console.menu import switch_on_again
 
         access = self.access()
         assert access is not None
         self._is_off = True
-        self._say(f"{self._options.name} is being reset. {WHEN_INTERRUPTED}")
+        self._tell(f"{self._options.name} is being reset. {WHEN_INTERRUPTED}")
 
         def switched_on() -> None:
             self._is_off = False

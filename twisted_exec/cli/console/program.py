@@ -174,7 +174,7 @@ class ConsoleProgram:
             interactive=self._terminal.is_terminal and script is None,
             terminal=UserTerminal(
                 size=self._terminal.size if script is None else lambda: None,
-                say=self._say,
+                say=self._tell,
                 report=None if is_shown else self._report_notice,
                 draw=self._draw if self._has_screen else None,
                 attached=self._end_progress,
@@ -355,15 +355,21 @@ class ConsoleProgram:
         return "" if self._options.quiet else f"Disconnected from {self.subject}."
 
     def _inform(self, line: str) -> None:
+        """Tell a person something that ``--quiet`` leaves out."""
         if not self._options.quiet:
-            self._say(line)
+            self._tell(line)
 
-    def _say(self, lines: str) -> None:
-        """Print what a person reads, who may have neither output on a terminal."""
+    def _tell(self, lines: str) -> None:
+        """Print a message for a person, who may have neither output on a terminal; not without any terminal."""
         if self._has_screen or self._has_user:
             self._report(lines)
 
-    def _show(self, lines: str) -> None:
+    def _report(self, lines: str) -> None:
+        """Print a message in any case: between the output on a screen, or else on standard error."""
+        if not self._has_screen:
+            for line in lines.splitlines():
+                say(line)
+            return
         if self._progress is not None:
             self._progress.erase()
         mid_line = self._session.mid_line
@@ -374,18 +380,11 @@ class ConsoleProgram:
         size = self._terminal.size() if is_shown else None
         self._draw(framed(lines, size, mid_line=mid_line and is_shown))
 
-    def _report(self, lines: str) -> None:
-        if self._has_screen:
-            self._show(lines)
-        else:
-            for line in lines.splitlines():
-                say(line)
-
     def _report_notice(self, notice: Notice) -> None:
         if self._terminal.is_terminal:
-            self._report(notice.text)
+            self._report(notice.for_terminal)
         elif notice.kind is not NoticeKind.DISCARDED or notice.role is None:  # the role is known
-            self._report(notice.text.replace("~f or ", ""))
+            self._report(notice.for_script)
 
 
 def _is_one_file() -> bool:

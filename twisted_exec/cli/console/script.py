@@ -147,7 +147,7 @@ class Script(SessionScript):
             self._fail(FAILED_CODE, f"{NOT_SENT}: {MAY_ONLY_OBSERVE}")
         elif self._notices.is_observer and self._types:
             nothing = "" if self._is_settled else "nothing was typed: "
-            self._fail(OCCUPIED_CODE, nothing + notice.text.replace("~f or ", ""))
+            self._fail(OCCUPIED_CODE, nothing + notice.for_script)
         elif self._notices.interruption:
             self._interrupted(self._notices.interruption)
 
