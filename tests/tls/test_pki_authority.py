@@ -131,7 +131,16 @@ class LoadTests(SynchronousTestCase):
         """A key of another authority is refused."""
         with self.assertRaises(TLSConfigError) as caught:
             Authority.load(authority("a").certificate_pem, authority("b").key_pem)
-        self.assertEqual(str(caught.exception), "the CA key does not belong to the CA certificate")
+        self.assertEqual(
+            str(caught.exception),
+            "the CA key does not belong to the CA certificate: give the pair that was issued together",
+        )
+
+    def test_key_of_several(self) -> None:
+        """Of several certificates, the one that belongs to the key signs."""
+        made = authority("b")
+        both = authority("a").certificate_pem + made.certificate_pem
+        self.assertEqual(Authority.load(both, made.key_pem).certificate_pem, made.certificate_pem)
 
     def test_not_a_ca(self) -> None:
         """A leaf cannot be loaded as an authority."""
@@ -181,6 +190,17 @@ class WriteTests(SynchronousTestCase):
         self.assertEqual(
             [name for name in os.listdir(os.path.dirname(self.directory)) if name[0] == "."], []
         )
+
+    def test_neither(self) -> None:
+        """If the second of two files cannot be written, the first keeps its content."""
+        path = os.path.join(self.directory, "key")
+        write_private(path, b"old")
+        with self.assertRaises(TLSConfigError) as caught:
+            authority("a").issue_client("jane").write("/nowhere/at/all/crt", path, replace=True)
+        self.assertIn('cannot write "/nowhere/at/all/crt"', str(caught.exception))
+        with open(path, "rb") as stream:
+            self.assertEqual(stream.read(), b"old")
+        self.assertEqual(os.listdir(self.directory), ["key"])
 
     def test_no_overwriting(self) -> None:
         """Existing files are kept unless replace is true."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import os
 import stat
+from datetime import UTC, datetime
 
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -23,6 +24,7 @@ from twisted_exec.tls.pki import (
     create_pki,
     new_key_pem,
     open_pki,
+    renew_authority,
     write_kubeconfig,
 )
 from twisted_exec.tls.server import PeerCertificate, verify
@@ -146,6 +148,18 @@ class PKITests(SynchronousTestCase):
         with self.assertRaises(TLSConfigError) as caught:
             open_pki("/nowhere")
         self.assertIn("twisted-exec pki init /nowhere", str(caught.exception))
+
+    def test_other_key(self) -> None:
+        """For an authority with another's key, the message says what to do, and that helps."""
+        pair = self.pki.pair("client-ca")
+        os.replace(self.pki.pair("ca").key, pair.key)
+        with self.assertRaises(TLSConfigError) as caught:
+            self.pki.issue_user("jane", [])
+        self.assertIn(
+            f"twisted-exec pki renew {self.directory} --authorities", str(caught.exception)
+        )
+        renew_authority(self.pki, "client-ca", datetime.now(UTC))
+        self.pki.issue_user("jane", [])
 
     def test_missing_key(self) -> None:
         """An authority whose key is kept elsewhere says which one is missing."""

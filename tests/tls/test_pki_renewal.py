@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.tls.pki`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -13,11 +14,62 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import CLIENT, Pair, create_pki, renew, renew_authority, retire_authority
+from twisted_exec.tls.pki import (
+    CLIENT,
+    Pair,
+    create_pki,
+    is_being_replaced,
+    is_of_previous,
+    open_pki,
+    renew,
+    renew_authority,
+    retire_authority,
+)
 from twisted_exec.tls.server import PeerCertificate, verify
 from twisted_exec.tls.usages import DOCUMENT_SIGNING
 
 NOW = datetime.now(UTC)
+
+
+class Killed(BaseException):
+    """The program has been killed."""
+
+
+class KillingTestCase(SynchronousTestCase):
+    """Base of tests for directories whose program is killed while it writes."""
+
+    def killed_before(self, write: int, run: Callable[[], object]) -> bool:
+        """
+        Run until just before a write, as if the program were killed there.
+
+        :param write: number of a change or sync of a file, from 0.
+        :return: whether there were so many.
+        """
+        done = 0
+
+        def counted(call: Callable[..., object]) -> Callable[..., object]:
+            def replaced(*arguments: object, **named: object) -> object:
+                nonlocal done
+                # Clean-up code that runs after the exception does not run in a killed program.
+                if done >= write:
+                    raise Killed
+                done += 1
+                return call(*arguments, **named)
+
+            return replaced
+
+        patches = [
+            self.patch(os, name, counted(getattr(os, name)))
+            for name in ("fsync", "replace", "unlink")
+        ]
+        try:
+            run()
+        except Killed:
+            return True
+        finally:
+            for patch in patches:
+                patch.restore()
+        return False
 
 
 class RenewingTests(SynchronousTestCase):
@@ -83,3 +135,76 @@ class RenewingTests(SynchronousTestCase):
         with open(os.path.join(self.pki.directory, "notes.txt"), "w") as file:
             file.write("do not forget\n")
         self.assertEqual(renew(self.pki, NOW, None), [])
+
+
+class KilledTests(KillingTestCase):
+    """Tests for a PKI directory of a program that is killed while it writes."""
+
+    def setUp(self) -> None:
+        self.directory = os.path.abspath(self.mktemp())
+        self.pki = create_pki(self.directory, now=NOW)
+
+    def test_renewed_authority(self) -> None:
+        """
+        Wherever its renewal is interrupted, an authority issues, old certificates stay trusted, and
+        the renewal can be repeated.
+        """
+        pair = self.pki.issue_user("ada", [])
+        write = 0
+        while self.killed_before(write, lambda: renew_authority(self.pki, CLIENT, NOW)):
+            write += 1
+            new = self.pki.authority(CLIENT).issue_client("bob")
+            for each in (read_file(pair.certificate), new.certificate_pem):
+                peer = PeerCertificate(pem.certificates(each, "it")[0])
+                verify(peer, read_file(self.pki.client_ca))
+            self.assertFalse(is_being_replaced(self.pki), write)
+            self.assertFalse(is_of_previous(self.pki, pair), write)
+            self.assertEqual(renew(self.pki, NOW, timedelta(days=1)), [], write)
+        self.assertGreater(write, 3)
+        # The certificates of interrupted renewals, whose keys never signed, are gone.
+        self.assertEqual(len(self.certificates(self.pki.client_ca)), 2)
+        self.assertTrue(is_of_previous(self.pki, pair))
+        self.assertEqual(renew(self.pki, NOW, timedelta(days=1)), [pair])
+
+    def test_retired_authority(self) -> None:
+        """After an interrupted renewal, retirement keeps the authority that signs."""
+        signing = read_file(self.pki.client_ca)
+        write = 0
+        while len(self.certificates(self.pki.client_ca)) == 1:
+            self.killed_before(write, lambda: renew_authority(self.pki, CLIENT, NOW))
+            write += 1
+        self.assertTrue(retire_authority(self.pki, CLIENT))
+        self.assertEqual(read_file(self.pki.client_ca), signing)
+        self.pki.issue_user("ada", [])
+
+    def test_created(self) -> None:
+        """A directory whose creation is interrupted does not open as complete."""
+        write, names = 0, self.mktemp()
+        while self.killed_before(write, lambda: create_pki(f"{names}-{write}")):  # noqa: B023
+            with self.assertRaises(TLSConfigError):
+                open_pki(f"{names}-{write}")
+            write += 1
+        self.assertGreater(write, 6)
+
+    def test_issued_anew(self) -> None:
+        """
+        Wherever its renewal is interrupted, a certificate and its key belong together, or the next
+        renewal replaces them.
+        """
+        pair, _ = self.pki.issue_apiserver(["localhost"])
+        write = 0
+        while self.killed_before(
+            write, lambda: self.pki.issue_apiserver(["localhost"], replace=True)
+        ):
+            write += 1
+            is_pair = self.is_pair(pair)
+            done = renew(self.pki, NOW, timedelta(days=1))
+            self.assertEqual((pair in done, self.is_pair(pair)), (not is_pair, True), write)
+        self.assertGreater(write, 3)
+
+    def is_pair(self, pair: Pair) -> bool:
+        key = pem.private_key(read_file(pair.key), "the key")
+        return pem.is_key_of(key, self.certificates(pair.certificate)[0])
+
+    def certificates(self, path: str) -> list[x509.Certificate]:
+        return pem.certificates(read_file(path), path)

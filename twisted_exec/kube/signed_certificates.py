@@ -42,7 +42,7 @@ from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pem import Address, server_name
-from twisted_exec.tls.pki import Authority, Issued, request_server, write_private
+from twisted_exec.tls.pki import Authority, Issued, request_server
 
 __all__ = [
     "CLOCK_SECONDS",
@@ -271,9 +271,8 @@ class SignedCertificate(ABC):
 
         :raises TLSConfigError: they cannot be written.
         """
-        # A reader between the two writes keeps its old pair, see tls.files.
-        write_private(self.key, issued.key_pem)
-        write_private(self.certificate, issued.certificate_pem)
+        # A reader between the two files keeps its old pair, see tls.files.
+        issued.write(self.certificate, self.key, replace=True)
 
     def _tell(self, problem: str) -> None:
         if problem != self.problem:

@@ -26,6 +26,7 @@ from twisted_exec.tls.pki import (
     FORWARDING,
     PKI,
     SERVING,
+    Authority,
     Pair,
     create_pki,
     open_pki,
@@ -98,9 +99,10 @@ def _authorities(directory: str, now: datetime) -> PKI:
         _log.info("creating certificates in {directory}", directory=directory)
         return create_pki(directory, replace=True, now=now)
     for name in AUTHORITIES:
-        pki.authority(name)  # raises for a damaged authority, which must not be replaced silently
-        certificate = _read(pki.pair(name))
-        if certificate is None or not _is_valid(certificate, _RENEW_AUTHORITY_DAYS, now):
+        # It raises for a damaged authority, which must not be replaced silently.
+        authority = pki.authority(name)
+        end = now + timedelta(days=_RENEW_AUTHORITY_DAYS)
+        if authority.begins > now or authority.expires < end:
             _log.warn(
                 "authority {name} is about to expire, or not valid yet: a new one signs from now on",
                 name=name,
@@ -110,18 +112,18 @@ def _authorities(directory: str, now: datetime) -> PKI:
 
 
 def _good(pki: PKI, now: datetime, *pairs: tuple[Pair, str]) -> bool:
-    return all(_is_good(pair, _read(pki.pair(issuer)), now) for pair, issuer in pairs)
+    return all(_is_good(pair, pki.authority(issuer), now) for pair, issuer in pairs)
 
 
-def _is_good(pair: Pair, issuer: x509.Certificate | None, now: datetime) -> bool:
+def _is_good(pair: Pair, issuer: Authority, now: datetime) -> bool:
     certificate = _read(pair)
-    if certificate is None or issuer is None or not _is_valid(certificate, RENEW_DAYS, now):
+    if certificate is None or not _is_valid(certificate, now):
         return False
     try:
         key = pem.private_key(read_file(pair.key), "the key")
     except TLSConfigError:
         return False
-    return pem.has_issued(issuer, certificate) and key.public_key() == certificate.public_key()
+    return issuer.has_issued(certificate) and key.public_key() == certificate.public_key()
 
 
 def _read(pair: Pair) -> x509.Certificate | None:
@@ -134,6 +136,6 @@ def _read(pair: Pair) -> x509.Certificate | None:
     return chain[0]
 
 
-def _is_valid(certificate: x509.Certificate, days: int, now: datetime) -> bool:
-    end = now + timedelta(days=days)
+def _is_valid(certificate: x509.Certificate, now: datetime) -> bool:
+    end = now + timedelta(days=RENEW_DAYS)
     return certificate.not_valid_before_utc <= now and end <= certificate.not_valid_after_utc

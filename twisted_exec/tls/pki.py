@@ -26,6 +26,9 @@ The directory (:class:`PKI`) has three authorities and their certificates, under
 A *renewed* authority signs with a new key, and its file holds the new certificate followed by the
 previous ones, so that hosts with that file trust both. After certificates are issued anew and every
 host has them, the previous authorities are *retired*: removed from the file.
+
+The certificate in the file that belongs to the key signs. The file is written before the key, so after
+an interrupted renewal the previous authority still signs.
 """
 
 from __future__ import annotations
@@ -85,7 +88,7 @@ class Issued:
 
     def write(self, certificate_path: str, key_path: str, *, replace: bool = False) -> None:
         """
-        Write both files, mode 0600, the key first.
+        Write both files, mode 0600, the key first, or neither if one cannot be written.
 
         :raises TLSConfigError: a file exists and ``replace`` is false, or cannot be written.
         """
@@ -93,8 +96,7 @@ class Issued:
             for path in (certificate_path, key_path):
                 if os.path.lexists(path):
                     raise TLSConfigError(f'"{path}" exists already')
-        write_private(key_path, self.key_pem)
-        write_private(certificate_path, self.certificate_pem)
+        write_in_order((key_path, self.key_pem), (certificate_path, self.certificate_pem))
 
 
 class Authority:
@@ -124,16 +126,20 @@ class Authority:
         *,
         certificate_what: str = "the CA certificate",
         key_what: str = "the CA key",
+        remedy: str = "give the pair that was issued together",
     ) -> Authority:
         """
         Load an authority from its PEM texts.
 
+        :param certificate_pem: one or more certificates; the one for the key signs.
+        :param remedy: what to do if none is, for the error.
         :raises TLSConfigError: they cannot be used.
         """
-        certificate = pem.certificates(certificate_pem, certificate_what)[0]
+        certificates = pem.certificates(certificate_pem, certificate_what)
         key = pem.private_key(key_pem, key_what)
-        if not pem.is_key_of(key, certificate):
-            raise TLSConfigError(f"{key_what} does not belong to {certificate_what}")
+        certificate = next((each for each in certificates if pem.is_key_of(key, each)), None)
+        if certificate is None:
+            raise TLSConfigError(f"{key_what} does not belong to {certificate_what}: {remedy}")
         try:
             basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
         except (x509.ExtensionNotFound, *pem.UNREADABLE):
@@ -141,6 +147,10 @@ class Authority:
         if not basic.value.ca:
             raise TLSConfigError(f"{certificate_what} is not a CA's")
         return cls(certificate, key)
+
+    @property
+    def begins(self) -> datetime:
+        return self._certificate.not_valid_before_utc
 
     @property
     def expires(self) -> datetime:
@@ -371,22 +381,55 @@ def write_private(path: str, content: bytes) -> None:
 
     :raises TLSConfigError: it cannot be written.
     """
+    write_in_order((path, content))
+
+
+def write_in_order(*files: tuple[str, bytes]) -> None:
+    """
+    Write files as :func:`write_private` does, one after the other.
+
+    No path is changed before the contents of all files are on disk. After a crash or a power failure,
+    a path that is written holds its old content only if the paths behind it do, too.
+
+    :param files: paths and contents.
+    :raises TLSConfigError: one cannot be written.
+    """
+    path, temporaries = "", []
     try:
-        # mkstemp creates the file with mode 0600, whatever the umask.
-        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=os.path.dirname(path) or ".")
         try:
-            with open(descriptor, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                # Without it a power failure could leave the new name with an empty file.
-                os.fsync(stream.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+            for path, content in files:
+                # mkstemp creates the file with mode 0600, whatever the umask.
+                descriptor, temporary = tempfile.mkstemp(prefix=".", dir=_directory(path))
+                temporaries.append(temporary)
+                with open(descriptor, "wb") as stream:
+                    stream.write(content)
+                    stream.flush()
+                    # Without it a power failure could leave the new name with an empty file.
+                    os.fsync(stream.fileno())
+            for number, (path, _content) in enumerate(files):
+                if number:
+                    _sync_directory(_directory(files[number - 1][0]))
+                os.replace(temporaries[0], path)
+                del temporaries[0]
+        finally:
+            for temporary in temporaries:
+                os.unlink(temporary)
     except OSError as problem:
         why = os.strerror(problem.errno or 0)
         raise TLSConfigError(f'cannot write "{path}": {why}') from None
+
+
+def _directory(path: str) -> str:
+    return os.path.dirname(path) or "."
+
+
+def _sync_directory(path: str) -> None:
+    """Put the names of a directory's files on disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)
@@ -541,15 +584,25 @@ class PKI:
             read_file(pair.key, "CA key"),
             certificate_what=f'CA certificate "{pair.certificate}"',
             key_what=f'CA key "{pair.key}"',
+            remedy="put the key that belongs to it back, or, if that is lost, create new authorities: "
+            f"twisted-exec pki renew {self.directory} --authorities",
         )
 
     def _write_all(self, *named: tuple[str, Issued], replace: bool) -> tuple[Pair, ...]:
-        pairs = tuple(self.pair(name) for name, _issued in named)
-        existing = [pair.certificate for pair in pairs if pair.exists]
+        pairs = self._writable(*(name for name, _issued in named), replace=replace)
+        files = []
+        for pair, (_name, issued) in zip(pairs, named, strict=True):
+            files.append((pair.key, issued.key_pem))
+            files.append((pair.certificate, issued.certificate_pem))
+        write_in_order(*files)
+        return pairs
+
+    def _writable(self, *names: str, replace: bool) -> tuple[Pair, ...]:
+        pairs = tuple(map(self.pair, names))
+        paths = [path for pair in pairs for path in (pair.certificate, pair.key)]
+        existing = [path for path in paths if os.path.lexists(path)]
         if existing and not replace:
             raise TLSConfigError(f'"{existing[0]}" exists already: give --force to replace it')
-        for pair, (_name, issued) in zip(pairs, named, strict=True):
-            issued.write(pair.certificate, pair.key, replace=True)
         return pairs
 
 
@@ -563,8 +616,10 @@ def create_pki(directory: str, *, replace: bool = False, now: datetime | None = 
     pki = PKI(private_directory(directory))
     named = [(name, Authority.create(title, now=now)) for name, title in AUTHORITIES.items()]
     issued = [(name, Issued(each.certificate_pem, each.key_pem)) for name, each in named]
-    pki._write_all(*issued, replace=replace)
+    pki._writable(*AUTHORITIES, replace=replace)
+    # The last authority's certificate comes last: open_pki() refuses a directory without it.
     pki.make_account_key()
+    pki._write_all(*issued, replace=replace)
     return pki
 
 
@@ -658,29 +713,32 @@ def renew_authority(pki: PKI, name: str, now: datetime) -> None:
     :raises TLSConfigError: its files cannot be used or written.
     """
     pair = pki.pair(name)
-    before = [each for each in _bundle(pair) if each.not_valid_after_utc > now]
+    before = [each for each in _authorities(pki, name) if each.not_valid_after_utc > now]
     renewed = Authority.create(AUTHORITIES[name], now=now)
-    write_private(pair.key, renewed.key_pem)
-    write_private(pair.certificate, renewed.certificate_pem + pem.pem_of(before))
+    # The certificates of both keys come first: whichever key is in place after a crash can sign.
+    write_in_order(
+        (pair.certificate, renewed.certificate_pem + pem.pem_of(before)),
+        (pair.key, renewed.key_pem),
+    )
 
 
 def retire_authority(pki: PKI, name: str) -> bool:
     """
-    Remove the previous certificates of an authority from its file.
+    Remove all certificates of an authority but the one that signs from its file.
 
     :return: whether there were any.
     :raises TLSConfigError: the file cannot be used or written.
     """
     pair = pki.pair(name)
-    newest, *before = _bundle(pair)
-    if before:
-        write_private(pair.certificate, pem.pem_of([newest]))
-    return bool(before)
+    has_others = len(_bundle(pair)) > 1
+    if has_others:
+        write_private(pair.certificate, pem.pem_of(_authorities(pki, name)[:1]))
+    return has_others
 
 
 def is_being_replaced(pki: PKI) -> bool:
     """Return whether a previous authority is still trusted."""
-    return any(len(_bundle(pki.pair(name))) > 1 for name in AUTHORITIES)
+    return any(len(_authorities(pki, name)) > 1 for name in AUTHORITIES)
 
 
 def is_of_previous(pki: PKI, pair: Pair) -> bool:
@@ -691,14 +749,15 @@ def is_of_previous(pki: PKI, pair: Pair) -> bool:
     """
     certificate = _bundle(pair)[0]
     issuer = _issuer(pki, certificate, pair)
-    return not pem.has_issued(_bundle(pki.pair(issuer))[0], certificate)
+    return not pem.has_issued(_authorities(pki, issuer)[0], certificate)
 
 
 def renew(
     pki: PKI, now: datetime, within: timedelta | None, *, waiting: Pair | None = None
 ) -> list[Pair]:
     """
-    Renew certificates that expire soon, and those that a previous authority has signed.
+    Renew certificates that expire soon, that a previous authority has signed, or whose key in the
+    directory is another's, as after a crash.
 
     :param within: time to the expiry; ``None`` renews all but ``waiting``.
     :param waiting: a certificate that is renewed only if it expires soon.
@@ -709,7 +768,9 @@ def renew(
     for pair in pairs(pki):
         certificate = _bundle(pair)[0]
         issuer = _issuer(pki, certificate, pair)
-        is_due = pair != waiting and (within is None or is_of_previous(pki, pair))
+        is_due = pair != waiting and (
+            within is None or is_of_previous(pki, pair) or _has_other_key(pair, certificate)
+        )
         if is_due or certificate.not_valid_after_utc < now + (within or timedelta()):
             _again(pki.authority(issuer), certificate, pair, now).write(
                 pair.certificate, pair.key, replace=True
@@ -761,6 +822,26 @@ def _usages(certificate: x509.Certificate) -> list[x509.ObjectIdentifier]:
 
 def _bundle(pair: Pair) -> list[x509.Certificate]:
     return pem.certificates(read_file(pair.certificate), f'certificate "{pair.certificate}"')
+
+
+def _authorities(pki: PKI, name: str) -> list[x509.Certificate]:
+    """Return the certificates of an authority: the one that signs, then the previous ones."""
+    pair = pki.pair(name)
+    bundle = _bundle(pair)
+    try:
+        key = pem.private_key(read_file(pair.key, "CA key"), f'CA key "{pair.key}"')
+    except TLSConfigError:
+        return bundle  # the key may be kept elsewhere; PKI.authority() reports it when it is needed
+    # Certificates before the one that signs are from interrupted renewals. Their keys never signed.
+    signing = (number for number, each in enumerate(bundle) if pem.is_key_of(key, each))
+    return bundle[next(signing, 0) :]
+
+
+def _has_other_key(pair: Pair, certificate: x509.Certificate) -> bool:
+    if not os.path.lexists(pair.key):
+        return False  # the key is kept elsewhere
+    key = pem.private_key(read_file(pair.key, "key"), f'key "{pair.key}"')
+    return not pem.is_key_of(key, certificate)
 
 
 def _issuer(pki: PKI, certificate: x509.Certificate, pair: Pair) -> str:
