@@ -190,7 +190,7 @@ class RestartedTests(RestartedCase):
         near.refuses = False
         while self.user.detached_with is None:
             await pause()
-        self.assertIn("there is no such session to resume", self.user.detached_with)
+        self.assertIn("was deleted; another machine has this name now", self.user.detached_with)
         self.user = await self.opened()
         await self.answers("two")
         self.assertNotIn(b"for-the-one-before", self.user.printed)
