@@ -42,7 +42,7 @@ from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pem import Address, server_name
-from twisted_exec.tls.pki import Authority, Issued, request_server
+from twisted_exec.tls.pki import Authority, CertificateRequest, Issued, request_server
 
 __all__ = [
     "CLOCK_SECONDS",
@@ -69,14 +69,10 @@ _OWN_LIFE = timedelta(days=30)
 
 @dataclass(frozen=True)
 class _Request:
-    """
-    A request to sign a certificate.
-
-    :param issued: the key, with the request in place of the certificate.
-    """
+    """A request to sign a certificate, with the name of its object."""
 
     name: str
-    issued: Issued
+    request: CertificateRequest
 
 
 class SignedCertificate(ABC):
@@ -122,8 +118,8 @@ class SignedCertificate(ABC):
         )
 
     @abstractmethod
-    def request(self) -> Issued:
-        """Return a new key, with a request (PKCS #10) in place of the certificate."""
+    def request(self) -> CertificateRequest:
+        """Return a new key and a request for its certificate."""
 
     @abstractmethod
     def shortcoming(self, certificate: x509.Certificate) -> str:
@@ -209,25 +205,25 @@ class SignedCertificate(ABC):
         if self._request is None:
             self._request = await self._ask(client, self.request())
         certificate = await self._signed(client, self._request.name)
-        self.install(self._fitting(certificate, self._request.issued))
+        self.install(self._fitting(certificate, self._request.request.key_pem))
         self._log.info("certificate of {csr} installed", csr=self._request.name)
         self._request, self.problem = None, ""
 
-    async def _ask(self, client: IKubeClient, issued: Issued) -> _Request:
-        digest = hashlib.sha256(issued.certificate_pem).hexdigest()[:12]
-        request: Object = {
+    async def _ask(self, client: IKubeClient, request: CertificateRequest) -> _Request:
+        digest = hashlib.sha256(request.request_pem).hexdigest()[:12]
+        csr: Object = {
             # The name of an object has at most 253 characters.
             "metadata": {"name": f"{self._label[:200]}-{self.purpose}-{digest}"},
             "spec": {
-                "request": base64.b64encode(issued.certificate_pem).decode("ascii"),
+                "request": base64.b64encode(request.request_pem).decode("ascii"),
                 "signerName": self._signer,
                 "usages": [DIGITAL_SIGNATURE, self.usage],
             },
         }
-        await client.create(CERTIFICATESIGNINGREQUESTS.resource, request)
-        name = request["metadata"]["name"]
+        await client.create(CERTIFICATESIGNINGREQUESTS.resource, csr)
+        name = csr["metadata"]["name"]
         self._log.info("asked {signer} for a certificate: {csr}", signer=self._signer, csr=name)
-        return _Request(name, issued)
+        return _Request(name, request)
 
     async def _signed(self, client: IKubeClient, name: str) -> bytes:
         try:
@@ -249,9 +245,9 @@ class SignedCertificate(ABC):
         )
         raise Again(_LONGEST_WAIT_SECONDS)
 
-    def _fitting(self, certificate: bytes, issued: Issued) -> Issued:
+    def _fitting(self, certificate: bytes, key: bytes) -> Issued:
         leaf = pem.certificates(certificate, "the signed certificate")[0]
-        if not pem.is_key_of(pem.private_key(issued.key_pem, "the new key"), leaf):
+        if not pem.is_key_of(pem.private_key(key, "the new key"), leaf):
             raise TLSConfigError("the signed certificate is another key's")
         if lacks := self.shortcoming(leaf):
             raise TLSConfigError(f"the signed certificate does not name {lacks}")
@@ -263,7 +259,7 @@ class SignedCertificate(ABC):
                 f"the signed certificate is not valid before {begin:%Y-%m-%d}: check this host's "
                 "clock, and that of the API server"
             )
-        return Issued(certificate, issued.key_pem)
+        return Issued(certificate, key)
 
     def install(self, issued: Issued) -> None:
         """
@@ -340,7 +336,7 @@ class ServingCertificate(SignedCertificate):
         self._names = names
         self.run()
 
-    def request(self) -> Issued:
+    def request(self) -> CertificateRequest:
         return request_server(self._name, [self._group], self._names)
 
     def asking(self) -> IKubeClient:

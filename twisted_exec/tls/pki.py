@@ -99,6 +99,14 @@ class Issued:
         write_in_order((key_path, self.key_pem), (certificate_path, self.certificate_pem))
 
 
+@dataclass(frozen=True)
+class CertificateRequest:
+    """A request for a certificate (PKCS #10) and the private key that it is for, as PEM."""
+
+    request_pem: bytes
+    key_pem: bytes = field(repr=False)
+
+
 class Authority:
     """One certificate authority, in memory."""
 
@@ -283,9 +291,11 @@ class Authority:
         return builder.sign(self._key, algorithm)
 
 
-def request_server(common_name: str, organizations: Sequence[str], names: Sequence[str]) -> Issued:
+def request_server(
+    common_name: str, organizations: Sequence[str], names: Sequence[str]
+) -> CertificateRequest:
     """
-    Return a new key, with a request (PKCS #10) for a server's certificate.
+    Return a request for a server's certificate, with a new key.
 
     :param names: DNS names and IP addresses, one or more.
     :raises TLSConfigError: a name cannot be used.
@@ -294,19 +304,19 @@ def request_server(common_name: str, organizations: Sequence[str], names: Sequen
     alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
     builder = x509.CertificateSigningRequestBuilder(_subject(common_name, organizations))
     request = builder.add_extension(alternatives, False).sign(key, hashes.SHA256())
-    return Issued(request.public_bytes(Encoding.PEM), pem.pem_of_key(key))
+    return CertificateRequest(request.public_bytes(Encoding.PEM), pem.pem_of_key(key))
 
 
-def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
+def request_client(common_name: str, organizations: Sequence[str]) -> CertificateRequest:
     """
-    Return a new key, with a request (PKCS #10) for a client's certificate.
+    Return a request for a client's certificate, with a new key.
 
     :raises TLSConfigError: a name is empty, too long, or has control characters.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder(_subject(common_name, organizations))
     request = builder.sign(key, hashes.SHA256())
-    return Issued(request.public_bytes(Encoding.PEM), pem.pem_of_key(key))
+    return CertificateRequest(request.public_bytes(Encoding.PEM), pem.pem_of_key(key))
 
 
 def new_key_pem() -> bytes:

@@ -401,7 +401,7 @@ class RotationTests(ReloadCase):
         group = DEFAULT.pool_identity_group
         made = request_server(DEFAULT.pool_identity(POOL), [group], LOOPBACK)
         spec = {
-            "request": base64.b64encode(made.certificate_pem).decode("ascii"),
+            "request": base64.b64encode(made.request_pem).decode("ascii"),
             "signerName": "twisted-exec.dev/poollet-serving",
             "usages": ["digital signature", "server auth"],
         }
