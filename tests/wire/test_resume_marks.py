@@ -311,9 +311,9 @@ class HintTests(SynchronousTestCase):
 
     def test_hint(self) -> None:
         """
-        The reader decides what the hint says, whatever words the runtime has for it; the rest stays as it is.
+        A script reads the option, and a terminal the key if there is no writer, whatever words the runtime has for it.
 
-        A hint is the end of the text. A text of another release, or with a name that reads like a hint, is left alone.
+        Only the hint at the end changes: a name that reads like one, and a text that was cut, stay.
         """
         to_observer = partial(Notice, kind=NoticeKind.ROLE, role=NoticeRole.OBSERVER)
         keys, option, key = "(~f or --force takes over)", "(--force takes over)", "(~f to type)"

@@ -287,7 +287,6 @@ class NoticeRole(Enum):
 _NOTICE_KINDS = {each.value: each for each in NoticeKind}
 _NOTICE_ROLES = {each.value: each for each in NoticeRole}
 
-
 _KEY_OF_FREE_CONSOLE = "(~f to type)"
 _OPTION = "(--force takes over)"
 
