@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted_exec.api.display import display_name
 from twisted_exec.cli.console.escape import EscapeCommand, Escapes, Typed
-from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES, DroppedKeys
+from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.notices import NOBODY
 from twisted_exec.wire.resize import Break, Role
 from twisted_exec.wire.resume import NoticeRole
-from twisted_exec.wire.typed_keys import keys_discarded
+from twisted_exec.wire.typed_keys import DroppedKeys, keys_discarded
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.dialog import Dialog
