@@ -19,7 +19,7 @@ from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
 from twisted_exec.console.notices import RESTARTED
 from twisted_exec.streaming.remotecommand.client import LOST, SILENCE_SECONDS, Pings
 from twisted_exec.wire.resize import Break, TerminalSize
-from twisted_exec.wire.resume import Attendance, Notice, Position, RoundTrip
+from twisted_exec.wire.resume import Attendance, Notice, NoticeRole, Position, RoundTrip, not_sent
 from twisted_exec.wire.typed_keys import keys_counted
 
 
@@ -231,6 +231,22 @@ class OutageTests(OutageCase):
                     f"reconnected after 2 min 5 s; 17 keys {end}",
                 ],
             )
+
+    def test_observer(self) -> None:
+        """Keys that were not to be sent are not counted, unless the user has asked for the floor."""
+        self.begin()
+        self.attach()
+        self.session.notice(not_sent("ann types", NoticeRole.OBSERVER))
+        self.session.outage("connection lost")
+        self.clock.advance(1)
+        self.assertEqual(self.session.dropped(4, 3), "")
+        self.session.resumed(1.0, 4, 3)
+        self.assertEqual(self.said[-1], "reconnected after 1.0 s")
+        self.session.outage("connection lost")
+        self.session.typed(b"~f")
+        self.session.resumed(1.0, 4, 3)
+        line = "1 key may not have reached the machine; 3 keys typed after that were discarded"
+        self.assertEqual(self.said[-1], f"reconnected after 1.0 s; {line}")
 
     def test_command_behind_discarded_keys(self) -> None:
         """Behind keys that were discarded, ``~`` begins a command: the machine has not all of the line."""
