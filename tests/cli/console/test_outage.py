@@ -123,10 +123,10 @@ class OutageTests(OutageCase):
         self.clock.pump([0.5, 1, 1])
         self.assertEqual(self.said, ["connection lost; Ctrl-] leaves, not Ctrl-C\nreconnecting"])
         self.assertIn(b"mreconnecting, 2 s\x1b", drawn[-1])
-        for count, text in ((1, b"1 key waits"), (5, b"5 keys wait")):
+        for count, text in ((1, b"1 key"), (5, b"5 keys")):
             stream.waiting_keys = count
             self.clock.advance(1)
-            self.assertRegex(drawn[-1], rb"mreconnecting, \d s; " + text + rb" to be sent\x1b")
+            self.assertRegex(drawn[-1], rb"mreconnecting, \d s; " + text + rb" to send\x1b")
         self.session.resumed(4, 0, 0)
         count = len(drawn)
         self.clock.advance(9)
@@ -145,7 +145,7 @@ class OutageTests(OutageCase):
             stream.waiting_keys = seconds
             self.clock.advance(1)
             self.assertRegex(
-                self.said[-1], rf"^reconnecting, \d s; {keys_counted(seconds)} waits? to be sent\Z"
+                self.said[-1], rf"^reconnecting, \d s; {keys_counted(seconds)} to send\Z"
             )
             self.clock.advance(1)
             self.assertRegex(drawn[-1], rb"mreconnecting, \d s; \d")
