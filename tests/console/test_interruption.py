@@ -375,6 +375,19 @@ class LateInputTests(InterruptionCase):
         viewer.data_received(b"root\n")
         self.assertEqual(self.console.heard(), b"root\n")
 
+    def test_counted(self) -> None:
+        """The user reads how many keys of the outage are discarded, also while the machine is off."""
+        for restarts in (True, False):
+            viewer, _ = self.attach_marks()
+            viewer.away()
+            self.crash()
+            if restarts:
+                self.restart()
+            again = self.back(viewer, self.shared.journal.end)
+            viewer.data_received(b"rm x\n")
+            viewer.answered()
+            self.assertEqual(again.notices[-1], "5 keys typed meanwhile were discarded")
+
     def test_loss_not_noticed(self) -> None:
         """So it is if the loss was noticed only when the user came back; the notice is repeated."""
         viewer, _ = self.attach_marks()

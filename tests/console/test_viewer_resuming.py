@@ -9,9 +9,9 @@ from twisted_exec.console import acts
 from twisted_exec.console.floor import ANNOUNCE_SECONDS
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.journal.journal import Journal
-from twisted_exec.streaming.interfaces import Position, Role
+from twisted_exec.streaming.interfaces import Break, Position, Role
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.resume import At
+from twisted_exec.wire.resume import At, Notice, NoticeKind
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -176,6 +176,86 @@ class ResumeTests(ViewerCase):
         viewer.away()
         viewer.detached("connection lost")
         self.assertFalse(viewer.is_away)
+
+
+class KeysOfOutagesTests(ViewerCase):
+    """Keys that a user typed while the connection was lost, and that the machine does not get."""
+
+    MEANWHILE = "{} typed meanwhile {} discarded"
+
+    def test_taken_over(self) -> None:
+        """The user reads how many keys are discarded because another user has taken over meanwhile."""
+        ann, _ = self.attach(user="ann")
+        bob, _ = self.attach(user="bob")
+        ann.away()
+        bob.wished(Role.WRITER)
+        again = self.resume(ann, 0)
+        for keys in (b"rm -r", b" x\x1b", b"[D", b"\xc3", b"\xa4\r"):
+            ann.data_received(keys)
+        ann.wished(Break())
+        why = "the writer of this console is bob"
+        self.assertIn(f"what you type is not sent: {why}", again.notices[-1])
+        ann.answered()
+        *_, counted = (each for each in again.sent if isinstance(each, Notice))
+        text = self.MEANWHILE.format("11 keys", "were")
+        self.assertEqual(counted, Notice(text, NoticeKind.DISCARDED, why=why))
+        for _ in range(2):
+            ann.data_received(b"x")
+            ann.answered()
+        self.assertEqual(again.notices[-1], text)
+        self.assertEqual(again.notices.count(text), 1)
+
+    def test_another_process(self) -> None:
+        """So it is after another session has the floor of a console server that is new."""
+        bob, _ = self.attach(user="bob")
+        again = self.resume(self.shared.viewer(), 0, user="ann")
+        (ann,) = (each for each in self.shared.viewers if each is not bob)
+        ann.data_received(b"xy")
+        ann.answered()
+        self.assertEqual(again.notices[-1], self.MEANWHILE.format("2 keys", "were"))
+
+    def test_received(self) -> None:
+        """Keys that the machine gets are not counted, and keys that follow the answer neither."""
+        ann, _ = self.attach(user="ann")
+        bob, _ = self.attach(user="bob")
+        ann.away()
+        again = self.resume(ann, 0)
+        ann.data_received(b"ls")
+        ann.answered()
+        bob.wished(Role.WRITER)
+        ann.data_received(b"x")
+        ann.answered()
+        self.assertEqual(self.console.heard(), b"ls")
+        self.assertFalse([each for each in again.notices if "typed meanwhile" in each])
+
+    def test_told_before(self) -> None:
+        """An observer who knew that the keys are not sent reads no number."""
+        self.attach(user="ann")
+        bob, _ = self.attach(user="bob")
+        bob.data_received(b"x")
+        bob.away()
+        again = self.resume(bob, 0)
+        bob.data_received(b"yz")
+        bob.answered()
+        self.assertFalse([each for each in again.notices if "typed meanwhile" in each])
+
+    def test_told_long_ago(self) -> None:
+        """A user who has typed since then expects the keys to be sent."""
+        for types in (b"", b"x"):
+            ann, _ = self.attach(user="ann")
+            bob, _ = self.attach(user="bob")
+            bob.data_received(b"x")
+            bob.wished(Role.WRITER)
+            if types:
+                bob.data_received(types)
+            bob.away()
+            ann.wished(Role.WRITER)
+            again = self.resume(bob, 0)
+            bob.data_received(b"yz")
+            bob.answered()
+            self.assertEqual(again.notices[-1], self.MEANWHILE.format("2 keys", "were"))
+            ann.detached("left")
+            bob.detached("left")
 
 
 class RestartTests(ViewerCase):

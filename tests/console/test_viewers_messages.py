@@ -101,12 +101,42 @@ class MessageTests(ViewerCase):
         ann.said("hello")
         self.console.says(b"34")
         self.assertEqual(
-            self.receipts(of_ann), ["nobody else is at this console to read your message"]
+            self.receipts(of_ann), ['bob is away and reads your message on return: "hello"']
         )
         again = self.resume(bob, 0)
         self.assertEqual(self.said(again), ['message from ann: "hello"'])
         at = [each for each in again.sent if isinstance(each, (bytes, Notice))]
         self.assertEqual((at[0], at[-1]), (b"12", b"34"))
+
+    def test_some_lost(self) -> None:
+        """The receipt names the users who are away, or counts their sessions."""
+        ann, of_ann = self.attach(user="ann")
+        own, _ = self.attach(user="ann")
+        own.away()
+        ann.said("hello")
+        away = [self.attach(user=name)[0] for name in ("bob", "bob", "carl", "eve", "dan")]
+        for count in (2, 3, 4):
+            for each in away[:count]:
+                each.away()
+            ann.said("hello")
+        self.assertEqual(
+            self.receipts(of_ann),
+            [
+                'another session of yours is away and reads your message on return: "hello"',
+                "your message to 3 viewers; another session of yours and bob are away and read it on"
+                ' return: "hello"',
+                'your message to 2 viewers; 4 more are away and read it on return: "hello"',
+                'your message to 1 viewer; 5 more are away and read it on return: "hello"',
+            ],
+        )
+        away[-1].detached("left")
+        self.watch("dan")
+        ann.said("hello")
+        self.assertEqual(
+            self.receipts(of_ann)[-1],
+            "your message to 0 viewers (1 more cannot show it); 5 more are away and read it on return:"
+            ' "hello"',
+        )
 
     def test_handed_over(self) -> None:
         """A message waits in the state of a session that goes on in another process."""

@@ -200,7 +200,7 @@ class Floor:
         if was_writer:
             self._announce_if_free(
                 participant,
-                lambda reader: f"{_name_for(participant, reader)} has released this console",
+                lambda reader: f"{name_for(participant, reader)} has released this console",
             )
             self.follow_presence()
 
@@ -352,7 +352,7 @@ class Floor:
 
     def _departure(self, leaver: Participant, reader: Participant) -> str:
         """A clause about a session that has left; its user may have others."""
-        name = _name_for(leaver, reader)
+        name = name_for(leaver, reader)
         if name == _OWN or not any(_is_same_user(each, leaver) for each in self._participants):
             return f"{name} has left"
         return f"a session of {name} has left"
@@ -372,6 +372,6 @@ def _is_same_user(one: Participant, other: Participant) -> bool:
     return one.user == other.user != ""
 
 
-def _name_for(participant: Participant, reader: Participant) -> str:
+def name_for(participant: Participant, reader: Participant) -> str:
     """Return the name of a session's user in a notice to another session."""
     return _OWN if _is_same_user(participant, reader) else display_name(participant.user)

@@ -27,11 +27,13 @@ from twisted_exec.streaming.interfaces import (
     Position,
     Role,
 )
-from twisted_exec.wire.resume import Notice, not_sent
+from twisted_exec.wire.resume import Notice, NoticeKind, not_sent
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.shell_run import RunReader
+from twisted_exec.wire.typed_keys import DroppedKeys, keys_discarded
 
 _NOT_WRITTEN = f"the console {CANNOT_BE_RECORDED}: its input cannot be written"
+_BREAK = b"\0"  # counts as a key
 
 
 class InputViewer(Participant, EchoUser, Protocol):
@@ -109,6 +111,8 @@ class ViewerInput:
         self._missing_people = ""
         self._discarded: Ending | None = None  # for a script whose input was discarded
         self._is_told = False  # the user has the notice about that
+        self._of_outage: DroppedKeys | None = None  # keys that are discarded after an outage
+        self._why = ""  # the last reason for that
         self._ended_at: float | None = None
         self._quiet: IDelayedCall | None = None
 
@@ -135,11 +139,12 @@ class ViewerInput:
     # Input of the user.
 
     def send(self, data: bytes) -> None:
-        if not self._is_accepted():
+        if not self._is_accepted(data):
             return
         if not self._console.recorder.typed(self._viewer.joined_as, data):
-            self._discard(INPUT_DENIED, not_sent(_NOT_WRITTEN))
+            self._discard(INPUT_DENIED, not_sent(_NOT_WRITTEN), data)
             return
+        self._is_told = False  # the user does not expect that later input is discarded
         self.bytes_to_machine += len(data)
         if self.run is not None:
             for line in self.run.feed(data):
@@ -148,15 +153,15 @@ class ViewerInput:
 
     def may_send_break(self) -> bool:
         """Return whether this user may send BREAK; otherwise tell the user why not."""
-        return self._is_accepted(outage=False)
+        return self._is_accepted(_BREAK, outage=False)
 
-    def _is_accepted(self, *, outage: bool = True) -> bool:
+    def _is_accepted(self, data: bytes, *, outage: bool = True) -> bool:
         if self._viewer.role is not Role.WRITER:
-            self.refuse()
+            self.refuse(data)
         elif missing := self._console.missing_people or self._missing_recording:
-            self._discard(INPUT_DENIED, not_sent(missing))
+            self._discard(INPUT_DENIED, not_sent(missing), data)
         elif (outage or self.is_behind) and (why := self.outage):
-            self._discard(LINE_LOST, not_sent(why))
+            self._discard(LINE_LOST, not_sent(why), data)
         else:
             return True
         return False
@@ -166,11 +171,14 @@ class ViewerInput:
         recording = self._viewer.terms.recording
         return self._console.recorder.problem(recording) if recording else ""
 
-    def refuse(self) -> None:
+    def refuse(self, data: bytes = b"") -> None:
         reason = INPUT_DENIED if self._viewer.is_denied else CONSOLE_IN_USE
-        self._discard(reason, self._console.floor.refusal(self._viewer))
+        self._discard(reason, self._console.floor.refusal(self._viewer), data)
 
-    def _discard(self, reason: str, notice: Notice) -> None:
+    def _discard(self, reason: str, notice: Notice, data: bytes) -> None:
+        if self._of_outage is not None:
+            self._of_outage.add(data)
+            self._why = notice.why
         if reason != LINE_LOST:
             writers = self._console.floor.writers
             user = self._viewer.user
@@ -185,8 +193,30 @@ class ViewerInput:
     def tell_again(self) -> None:
         self._is_told = False
 
+    def resumed(self) -> None:
+        """
+        Count the keys of an outage that are discarded, until :meth:`all_arrived`.
+
+        The client has said that these keys wait to be sent, unless its user knew before the outage
+        that they are not.
+        """
+        self._of_outage = None if self._is_told else DroppedKeys()
+        self._is_told = False  # the notice may be lost
+
+    @property
+    def awaits_answer(self) -> bool:
+        """True until the client's answer says that earlier input has arrived."""
+        return self.is_behind or self._of_outage is not None
+
+    def all_arrived(self) -> None:
+        """Take note that the keys of an outage have arrived; tell the user how many are discarded."""
+        dropped, self._of_outage = self._of_outage, None
+        if dropped is not None and (count := dropped.count):
+            text = keys_discarded(count, "typed meanwhile")
+            self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=self._why))
+
     def became_writer(self) -> None:
-        self._discarded = None
+        self._discarded, self._is_told = None, False
 
     # Causes to discard it.
 

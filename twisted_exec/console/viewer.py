@@ -273,6 +273,7 @@ class Viewer:
             self._viewers.went_away()
 
     def resumed(self, transport: IMarkTransport, position: Position) -> None:
+        self.input.resumed()
         if self._options is None:  # a session of an earlier process
             self._use(transport)
             self.terms, self.joined_as = transport.terms, self._session
@@ -285,7 +286,6 @@ class Viewer:
         could_write = self.may_write
         self._use(transport)
         self.terms, self.is_away = transport.terms, False
-        self.input.tell_again()  # the notice may be lost
         self.output.resume(position, self._console.scrollback_start)
         if self._ending is not None:
             self._ended = False
@@ -318,6 +318,7 @@ class Viewer:
     def answered(self) -> None:
         if self._console.is_suspended:
             return  # input before the answer still waits, see unsuspend
+        self.input.all_arrived()
         if self.input.is_behind and not self.input.is_interrupted:
             self.input.caught_up()
             self._viewers.update_input_of(self)
@@ -342,7 +343,7 @@ class Viewer:
             if IMarkTransport.providedBy(self._transport):
                 self._transport.hold_acks(False)
             self.output.pump()
-        if self.input.is_behind:
+        if self.input.awaits_answer:
             self.ask()  # an answer that came meanwhile does not count
         self.input.resume_waiting()
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from twisted_exec.api.display import display_name
 from twisted_exec.console import acts
-from twisted_exec.console.floor import Floor
+from twisted_exec.console.floor import Floor, name_for
 from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.console.presence import Presence
 from twisted_exec.console.required_people import missing_people
@@ -16,6 +16,9 @@ from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role, TerminalSize
 from twisted_exec.wire.resume import Notice, NoticeKind
 from twisted_exec.wire.session_terms import Terms
+
+_MOST_NAMES = 2
+"""Users who are away, in a receipt; of more users it has the number of sessions."""
 
 
 class CompanyConsole(ViewedConsole, Protocol):
@@ -252,7 +255,8 @@ class Viewers:
             return  # the client has no receipt, and says so
         others = [each for each in self if each is not sender and not each.is_ending]
         if not others:
-            sender.tell(Notice(_receipt(text, 0, 0), NoticeKind.RECEIPT))
+            alone = "nobody else is at this console to read your message"
+            sender.tell(Notice(alone, NoticeKind.RECEIPT))
             return  # it counts for no limit
         reports = self._console.reports
         act = acts.Act(acts.MESSAGE, sender.session, sender.user, "", text)
@@ -264,7 +268,9 @@ class Viewers:
             if not each.has_plain_client:
                 each.tell(notice)
         here = [each.has_plain_client for each in others if not each.is_away]
-        sender.tell(Notice(_receipt(text, here.count(False), sum(here)), NoticeKind.RECEIPT))
+        away = [name_for(each, sender) for each in others if each.is_away]
+        receipt = _receipt(text, here.count(False), sum(here), away)
+        sender.tell(Notice(receipt, NoticeKind.RECEIPT))
 
     # Suspension.
 
@@ -294,12 +300,22 @@ class Viewers:
             viewer.unsuspend()
 
 
-def _receipt(text: str, readers: int, others: int) -> str:
-    if not readers and not others:
-        return "nobody else is at this console to read your message"
+def _receipt(text: str, readers: int, others: int, away: Collection[str]) -> str:
+    """
+    Return the receipt for a message.
+
+    :param others: number of connected sessions that cannot show it.
+    :param away: the users of sessions whose connections are lost, once for each session.
+    """
+    names = list(dict.fromkeys(away))
+    who = " and ".join(names) if len(names) <= _MOST_NAMES else f"{len(away)} more"
+    verb = "is away and reads" if len(names) == 1 else "are away and read"
+    if away and not readers and not others:
+        return f'{who} {verb} your message on return: "{text}"'
     to = "1 viewer" if readers == 1 else f"{readers} viewers"
     unseen = f" ({others} more cannot show it)" if others else ""
-    return f'your message to {to}{unseen}: "{text}"'
+    later = f"; {who} {verb} it on return" if away else ""
+    return f'your message to {to}{unseen}{later}: "{text}"'
 
 
 def missing_place(viewers: Collection[Viewer], terms: Terms) -> str:

@@ -7,6 +7,8 @@ import re
 _KEY = re.compile(rb"\x1b[\[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*|[\x80-\xbf]+")
 """The bytes of a key: a sequence such as that of an arrow, or a character in UTF-8."""
 
+_MOST_DROPPED_BYTES = 4 << 10  # are kept, because a key may arrive in parts
+
 
 def dropped_keys(dropped: int, unsent: int) -> str:
     """
@@ -36,3 +38,19 @@ def keys_in(data: bytes) -> int:
 def keys_counted(count: int) -> str:
     """Return ``1 key`` or ``3 keys``."""
     return "1 key" if count == 1 else f"{count} keys"
+
+
+class DroppedKeys:
+    """The number of keys in input that is dropped."""
+
+    def __init__(self) -> None:
+        self._bytes, self._count = b"", 0
+
+    def add(self, data: bytes) -> None:
+        self._bytes += data
+        if len(self._bytes) > _MOST_DROPPED_BYTES:
+            self._bytes, self._count = b"", self.count
+
+    @property
+    def count(self) -> int:
+        return self._count + keys_in(self._bytes)

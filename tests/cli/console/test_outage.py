@@ -19,7 +19,7 @@ from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
 from twisted_exec.console.notices import RESTARTED
 from twisted_exec.streaming.remotecommand.client import LOST, SILENCE_SECONDS, Pings
 from twisted_exec.wire.resize import Break, TerminalSize
-from twisted_exec.wire.resume import Attendance, Notice, Position, RoundTrip
+from twisted_exec.wire.resume import Attendance, Notice, NoticeRole, Position, RoundTrip, not_sent
 from twisted_exec.wire.typed_keys import keys_counted
 
 
@@ -123,10 +123,10 @@ class OutageTests(OutageCase):
         self.clock.pump([0.5, 1, 1])
         self.assertEqual(self.said, ["connection lost; Ctrl-] leaves, not Ctrl-C\nreconnecting"])
         self.assertIn(b"mreconnecting, 2 s\x1b", drawn[-1])
-        for count, text in ((1, b"1 key waits"), (5, b"5 keys wait")):
+        for count, text in ((1, b"1 key"), (5, b"5 keys")):
             stream.waiting_keys = count
             self.clock.advance(1)
-            self.assertRegex(drawn[-1], rb"mreconnecting, \d s; " + text + rb" to be sent\x1b")
+            self.assertRegex(drawn[-1], rb"mreconnecting, \d s; " + text + rb" to send\x1b")
         self.session.resumed(4, 0, 0)
         count = len(drawn)
         self.clock.advance(9)
@@ -145,7 +145,7 @@ class OutageTests(OutageCase):
             stream.waiting_keys = seconds
             self.clock.advance(1)
             self.assertRegex(
-                self.said[-1], rf"^reconnecting, \d s; {keys_counted(seconds)} waits? to be sent\Z"
+                self.said[-1], rf"^reconnecting, \d s; {keys_counted(seconds)} to send\Z"
             )
             self.clock.advance(1)
             self.assertRegex(drawn[-1], rb"mreconnecting, \d s; \d")
@@ -231,6 +231,22 @@ class OutageTests(OutageCase):
                     f"reconnected after 2 min 5 s; 17 keys {end}",
                 ],
             )
+
+    def test_observer(self) -> None:
+        """Keys that were not to be sent are not counted, unless the user has asked for the floor."""
+        self.begin()
+        self.attach()
+        self.session.notice(not_sent("ann types", NoticeRole.OBSERVER))
+        self.session.outage("connection lost")
+        self.clock.advance(1)
+        self.assertEqual(self.session.dropped(4, 3), "")
+        self.session.resumed(1.0, 4, 3)
+        self.assertEqual(self.said[-1], "reconnected after 1.0 s")
+        self.session.outage("connection lost")
+        self.session.typed(b"~f")
+        self.session.resumed(1.0, 4, 3)
+        line = "1 key may not have reached the machine; 3 keys typed after that were discarded"
+        self.assertEqual(self.said[-1], f"reconnected after 1.0 s; {line}")
 
     def test_command_behind_discarded_keys(self) -> None:
         """Behind keys that were discarded, ``~`` begins a command: the machine has not all of the line."""

@@ -556,8 +556,20 @@ class EndTests(ResumingCase):
         self.end.link.state = "up"
         self.end.wait(2)
         self.assert_over(
-            "the session could not be resumed: refused with 404; open the console again"
+            "the session could not be resumed: refused with 404; the server keeps a lost session for"
+            " 60 s; open the console again"
         )
+
+    def test_refused_early(self) -> None:
+        """Before the server's time is over, the reason says nothing about it."""
+        self.refuse(NotFound("exec", "vm"))
+        self.assertNotIn("keeps a lost session", self.user.detached_with[0])
+
+    def test_refused_without_account(self) -> None:
+        """The user decides whether there is anything to say about the keys."""
+        self.user.dropped = lambda dropped, unsent: ""
+        self.refuse(NotFound("exec", "vm"))
+        self.assertTrue(self.user.detached_with[0].endswith("; open the console again"))
 
     def refuse(self, refusal: APIError) -> None:
         """Lose the connection, type three keys, and refuse the next attempt."""

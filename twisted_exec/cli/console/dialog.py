@@ -11,11 +11,11 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.cli.console.connecting import ERASE, ProgressLine
 from twisted_exec.cli.console.display import framed
-from twisted_exec.cli.console.type_ahead import DroppedKeys
 from twisted_exec.cli.console.views import Key, first_key
 from twisted_exec.cli.messages import one_line
 from twisted_exec.wire.notices import wrapped_and_cut
 from twisted_exec.wire.resize import TerminalSize
+from twisted_exec.wire.typed_keys import DroppedKeys
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.pager import Pager

@@ -325,6 +325,9 @@ class FirstScreen(ConsoleUser):
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
         self._user.resumed(seconds, uncertain, unsent)
 
+    def dropped(self, dropped: int, unsent: int) -> str:
+        return self._user.dropped(dropped, unsent)
+
     def ended(self, ending: Ending) -> None:
         self._user.ended(ending)
 

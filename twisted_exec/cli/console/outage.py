@@ -100,7 +100,7 @@ class Outage:
     def _go_on(self) -> None:
         line = f"reconnecting, {self._clock.seconds() - self._begun:.0f} s"
         if count := self._waiting_keys():
-            line += f"; {keys_counted(count)} {'waits' if count == 1 else 'wait'} to be sent"
+            line += f"; {keys_counted(count)} to send"
         self._lines.count(f"{self._heading}\n{line}")
         self._timer = self._clock.callLater(1, self._go_on)
 

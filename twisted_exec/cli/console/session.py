@@ -491,7 +491,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """Handle the new connection."""
         if self.life is not Life.WAITING:
             return
-        keys = dropped_keys(uncertain, unsent) if uncertain else ""
+        keys = self.dropped(uncertain, unsent) if uncertain else ""
         if keys and not self._interactive:
             line = f"the connection was lost, and {keys}"
             self._script.failed(line)
@@ -505,6 +505,11 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._escapes.begin_line()  # the machine has not all of the line
         if outage is not None:
             outage.resumed(seconds, self.facts.missed_bytes, keys)
+
+    def dropped(self, dropped: int, unsent: int) -> str:
+        if self._interactive and not (self._is_sent or self._takeover.is_wished):
+            return ""  # the user knows that the machine gets nothing
+        return dropped_keys(dropped, unsent)
 
     def _end_outage(self) -> Outage | None:
         outage, self._outage = self._outage, None

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted_exec.api.display import display_name
 from twisted_exec.cli.console.escape import EscapeCommand, Escapes, Typed
-from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES, DroppedKeys
+from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.notices import NOBODY
 from twisted_exec.wire.resize import Break, Role
 from twisted_exec.wire.resume import NoticeRole
-from twisted_exec.wire.typed_keys import keys_discarded
+from twisted_exec.wire.typed_keys import DroppedKeys, keys_discarded
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.dialog import Dialog
@@ -73,6 +73,7 @@ class Takeover:
     :param timers: those of the session; ``role`` is the name of the takeover's timer.
     :param escapes: ``None`` if the session has no commands.
     :param people_soon: see :meth:`.People.soon`.
+    :ivar is_wished: a takeover was sent, and the server has not answered yet.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Takeover:
         self._display, self._escapes, self._people_soon = display, escapes, people_soon
         self._knows_role = False  # the server has told the role, or has had the time to do so
         self._behind = TypedBehind()
-        self._is_wished = False  # the server has not answered yet
+        self.is_wished = False
 
     def hold_back(self, typed: Typed) -> bool:
         """
@@ -134,7 +135,7 @@ class Takeover:
 
         :param notice: tells the role.
         """
-        is_wished, self._is_wished = self._is_wished, False
+        is_wished, self.is_wished = self.is_wished, False
         if is_wished and notice.role is not NoticeRole.WRITER and not notice.hint:
             self._session.explain(EscapeCommand.TAKE_OVER)
         self.go_on()
@@ -170,7 +171,7 @@ class Takeover:
 
     def wished(self, wish: Break | Role) -> None:
         """Take note of a wish that was sent; the answer to a takeover may need an explanation."""
-        self._is_wished = wish is Role.WRITER
+        self.is_wished = wish is Role.WRITER
 
 
 class TypedBehind:

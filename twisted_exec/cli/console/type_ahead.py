@@ -15,30 +15,13 @@ from zope.interface import implementer
 
 from twisted_exec.cli.console.timers import Timers
 from twisted_exec.wire.resize import Break, Role
-from twisted_exec.wire.typed_keys import keys_in
+from twisted_exec.wire.typed_keys import DroppedKeys
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Source
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
 TYPE_AHEAD_BYTES = 64 << 10
-_MOST_DROPPED_BYTES = 4 << 10  # are kept, because a key may arrive in parts
-
-
-class DroppedKeys:
-    """The number of keys in input that is dropped."""
-
-    def __init__(self) -> None:
-        self._bytes, self._count = b"", 0
-
-    def add(self, data: bytes) -> None:
-        self._bytes += data
-        if len(self._bytes) > _MOST_DROPPED_BYTES:
-            self._bytes, self._count = b"", self.count
-
-    @property
-    def count(self) -> int:
-        return self._count + keys_in(self._bytes)
 
 
 @implementer(IPushProducer)

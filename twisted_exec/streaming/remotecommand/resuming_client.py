@@ -50,7 +50,6 @@ from twisted_exec.wire.resume import (
     Resume,
     RoundTrip,
 )
-from twisted_exec.wire.typed_keys import dropped_keys
 
 CANNOT_RESUME = "the server cannot resume this session"
 
@@ -533,13 +532,23 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
 
     def _refused(self, error: APIError) -> None:
         sent, unsent = self._input.drop()
-        keys = f"; {dropped_keys(sent + unsent, unsent)}" if sent or unsent else ""
+        keys = self._user.dropped(sent + unsent, unsent) if sent or unsent else ""
+        keys = keys and f"; {keys}"
         if deletion := _deletion(error):
             reason = f"{deletion}{keys}"
             self._finish(reason, Ending(MACHINE_DELETED, reason))
             return
-        why = f"the session could not be resumed: {error.message}"
+        why = f"the session could not be resumed: {error.message}{self._limit_passed(error)}"
         self._finish(f"{why}; open the console again{keys}")
+
+    def _limit_passed(self, refusal: APIError) -> str:
+        """Return how long the server keeps a lost session, if that time is over; otherwise nothing."""
+        if refusal.code != NotFound.code or obstacles_of(refusal) or self._position is None:
+            return ""
+        seconds = self._keys[0][0].seconds
+        if self._clock.seconds() - self._lost_at < seconds:
+            return ""
+        return f"; the server keeps a lost session for {seconds} s"
 
     # The end
 

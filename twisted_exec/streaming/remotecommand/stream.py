@@ -187,6 +187,15 @@ class ConsoleUser:
         if uncertain:
             self.notice(Notice(f"the connection was lost: {dropped_keys(uncertain, unsent)}"))
 
+    def dropped(self, dropped: int, unsent: int) -> str:
+        """
+        Return what people read of dropped keys and requests; empty for nothing.
+
+        :param dropped: their number, at least 1.
+        :param unsent: number of those that were never sent.
+        """
+        return dropped_keys(dropped, unsent)
+
     def notice(self, notice: Notice) -> None:
         """A message for people, and for programs what it is about."""
         if notice.kind is not NoticeKind.SAID:  # in the output it could be the machine's
