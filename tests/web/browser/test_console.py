@@ -584,7 +584,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.evaluate(_COUNT_SOCKETS)
         for key in ("a", " ", "b", "Enter"):
             await ada.page.press(key)
-        self.assertEqual(await ada.page.evaluate("document.activeElement.className"), "panel")
+        self.assertTrue(await ada.page.evaluate("document.activeElement.matches('.panel')"))
         await ada.page.press("Tab")
         await ada.page.until("document.activeElement.innerText === 'Open again'")
         self.assertEqual(await ada.page.evaluate("sockets.filter((each) => /exec/.test(each))"), [])
