@@ -184,6 +184,16 @@ class DialogTests(SynchronousTestCase):
         self.layer.connectionLost(Failure(ConnectionDone()))
         self.assertEqual(len(self.line.lost), 1)
 
+    def test_much_output_before(self) -> None:
+        """Only the last output from before the console is kept: a device may print without end."""
+        self.layer.deliver(b"first")
+        for _ in range(10):
+            self.layer.deliver(b"x" * (64 << 10))
+        self.layer.deliver(b"last")
+        self.layer.begin()
+        self.successResultOf(self.connecting)
+        self.assertEqual(self.line.got, b"x" * ((256 << 10) - 4) + b"last")
+
     def test_ends(self) -> None:
         """An end before, or an error of the layer, fails the endpoint."""
         self.layer.connectionLost(Failure(ConnectionDone()))

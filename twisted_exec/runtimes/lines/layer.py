@@ -168,12 +168,15 @@ class LineLayer(Protocol):
         Print output, including an echo: while the console is paused or has not begun, later; after
         :meth:`fail`, never.
 
-        While 256 KiB wait, users' input waits as well.
+        While 256 KiB wait, users' input waits as well. Before the console begins, only the last 256 KiB
+        are kept.
 
         :param data: may be empty.
         """
         if self.error is None:
             self._held += data
+        if not self._has_begun:
+            del self._held[:-_MOST_HELD_BYTES]
         self._flush()
         if len(self._held) >= _MOST_HELD_BYTES:
             self.pause_input(PauseCause.ECHO)
