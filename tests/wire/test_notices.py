@@ -12,6 +12,7 @@ from twisted_exec.wire.notices import (
     encode_notice,
     is_gap,
     wrapped,
+    wrapped_and_cut,
     wrapped_notice,
 )
 
@@ -50,6 +51,15 @@ class NoticeTests(SynchronousTestCase):
         self.assertEqual(len(rows), 4)
         self.assertLessEqual(max(map(len, rows)), 78)
         self.assertEqual(decode_notice(notice), text)
+
+    def test_wrapped_and_cut(self) -> None:
+        """A word that is longer than a row is cut."""
+        for line, rows in (
+            ("a bb ccc", ["a bb", "  cc", "c"]),
+            ("abcdef", ["abcd", "ef"]),
+            ("", [""]),
+        ):
+            self.assertEqual(wrapped_and_cut(line, 4), rows)
 
     @given(st.text())
     def test_any_text(self, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.wire.typed_keys import dropped_keys, keys_in
+from twisted_exec.wire.typed_keys import DroppedKeys, dropped_keys, keys_in
 
 
 class TypedKeysTests(SynchronousTestCase):
@@ -34,3 +34,17 @@ class TypedKeysTests(SynchronousTestCase):
             (b"\x80\x81", 1),
         ):
             self.assertEqual(keys_in(data), count)
+
+
+class DroppedKeysTests(SynchronousTestCase):
+    """Tests for :class:`DroppedKeys`."""
+
+    def test_count(self) -> None:
+        """A key that arrives in parts is one, and any number of keys is counted."""
+        keys = DroppedKeys()
+        for part in (b"\x1b", b"[A", "\u5b57".encode()[:1], "\u5b57".encode()[1:]):
+            keys.add(part)
+        self.assertEqual(keys.count, 2)
+        for _ in range(100):
+            keys.add(b"k" * 100)
+        self.assertEqual(keys.count, 10_002)
