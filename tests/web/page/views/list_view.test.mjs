@@ -99,9 +99,12 @@ test("a view that is left does not change the address of the next one", async (t
   const { view } = await open(t, { allowed: ["list"] });
   view.filter.value = "x";
   view.filter.send("input");
-  globalThis.location.hash = "#/others";
-  t.mock.timers.tick(400);
-  assert.equal(globalThis.location.hash, "#/others");
+  for (const next of ["#/others", "#/things?namespace=b"]) {
+    globalThis.location.hash = next;
+    view.keepAddress();
+    t.mock.timers.tick(400);
+    assert.equal(globalThis.location.hash, next);
+  }
   globalThis.location.hash = "";
 });
 

@@ -30,6 +30,7 @@ export class ListView {
   /** @type {Map<string, Objects>} lists that have not answered yet, by path. */
   #loading = new Map();
   #path = pathOf(location);
+  #hash = location.hash;
   #endWaiting = () => {};
   #isSilent = false; // the server has not answered for so long that the page says so
   #waiting = h("p", { class: "dim" });
@@ -278,8 +279,10 @@ export class ListView {
     const said = Object.entries(this.address).filter(([, value]) => value);
     const query = new URLSearchParams(said).toString();
     const hash = this.#path + (query && `?${query}`);
-    // The user may have gone to another view, which is still loading.
-    if (pathOf(location) === this.#path && hash !== (location.hash || this.#path)) history.replaceState(null, "", hash);
+    // The user may have gone to another address, also to one of this list, whose view is still loading.
+    if (location.hash !== this.#hash || hash === (this.#hash || this.#path)) return;
+    history.replaceState(null, "", hash);
+    this.#hash = location.hash;
   }
 
   /** The text or the notice of a list without rows; null while it is not known, empty beside a problem. */
