@@ -425,7 +425,7 @@ def main(seconds: float) -> int:
             try:
                 assert_no_faster_than_body(name, body, size)
             except AssertionError as error:
-                print(error, flush=True)
+                print(f"FAILED {error}", flush=True)
                 code = 1
     return code
 

@@ -370,7 +370,7 @@ def main(seconds: float) -> int:
             try:
                 assert_no_faster_than_output(name, output, 1 if output.split == 1 else _TIMES)
             except AssertionError as error:
-                print(error, flush=True)
+                print(f"FAILED {error}", flush=True)
                 code = 1
     return code
 
