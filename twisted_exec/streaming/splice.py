@@ -368,9 +368,10 @@ class Splice:
 
     def _to_user(self, data: bytes) -> bytes:
         assert self._boundaries is not None
-        passed = self._tracked(self._boundaries, data)
         if self._words is None:
-            return passed
+            end = self._boundaries.to_user(data)
+            return data if end == len(data) else self._put_back(self._boundaries, data, end)
+        passed = self._tracked(self._boundaries, data)
         if self._boundaries.at_edge:
             # Written first: the last message goes behind it.
             self.user.transport.write(passed)
@@ -385,12 +386,16 @@ class Splice:
 
     def _tracked(self, boundaries: FrameBoundaries, data: bytes) -> bytes:
         stop = self._words is not None
-        end, size = boundaries.to_user(data, stop=stop), len(data)
-        if end == size or (stop and boundaries.at_edge):
+        end = boundaries.to_user(data, stop=stop)
+        if end == len(data) or (stop and boundaries.at_edge):
             return data[:end]
+        return self._put_back(boundaries, data, end)
+
+    def _put_back(self, boundaries: FrameBoundaries, data: bytes, end: int) -> bytes:
+        """Return data up to ``end``, and let the rest arrive again."""
         machine = self.machine
         if isinstance(machine.transport, TurnTaking):
-            machine.received -= size - end
+            machine.received -= len(data) - end
             machine.transport.unread(data[end:], later=True)
             return data[:end]
         return data[:end] + self._tracked(boundaries, data[end:])

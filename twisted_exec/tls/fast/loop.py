@@ -94,7 +94,7 @@ class ReadyDescriptors:
         ]
 
     def _are_few(self, events: list[tuple[int, int]]) -> bool:
-        return len(events) < 2 or all(self._comes_first(each) for each, _ in events)
+        return all(self._comes_first(each) for each, _ in events)
 
     def _share(self, descriptors: list[int], events: dict[int, int], seconds: float) -> list[int]:
         """Handle descriptors for some time, and return the others."""
@@ -124,7 +124,11 @@ def shorten_turns(reactor: Any) -> None:
 
 def _iterate(reactor: Any, ready: ReadyDescriptors, timeout: float | None) -> None:
     """Do the same as ``EPollReactor.doPoll``, for a part of the events."""
-    ready.handle(reactor._poller.poll(-1 if timeout is None else timeout, _MOST_READY))
+    events = reactor._poller.poll(-1 if timeout is None else timeout, _MOST_READY)
+    if len(events) == 1:  # as in most turns: nothing has to be ordered
+        _handle(reactor, *events[0])
+    else:
+        ready.handle(events)
 
 
 def _comes_first(reactor: Any, descriptor: int) -> bool:
