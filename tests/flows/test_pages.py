@@ -286,7 +286,8 @@ class ScriptsTests(StandaloneCase):
         await self.standalone()
         await self.shell("export KUBECONFIG=$PWD/exec-state/admin.kubeconfig")
         # A key that is typed while the machine boots changes what it prints.
-        await self.shell("grep -m2 'No ethernet found' <(kubectl logs -f demo-vm)")
+        while (await self.shell("kubectl logs demo-vm")).count("No ethernet found") < 2:
+            await pause(0.5)
         is_elsewhere = False
         for line, documented in commands(self.text.replace("\n   root\n", f"\n   {getuser()}\n")):
             # web-1 is a line that no reader has yet; the code of its command is not asked for.
