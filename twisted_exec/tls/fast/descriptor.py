@@ -394,6 +394,8 @@ class TLSOnDescriptor(_Socket):
             data = self._read_blocks(session, _ffi.buffer(_plain, size))
             if data:
                 self.deliver(data)
+        if ended is None and session.blocks.mark is None:
+            return None  # as after each key
         return self._received(ended)
 
     def _received(self, ended: SSL.Error | None) -> BaseException | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import select
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -61,49 +61,45 @@ class ReadyDescriptors:
     Each kind has a part of the turn's CPU time, and at least one event.  Descriptors that are left are ready again in
     the next turn, and come before those of their kind that were handled.
 
-    :param handle: handles an event of a descriptor.
     :param comes_first: returns whether a descriptor is a stream, or no connection.
     :param cpu: clock of CPU time, in seconds.
     """
 
     def __init__(
-        self,
-        handle: Callable[[int, int], None],
-        comes_first: Callable[[int], bool],
-        cpu: Callable[[], float] = time.thread_time,
+        self, comes_first: Callable[[int], bool], cpu: Callable[[], float] = time.thread_time
     ) -> None:
-        self._handle, self._comes_first, self._cpu = handle, comes_first, cpu
+        self._comes_first, self._cpu = comes_first, cpu
         self._left: list[int] = []
 
-    def handle(self, events: list[tuple[int, int]]) -> None:
-        """Handle events of one turn; what is left follows if the kernel reports it again."""
-        if len(events) <= FEW and self._are_few(events):
+    def in_order(self, events: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+        """
+        Return the events of one turn that are handled in it, each when the one before is handled.
+
+        The kernel reports the others again.
+        """
+        # Most turns have one event, which needs no order.
+        if len(events) < 2 or (
+            len(events) <= FEW and all(self._comes_first(each) for each, _ in events)
+        ):
             self._left = []
-            for descriptor, event in events:
-                self._handle(descriptor, event)
-            return
+            return events
+        return self._shared(events)
+
+    def _shared(self, events: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         ready = dict(events)
         ready = {each: ready[each] for each in self._left if each in ready} | ready
         first: list[int] = []
         then: list[int] = []
         for each in ready:
             (first if self._comes_first(each) else then).append(each)
-        self._left = [
-            *self._share(first, ready, STREAMS_SECONDS),
-            *self._share(then, ready, OTHERS_SECONDS),
-        ]
-
-    def _are_few(self, events: list[tuple[int, int]]) -> bool:
-        return all(self._comes_first(each) for each, _ in events)
-
-    def _share(self, descriptors: list[int], events: dict[int, int], seconds: float) -> list[int]:
-        """Handle descriptors for some time, and return the others."""
-        until = self._cpu() + seconds
-        for number, each in enumerate(descriptors, 1):
-            self._handle(each, events[each])
-            if self._cpu() >= until:
-                return descriptors[number:]
-        return []
+        self._left = []
+        for descriptors, seconds in ((first, STREAMS_SECONDS), (then, OTHERS_SECONDS)):
+            until = self._cpu() + seconds
+            for number, each in enumerate(descriptors, 1):
+                yield each, ready[each]
+                if self._cpu() >= until:
+                    self._left += descriptors[number:]
+                    break
 
 
 def shorten_turns(reactor: Any) -> None:
@@ -117,18 +113,9 @@ def shorten_turns(reactor: Any) -> None:
     if epoll is None or type(reactor) is not epoll.EPollReactor or reactor.running:
         return
     if is_usable("loop", {"EPollReactor": reactor}):
-        ready = ReadyDescriptors(partial(_handle, reactor), partial(_comes_first, reactor))
+        ready = ReadyDescriptors(partial(_comes_first, reactor))
         reactor.doIteration = partial(_iterate, reactor, ready)
         reactor.mainLoop = partial(_main_loop, reactor)
-
-
-def _iterate(reactor: Any, ready: ReadyDescriptors, timeout: float | None) -> None:
-    """Do the same as ``EPollReactor.doPoll``, for a part of the events."""
-    events = reactor._poller.poll(-1 if timeout is None else timeout, _MOST_READY)
-    if len(events) == 1:  # as in most turns: nothing has to be ordered
-        _handle(reactor, *events[0])
-    else:
-        ready.handle(events)
 
 
 def _comes_first(reactor: Any, descriptor: int) -> bool:
@@ -138,24 +125,28 @@ def _comes_first(reactor: Any, descriptor: int) -> bool:
     return not isinstance(selectable, tcp.Port)  # a port of UNIX sockets is one of these, too
 
 
-def _handle(reactor: Any, descriptor: int, event: int) -> None:
-    selectable = reactor._selectables.get(descriptor)
-    if selectable is None:
-        return  # an earlier event has closed it
-    # As in Twisted, an error is logged with the prefix of its culprit, and ends nothing else.
-    if event not in (_IN, _OUT):
-        log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, descriptor, event)
-        return
-    try:
-        why = selectable.doRead() if event == _IN else selectable.doWrite()
-    except BaseException as problem:
-        why = problem
-        log.callWithLogger(selectable, log.err)
-    if why:
+def _iterate(reactor: Any, ready: ReadyDescriptors, timeout: float | None) -> None:
+    """Do the same as ``EPollReactor.doPoll``, for a part of the events."""
+    events = reactor._poller.poll(-1 if timeout is None else timeout, _MOST_READY)
+    # No function for one event: each call makes a key dearer.
+    for descriptor, event in ready.in_order(events):
+        selectable = reactor._selectables.get(descriptor)
+        if selectable is None:
+            continue  # an earlier event has closed it
+        # As in Twisted, an error is logged with the prefix of its culprit, and ends nothing else.
+        if event not in (_IN, _OUT):
+            log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, descriptor, event)
+            continue
         try:
-            reactor._disconnectSelectable(selectable, why, event == _IN)
-        except BaseException:
+            why = selectable.doRead() if event == _IN else selectable.doWrite()
+        except BaseException as problem:
+            why = problem
             log.callWithLogger(selectable, log.err)
+        if why:
+            try:
+                reactor._disconnectSelectable(selectable, why, event == _IN)
+            except BaseException:
+                log.callWithLogger(selectable, log.err)
 
 
 def _main_loop(reactor: Any) -> None:
