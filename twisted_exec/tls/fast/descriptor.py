@@ -244,7 +244,11 @@ class TLSOnDescriptor(_Socket):
         self._session = session
         if self._backlog:
             self.abortConnection()  # a client that has offered this waits for the answer
-        data = self._read_blocks(session, early) if early else b""
+        try:
+            data = session.blocks.read(early)
+        except RemoteProtocolError:
+            self.abortConnection()
+            data = b""
         if session.blocks.mark is not None:
             self._clock.callLater(0, self._end_early)
         return data
@@ -254,13 +258,6 @@ class TLSOnDescriptor(_Socket):
             why = self._finish(None)
             if why is not None:
                 self.connectionLost(Failure(why))
-
-    def _read_blocks(self, session: Carried, data: Any) -> bytes:
-        try:
-            return session.blocks.read(data)
-        except RemoteProtocolError:
-            self.abortConnection()
-            return b""
 
     # Reading.
 
@@ -391,7 +388,11 @@ class TLSOnDescriptor(_Socket):
         self, session: Carried, size: int, ended: SSL.Error | None
     ) -> BaseException | None:
         if size:
-            data = self._read_blocks(session, _ffi.buffer(_plain, size))
+            try:
+                data = session.blocks.read(_ffi.buffer(_plain, size))
+            except RemoteProtocolError:
+                self.abortConnection()
+                data = b""
             if data:
                 self.deliver(data)
         if ended is None and session.blocks.mark is None:

@@ -77,10 +77,7 @@ class ReadyDescriptors:
 
         The kernel reports the others again.
         """
-        # Most turns have one event, which needs no order.
-        if len(events) < 2 or (
-            len(events) <= FEW and all(self._comes_first(each) for each, _ in events)
-        ):
+        if len(events) <= FEW and all(self._comes_first(each) for each, _ in events):
             self._left = []
             return events
         return self._shared(events)
@@ -128,8 +125,8 @@ def _comes_first(reactor: Any, descriptor: int) -> bool:
 def _iterate(reactor: Any, ready: ReadyDescriptors, timeout: float | None) -> None:
     """Do the same as ``EPollReactor.doPoll``, for a part of the events."""
     events = reactor._poller.poll(-1 if timeout is None else timeout, _MOST_READY)
-    # No function for one event: each call makes a key dearer.
-    for descriptor, event in ready.in_order(events):
+    # Most turns have one event, that of a key, and each call makes a key dearer.
+    for descriptor, event in events if len(events) < 2 else ready.in_order(events):
         selectable = reactor._selectables.get(descriptor)
         if selectable is None:
             continue  # an earlier event has closed it
