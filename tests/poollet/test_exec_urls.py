@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.poollet.dialling`."""
+"""Tests for :mod:`twisted_exec.poollet.exec_urls`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.poollet.chain import SERVING
 from twisted_exec.api.status import APIError, NotImplementedByBackend
 from twisted_exec.poollet.allowed_hosts import AllowedHost
-from twisted_exec.poollet.dialling import Dialler, StreamDestination
+from twisted_exec.poollet.exec_urls import Dialler, StreamDestination
 from twisted_exec.tls.errors import TLSConfigError
 
 

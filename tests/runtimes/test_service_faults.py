@@ -23,7 +23,7 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.revisions import REVISIONS
 from twisted_exec.iri.target import TargetError
-from twisted_exec.poollet.dialling import Dialler
+from twisted_exec.poollet.exec_urls import Dialler
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost, Settings

@@ -1,7 +1,7 @@
 """
 The hosts that exec URLs of a runtime may point to.
 
-:mod:`twisted_exec.poollet.dialling` refuses other URLs, and connects.
+:mod:`twisted_exec.poollet.exec_urls` refuses other URLs, and connects.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.kube.signed_certificates import ServingCertificate
 from twisted_exec.poollet.access import PoolAccess, gate_of
-from twisted_exec.poollet.dialling import Dialler
 from twisted_exec.poollet.exec_locator import CONTINUE_SECONDS, ExecLocator
+from twisted_exec.poollet.exec_urls import Dialler
 from twisted_exec.poollet.policies import Denials, PoolPolicies
 from twisted_exec.poollet.settings import Settings
 from twisted_exec.poollet.text_urls import (

@@ -35,7 +35,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.informers import IStore
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.poollet.access import PoolAccess
-from twisted_exec.poollet.dialling import Dialler, StreamDestination
+from twisted_exec.poollet.exec_urls import Dialler, StreamDestination
 from twisted_exec.poollet.machines.config import wants_power
 from twisted_exec.poollet.policies import Denials, PoolPolicies
 from twisted_exec.program.tasks import as_deferred

@@ -17,8 +17,8 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound, NotImplemente
 from twisted_exec.auth.subresources import DELETED_LOG, RECORDING, Subresource
 from twisted_exec.iri.interfaces import IConsoleRecordings, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
-from twisted_exec.poollet.dialling import StreamDestination
 from twisted_exec.poollet.exec_locator import ExecLocator, UrlOf
+from twisted_exec.poollet.exec_urls import StreamDestination
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.subject import Subject

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from twisted_exec.journal.interfaces import IReadableJournal, missing_bytes
 from twisted_exec.shipping.interfaces import ShippedLine
 
+PARTIAL_SECONDS = 10.0
+"""Text without a newline counts as a line after this time without output."""
+
 _READ_BYTES = 32 << 10
 _NEWLINE = b"\n"
 _LINE_END_BYTES = 2

@@ -27,15 +27,13 @@ from twisted_exec.journal.interfaces import IFollowedJournal
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.shipping.interfaces import BatchRefused, Labels, Receipt, ShippedLine, SinkError
-from twisted_exec.shipping.lines import read_lines
+from twisted_exec.shipping.lines import PARTIAL_SECONDS, read_lines
 from twisted_exec.shipping.metrics import SinkMetrics
 from twisted_exec.shipping.source import ShippedJournal
 from twisted_exec.wire.escape_sequences import strip
 
 GATHER_SECONDS = 0.5
 """Wait after the first new line, so that a batch has more than one."""
-PARTIAL_SECONDS = 10.0
-"""Text without a newline counts as a line after this time without output."""
 SETTLE_SECONDS = (1.0, 5.0)
 """Shortest and longest pause before cursors are saved."""
 

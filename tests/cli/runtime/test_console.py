@@ -18,7 +18,7 @@ from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.runtime.console import open_console
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.poollet.dialling import Dialler
+from twisted_exec.poollet.exec_urls import Dialler
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.remotecommand.stream import ConsoleUser
 from twisted_exec.testing.console import EchoAttachment

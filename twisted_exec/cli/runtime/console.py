@@ -1,7 +1,7 @@
 """
 ``twisted-exec iri exec``: the console of a machine at its runtime.
 
-URLs have the rules of a poollet (:mod:`twisted_exec.poollet.dialling`).  Runtimes of other projects
+URLs have the rules of a poollet (:mod:`twisted_exec.poollet.exec_urls`).  Runtimes of other projects
 use up a token with any request, so each protocol needs a URL of its own.
 """
 
@@ -33,7 +33,7 @@ from twisted_exec.cli.runtime.place import (
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.target import TargetError
-from twisted_exec.poollet.dialling import Dialler
+from twisted_exec.poollet.exec_urls import Dialler
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.remotecommand import client as remotecommand
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser

@@ -16,7 +16,7 @@ from twisted_exec.api.status import BadGateway
 from twisted_exec.cli.runtime.place import headers_for, login
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import console_pb2
-from twisted_exec.poollet.dialling import Dialler
+from twisted_exec.poollet.exec_urls import Dialler
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, ask_first
 from twisted_exec.streaming.text.download import DOWNLOADS
 
