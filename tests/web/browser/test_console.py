@@ -140,9 +140,10 @@ _END = f"""((box) => {{
 }})({_BOX})"""
 # As top: rows of the whole width on the usual screen, with a hidden cursor, anew when its size changes; until a key.
 _DRAWS_ROWS = (
-    r"""bash -c 'draw() { set -- $(stty size); printf "\033[H"; for row in $(seq $1); do [ $row = 1 ] || echo; """
-    r"""printf "row-%-$(($2 - 5))s|" $row; done; }; trap draw WINCH; printf "\033[?25l\033[H\033[J"; draw; """
-    r"""until read -t 1; do :; done; set -- $(stty size); printf "\033[$1;1H\n\033[?25h\033[K"'"""
+    r"""bash -c 'draw() { new=; set -- $(stty size); printf "\033[H"; for row in $(seq $1); do [ $row = 1 ] || """
+    r"""echo; printf "row-%-$(($2 - 5))s|" $row; done; }; trap new=1 WINCH; printf "\033[?25l\033[H\033[J"; draw; """
+    r"""until read -t 1; do [ -z "$new" ] || draw; done; set -- $(stty size); """
+    r"""printf "\033[$1;1H\n\033[?25h\033[K"'"""
 )
 _SIZES = "terminals.map(({cols, rows}) => [cols, rows].join()).join(' ')"
 # The cursor is in the last row that has text.

@@ -133,15 +133,17 @@ test("missing output is marked in the terminal, and told", async (t) => {
   assert.deepEqual(told.find(([name]) => name === "skipped"), ["skipped", "200 B of output"]);
 });
 
-test("a console is shown when its output is whole, or when the session ends before", async (t) => {
-  for (const [isWhole, hasOutput] of [[true, true], [false, true], [false, false]]) {
+test("a console is shown when its output is whole, or when the session ends or loses its connection before", async (t) => {
+  const end = (socket) => socket.status({ code: 0, reason: "SessionDeleted", message: "" });
+  const lose = (socket) => socket.lose();
+  for (const [isWhole, hasOutput, stop] of [[true, true, end], [false, true, end], [false, false, end], [false, true, lose], [false, false, lose]]) {
     const { told, socket } = await attach(t);
     const isShown = () => told.filter(([name]) => name === "shown").length;
     accept(socket, { at: 0, end: 10 });
     assert.equal(isShown(), 0);
     if (hasOutput) socket.message(1, isWhole ? "all of it." : "a part");
     assert.equal(isShown(), Number(isWhole));
-    socket.status({ code: 0, reason: "SessionDeleted", message: "" });
+    stop(socket);
     assert.equal(isShown() > 0, hasOutput);
   }
 });

@@ -38,7 +38,7 @@ export class Attachment {
    * @param {import("./screen.js").Screen} options.screen
    * @param {boolean} options.follows whether it takes the place of a session that has ended
    * @param {object} options.on callbacks as of ConsoleSession, all of them but output() and gap();
-   *     shown(): the terminal shows the console as it is, or was at its end; skipped(what): output was left out, such as `2 KiB of output`
+   *     shown(): the terminal shows the console as it is, or was at its end, or when the connection was lost; skipped(what): output was left out, such as `2 KiB of output`
    */
   constructor(context, place, { request, screen, on, follows }) {
     this.#context = context;
@@ -150,7 +150,8 @@ export class Attachment {
       this.#separate();
     }
     if (state === "ended" || (state === "open" && detail.resumable === false)) this.#first.cancel();
-    if (state === "ended" && this.#hasOutput) this.#on.shown?.();
+    // A user sees the output so far, dimmed, and that the connection is lost: the rest may not come for a long time.
+    if ((state === "ended" || state === "reconnecting") && this.#hasOutput) this.#on.shown?.();
     if (state === "ended") detail = { ...detail, hadSession: this.#hadSession };
     if (state !== "ended") this.#isReturning = state === "reconnecting" || (this.#isReturning && state === "connecting");
     this.#on.state(state, detail);
