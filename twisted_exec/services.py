@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twisted_exec.api.users import FORWARDING_USER
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY as DEFAULT_AUDIT_POLICY
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer
@@ -18,7 +19,7 @@ from twisted_exec.spacemanager.service import SpaceManager
 from twisted_exec.spacemanager.settings import Settings as SpaceManagerSettings
 from twisted_exec.tls.fast.loop import shorten_turns
 from twisted_exec.tls.files import Reloading, read_file
-from twisted_exec.tls.pki import FORWARDING_USER, create_pki, open_pki, write_kubeconfig
+from twisted_exec.tls.pki import create_pki, open_pki, write_kubeconfig
 from twisted_exec.tls.server import ServerTLS
 
 __all__ = [

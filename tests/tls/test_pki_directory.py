@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
+from twisted_exec.api.users import FORWARDING_USER
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import (
-    FORWARDING_USER,
     Pair,
     create_pki,
     new_key_pem,

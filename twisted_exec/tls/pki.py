@@ -50,6 +50,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.api.users import FORWARDING_USER
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
@@ -68,8 +69,6 @@ LONGEST_COMMON_NAME = 64
 SERVING, CLIENT, FORWARDING = "ca", "client-ca", "requestheader-ca"
 APISERVER = "apiserver"
 """File name of the API server's serving certificate."""
-FORWARDING_USER = "exec-apiserver"
-"""Common name of our API server where it forwards identities."""
 
 AUTHORITIES = {
     SERVING: "twisted-exec serving CA",

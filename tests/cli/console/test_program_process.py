@@ -174,8 +174,6 @@ MODULES_OF_REFUSAL = {
     "kube.late_credentials",
     "kube.read_only_hint",
     "kube.transport",
-    "tls.pki",
-    "tls.usages",
 }
 """More modules that a refusal needs, to look whether the user may observe, and for the role that would help."""
 
