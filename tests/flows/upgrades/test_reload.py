@@ -40,14 +40,8 @@ from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSError
-from twisted_exec.tls.pki import (
-    AUTHORITIES,
-    Authority,
-    Issued,
-    request_server,
-    write_kubeconfig,
-    write_private,
-)
+from twisted_exec.tls.pki import AUTHORITIES, Authority, Issued, request_server, write_kubeconfig
+from twisted_exec.tls.private_files import write_private
 
 reactor: Any = _reactor
 
