@@ -33,8 +33,6 @@ an interrupted renewal the previous authority still signs.
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -589,64 +587,6 @@ def open_pki(directory: str) -> PKI:
                 f'make one with "twisted-exec pki init {directory}"'
             )
     return pki
-
-
-def write_kubeconfig(
-    path: str,
-    *,
-    server: str,
-    ca_pem: bytes,
-    certificate_pem: bytes,
-    key_pem: bytes,
-    user: str,
-    cluster: str = "twisted-exec",
-    namespace: str = "default",
-    replace: bool = False,
-) -> None:
-    """
-    Write a kubeconfig with embedded certificates, mode 0600, atomically.
-
-    :param key_pem: embedded in the form of :func:`.pem_of_key`.
-    :param server: ``https://HOST:PORT``.
-    :raises TLSConfigError: the key is malformed, or the file exists and ``replace`` is false, or
-        cannot be written.
-    """
-    if os.path.lexists(path) and not replace:
-        raise TLSConfigError(f'"{path}" exists already: give --force to replace it')
-    key_pem = pem.pem_of_key(pem.private_key(key_pem, f'the key of "{user}"'))
-    context = f"{user}@{cluster}"
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": cluster,
-                "cluster": {"server": server, "certificate-authority-data": _base64(ca_pem)},
-            }
-        ],
-        "users": [
-            {
-                "name": user,
-                "user": {
-                    "client-certificate-data": _base64(certificate_pem),
-                    "client-key-data": _base64(key_pem),
-                },
-            }
-        ],
-        "contexts": [
-            {
-                "name": context,
-                "context": {"cluster": cluster, "user": user, "namespace": namespace},
-            }
-        ],
-        "current-context": context,
-    }
-    # JSON is valid YAML, and the standard library writes it safely.
-    write_private(path, json.dumps(document, indent=2).encode() + b"\n")
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode("ascii")
 
 
 def _file_name(name: str, what: str) -> str:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import (
@@ -25,7 +26,6 @@ from twisted_exec.tls.pki import (
     renew,
     renew_authority,
     retire_authority,
-    write_kubeconfig,
 )
 
 _Command = Callable[[argparse.Namespace], list[str]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from typing import Any
 
 from twisted_exec.kube.kubeconfig.client_config import (
@@ -13,6 +14,9 @@ from twisted_exec.kube.kubeconfig.client_config import (
     Material,
 )
 from twisted_exec.kube.kubeconfig.loader import EXEC_EXTENSION
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.private_files import write_private
 
 
 def written(config: ClientConfig, name: str) -> bytes:
@@ -36,6 +40,60 @@ def written(config: ClientConfig, name: str) -> bytes:
     }
     # JSON is valid YAML, and the standard library writes it safely.
     return json.dumps(document, indent=2).encode() + b"\n"
+
+
+def write_kubeconfig(
+    path: str,
+    *,
+    server: str,
+    ca_pem: bytes,
+    certificate_pem: bytes,
+    key_pem: bytes,
+    user: str,
+    cluster: str = "twisted-exec",
+    namespace: str = "default",
+    replace: bool = False,
+) -> None:
+    """
+    Write a kubeconfig with embedded certificates, mode 0600, atomically.
+
+    :param key_pem: embedded in the form of :func:`.pem_of_key`.
+    :param server: ``https://HOST:PORT``.
+    :raises TLSConfigError: the key is malformed, or the file exists and ``replace`` is false, or
+        cannot be written.
+    """
+    if os.path.lexists(path) and not replace:
+        raise TLSConfigError(f'"{path}" exists already: give --force to replace it')
+    key_pem = pem.pem_of_key(pem.private_key(key_pem, f'the key of "{user}"'))
+    context = f"{user}@{cluster}"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": cluster,
+                "cluster": {"server": server, "certificate-authority-data": _encoded(ca_pem)},
+            }
+        ],
+        "users": [
+            {
+                "name": user,
+                "user": {
+                    "client-certificate-data": _encoded(certificate_pem),
+                    "client-key-data": _encoded(key_pem),
+                },
+            }
+        ],
+        "contexts": [
+            {
+                "name": context,
+                "context": {"cluster": cluster, "user": user, "namespace": namespace},
+            }
+        ],
+        "current-context": context,
+    }
+    # JSON is valid YAML, and the standard library writes it safely.
+    write_private(path, json.dumps(document, indent=2).encode() + b"\n")
 
 
 def _cluster(config: ClientConfig) -> dict[str, Any]:
@@ -90,7 +148,11 @@ def _exec(plugin: ExecPlugin) -> dict[str, Any]:
 
 
 def _data(material: Material) -> str:
-    return base64.b64encode(material.read()).decode("ascii")
+    return _encoded(material.read())
+
+
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
 
 
 def _without_empty(mapping: dict[str, Any]) -> dict[str, Any]:
