@@ -30,16 +30,7 @@ def written(config: ClientConfig, name: str) -> bytes:
     context = {"cluster": name, "user": name}
     if config.namespace != "default":
         context["namespace"] = config.namespace
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": _cluster(config)}],
-        "users": [{"name": name, "user": _user(config)}],
-        "contexts": [{"name": name, "context": context}],
-        "current-context": name,
-    }
-    # JSON is valid YAML, and the standard library writes it safely.
-    return json.dumps(document, indent=2).encode() + b"\n"
+    return _kubeconfig(name, context, _cluster(config), _user(config))
 
 
 def write_kubeconfig(
@@ -65,35 +56,38 @@ def write_kubeconfig(
     if os.path.lexists(path) and not replace:
         raise TLSConfigError(f'"{path}" exists already: give --force to replace it')
     key_pem = pem.pem_of_key(pem.private_key(key_pem, f'the key of "{user}"'))
-    context = f"{user}@{cluster}"
+    context = {"cluster": cluster, "user": user, "namespace": namespace}
+    content = _kubeconfig(
+        f"{user}@{cluster}",
+        context,
+        {"server": server, "certificate-authority-data": _encoded(ca_pem)},
+        {
+            "client-certificate-data": _encoded(certificate_pem),
+            "client-key-data": _encoded(key_pem),
+        },
+    )
+    write_private(path, content)
+
+
+def _kubeconfig(
+    name: str, context: dict[str, str], cluster: dict[str, Any], user: dict[str, Any]
+) -> bytes:
+    """
+    Return a kubeconfig with one context.
+
+    :param name: the name of the context.
+    :param context: it has the names of the cluster and the user.
+    """
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {
-                "name": cluster,
-                "cluster": {"server": server, "certificate-authority-data": _encoded(ca_pem)},
-            }
-        ],
-        "users": [
-            {
-                "name": user,
-                "user": {
-                    "client-certificate-data": _encoded(certificate_pem),
-                    "client-key-data": _encoded(key_pem),
-                },
-            }
-        ],
-        "contexts": [
-            {
-                "name": context,
-                "context": {"cluster": cluster, "user": user, "namespace": namespace},
-            }
-        ],
-        "current-context": context,
+        "clusters": [{"name": context["cluster"], "cluster": cluster}],
+        "users": [{"name": context["user"], "user": user}],
+        "contexts": [{"name": name, "context": context}],
+        "current-context": name,
     }
     # JSON is valid YAML, and the standard library writes it safely.
-    write_private(path, json.dumps(document, indent=2).encode() + b"\n")
+    return json.dumps(document, indent=2).encode() + b"\n"
 
 
 def _cluster(config: ClientConfig) -> dict[str, Any]:
