@@ -26,7 +26,7 @@ from tests.interop.hosts import kubectl
 from tests.interop.programs import free_port
 from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 POOL, MACHINE = "shells", "vm"
 EXEC = {

@@ -20,7 +20,7 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import (
+from twisted_exec.tls.pki.authority import (
     AUTHORITIES,
     CLIENT,
     FORWARDING,

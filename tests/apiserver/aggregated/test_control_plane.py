@@ -37,7 +37,7 @@ from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 FRONT = "apiserver-forwarding"
 """The pair that the host's proxy shows."""

@@ -36,7 +36,7 @@ from twisted_exec.standalone.settings import Settings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json, respond_text
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.wire.channel import V5
 
 reactor: Any = _reactor

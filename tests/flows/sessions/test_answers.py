@@ -53,7 +53,7 @@ from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint, unix_client_endpoint
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.upgrade import accept_key
 

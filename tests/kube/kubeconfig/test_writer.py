@@ -23,7 +23,7 @@ from twisted_exec.kube.kubeconfig.loader import EXEC_V1, load, load_inline
 from twisted_exec.kube.kubeconfig.writer import write_kubeconfig, written
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import new_key_pem
+from twisted_exec.tls.pki.authority import new_key_pem
 
 WHOLE = ClientConfig(
     server="https://api.example:6443/clusters/root:a",

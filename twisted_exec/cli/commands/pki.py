@@ -13,7 +13,7 @@ from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import (
+from twisted_exec.tls.pki.authority import (
     APISERVER,
     AUTHORITIES,
     PKI,

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.tls.pki`.
+Tests for :mod:`twisted_exec.tls.pki.authority`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from twisted_exec.api.users import FORWARDING_USER
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import Pair, create_pki, open_pki, renew_authority
+from twisted_exec.tls.pki.authority import Pair, create_pki, open_pki, renew_authority
 from twisted_exec.tls.server import PeerCertificate, verify
 
 

@@ -601,7 +601,7 @@ def renew_authority(pki: PKI, name: str, now: datetime) -> None:
     """
     Give an authority a new key; the old key stays trusted until it is retired.
 
-    :param name: a key of :data:`~twisted_exec.tls.pki.AUTHORITIES`.
+    :param name: a key of :data:`~twisted_exec.tls.pki.authority.AUTHORITIES`.
     :raises TLSConfigError: its files cannot be used or written.
     """
     pair = pki.pair(name)

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.tls.pki`.
+Tests for :mod:`twisted_exec.tls.pki.authority`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.tls.support import authority
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import Authority, Issued, new_key_pem
+from twisted_exec.tls.pki.authority import Authority, Issued, new_key_pem
 
 
 def leaf(issued: Issued) -> x509.Certificate:

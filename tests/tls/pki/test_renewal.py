@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.tls.pki`.
+Tests for :mod:`twisted_exec.tls.pki.authority`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import (
+from twisted_exec.tls.pki.authority import (
     CLIENT,
     Pair,
     create_pki,
