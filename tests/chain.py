@@ -36,7 +36,8 @@ from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.authority import PKI, Issued, create_pki
+from twisted_exec.tls.pki.authority import Issued
+from twisted_exec.tls.pki.directory import PKI, create_pki
 
 reactor: Any = _reactor
 HOST = "127.0.0.1"

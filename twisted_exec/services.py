@@ -20,7 +20,7 @@ from twisted_exec.spacemanager.service import SpaceManager
 from twisted_exec.spacemanager.settings import Settings as SpaceManagerSettings
 from twisted_exec.tls.fast.loop import shorten_turns
 from twisted_exec.tls.files import Reloading, read_file
-from twisted_exec.tls.pki.authority import create_pki, open_pki
+from twisted_exec.tls.pki.directory import create_pki, open_pki
 from twisted_exec.tls.server import ServerTLS
 
 __all__ = [

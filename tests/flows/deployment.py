@@ -27,7 +27,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
-from twisted_exec.tls.pki.authority import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 
 from .programs import Program, twistd
 

@@ -22,7 +22,7 @@ from tests.interop.programs import Programs, answers, free_port
 from twisted_exec.api import dialects
 from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.authority import PKI, Pair, create_pki
+from twisted_exec.tls.pki.directory import PKI, Pair, create_pki
 
 LEASES = "ironcore-machinepool-lease"
 CLASS = "small"

@@ -24,7 +24,7 @@ from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
 from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.program import start as program_module
 from twisted_exec.program.maker import ProgramMaker
-from twisted_exec.tls.pki.authority import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 
 PROGRAMS = [
     "exec-apiserver",

@@ -15,7 +15,7 @@ from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.standalone.certificates import POOL, Certificates
 from twisted_exec.standalone.machines import CLASSES, SHELLS
 from twisted_exec.standalone.settings import Settings
-from twisted_exec.tls.pki.authority import CLIENT, PKI, SERVING
+from twisted_exec.tls.pki.directory import CLIENT, PKI, SERVING
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""

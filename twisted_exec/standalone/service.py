@@ -69,7 +69,7 @@ from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, STOPPING
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
-from twisted_exec.tls.pki.authority import PKI, Pair
+from twisted_exec.tls.pki.directory import PKI, Pair
 from twisted_exec.tls.private_files import write_private
 from twisted_exec.tls.unix import runtime_directory
 

@@ -17,7 +17,8 @@ from typing import Any
 from tests import procfs
 from tests.benchmarks.scale import Opening, open_all
 from tests.flows.deployment import POOL, machine
-from twisted_exec.tls.pki.authority import CLIENT, Authority
+from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki.directory import CLIENT
 from twisted_exec.tls.private_files import write_private
 from twisted_exec.wire.resume import MARKS, RESUME_HEADER
 

@@ -17,7 +17,7 @@ from twisted_exec.cli.main import main
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.authority import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 from twisted_exec.tls.server import PeerCertificate
 
 AUTHORITIES = ["ca.crt", "client-ca.crt", "requestheader-ca.crt"]

@@ -28,13 +28,8 @@ from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.streaming.splice import LOST
-from twisted_exec.tls.pki.authority import (
-    AUTHORITIES,
-    SERVING,
-    renew,
-    renew_authority,
-    retire_authority,
-)
+from twisted_exec.tls.pki.directory import AUTHORITIES, SERVING
+from twisted_exec.tls.pki.renewal import renew, renew_authority, retire_authority
 from twisted_exec.wire.resize import TerminalSize
 
 reactor: Any = _reactor

@@ -41,7 +41,9 @@ from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSError
-from twisted_exec.tls.pki.authority import AUTHORITIES, Authority, Issued, request_server
+from twisted_exec.tls.pki.authority import Authority, Issued
+from twisted_exec.tls.pki.directory import AUTHORITIES
+from twisted_exec.tls.pki.requests import request_server
 from twisted_exec.tls.private_files import write_private
 
 reactor: Any = _reactor

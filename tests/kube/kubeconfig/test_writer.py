@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tls.support import authority
 from twisted_exec.kube.kubeconfig.client_config import (
     NEVER,
     ClientConfig,
@@ -23,7 +24,6 @@ from twisted_exec.kube.kubeconfig.loader import EXEC_V1, load, load_inline
 from twisted_exec.kube.kubeconfig.writer import write_kubeconfig, written
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki.authority import new_key_pem
 
 WHOLE = ClientConfig(
     server="https://api.example:6443/clusters/root:a",
@@ -95,7 +95,7 @@ class WriteTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.path = self.mktemp()
-        self.key_pem = new_key_pem()
+        self.key_pem = authority("a").key_pem
 
     def kubeconfig(self, *, replace: bool = False) -> None:
         write_kubeconfig(

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.tls.pki.authority`.
+Tests for :mod:`twisted_exec.tls.pki.directory`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from twisted_exec.api.users import FORWARDING_USER
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.authority import Pair, create_pki, open_pki, renew_authority
+from twisted_exec.tls.pki.directory import Pair, create_pki, open_pki
+from twisted_exec.tls.pki.renewal import renew_authority
 from twisted_exec.tls.server import PeerCertificate, verify
 
 
@@ -44,7 +45,7 @@ class PKITests(SynchronousTestCase):
     def test_account_key(self) -> None:
         """The token signing key is created once with mode 0600; an existing file is kept."""
         first = read_file(self.pki.account_key)
-        self.assertIn(b"PRIVATE KEY", first)
+        self.assertTrue(first.startswith(b"-----BEGIN EC PRIVATE KEY-----\n"))
         self.assertEqual(os.stat(self.pki.account_key).st_mode & 0o777, 0o600)
         create_pki(self.directory, replace=True).make_account_key()
         self.assertEqual(read_file(self.pki.account_key), first)

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.tls.pki.authority`.
+Tests for :mod:`twisted_exec.tls.pki.renewal`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.authority import (
-    CLIENT,
-    Pair,
-    create_pki,
+from twisted_exec.tls.pki.directory import CLIENT, Pair, create_pki, open_pki
+from twisted_exec.tls.pki.renewal import (
     is_being_replaced,
     is_of_previous,
-    open_pki,
     renew,
     renew_authority,
     retire_authority,

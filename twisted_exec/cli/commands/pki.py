@@ -13,15 +13,10 @@ from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki.authority import (
-    APISERVER,
-    AUTHORITIES,
-    PKI,
-    Pair,
-    create_pki,
+from twisted_exec.tls.pki.directory import APISERVER, AUTHORITIES, PKI, Pair, create_pki, open_pki
+from twisted_exec.tls.pki.renewal import (
     is_being_replaced,
     is_of_previous,
-    open_pki,
     pairs,
     renew,
     renew_authority,
