@@ -17,7 +17,6 @@ from twisted_exec.tls.pki.directory import APISERVER, AUTHORITIES, PKI, Pair, cr
 from twisted_exec.tls.pki.renewal import (
     is_being_replaced,
     is_of_previous,
-    pairs,
     renew,
     renew_authority,
     retire_authority,
@@ -267,7 +266,7 @@ def _check_order(pki: PKI, options: argparse.Namespace, is_waiting: bool) -> Non
         last = "--apiserver, then --retire" if is_waiting else "--retire"
         raise TLSConfigError(f"the authorities are being replaced already; first: {command} {last}")
     if options.retire or options.apiserver:
-        for pair in pairs(pki):
+        for pair in pki.pairs():
             is_own_turn = options.apiserver and pair == pki.pair(APISERVER)
             if not is_own_turn and is_of_previous(pki, pair):
                 step = " --apiserver" if pair == pki.pair(APISERVER) else ""

@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki.names import LONGEST_COMMON_NAME, general_name, subject_name
+from twisted_exec.tls.pki.names import LONGEST_COMMON_NAME, alternative_names, subject_name
 from twisted_exec.tls.private_files import write_in_order
 from twisted_exec.tls.usages import DOCUMENT_SIGNING
 
@@ -129,7 +129,7 @@ class Authority:
         """
         if not names:
             raise TLSConfigError("a server certificate needs a name: a DNS name or an IP address")
-        alternatives = x509.SubjectAlternativeName([general_name(name) for name in names])
+        alternatives = alternative_names(names)
         subject = subject_name(common_name or names[0][:LONGEST_COMMON_NAME], ())
         return self._issue(
             subject, ExtendedKeyUsageOID.SERVER_AUTH, now=now, life=life, names=alternatives
@@ -183,11 +183,9 @@ class Authority:
         if life <= timedelta(0):
             raise TLSConfigError("the CA's own certificate has expired: issue a new one")
         usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
-        alternatives = x509.SubjectAlternativeName([general_name(name) for name in names])
+        alternatives = alternative_names(names) if names else None
         subject = subject_name(user, groups)
-        certificate = self._certified(
-            key, subject, usage, now=now, life=life, names=alternatives if names else None
-        )
+        certificate = self._certified(key, subject, usage, now=now, life=life, names=alternatives)
         return pem.pem_of([certificate])
 
     def _issue(

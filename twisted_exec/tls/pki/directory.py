@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -79,6 +79,13 @@ class PKI:
         """Return the paths under a name."""
         stem = os.path.join(self.directory, name)
         return Pair(f"{stem}.crt", f"{stem}.key")
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield the certificates other than the authorities', in order of their names."""
+        for name in sorted(os.listdir(self.directory)):
+            stem, extension = os.path.splitext(name)
+            if extension == ".crt" and stem not in AUTHORITIES and not name.startswith("."):
+                yield self.pair(stem)
 
     @property
     def serving_ca(self) -> str:

@@ -16,6 +16,11 @@ LONGEST_COMMON_NAME = 64
 
 
 def subject_name(common_name: str, organizations: Sequence[str]) -> x509.Name:
+    """
+    Return the subject of a user, whose groups are the organizations, or of a server.
+
+    :raises TLSConfigError: a name is empty, too long, or has control characters.
+    """
     for text in (common_name, *organizations):
         if not 1 <= len(text) <= LONGEST_COMMON_NAME:
             raise TLSConfigError(
@@ -29,7 +34,17 @@ def subject_name(common_name: str, organizations: Sequence[str]) -> x509.Name:
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def general_name(text: str) -> x509.GeneralName:
+def alternative_names(names: Sequence[str]) -> x509.SubjectAlternativeName:
+    """
+    Return the names of a server.
+
+    :param names: DNS names and IP addresses; ``*.`` may begin a DNS name.
+    :raises TLSConfigError: a name is neither.
+    """
+    return x509.SubjectAlternativeName([_general_name(name) for name in names])
+
+
+def _general_name(text: str) -> x509.GeneralName:
     wildcard = "*." if text.startswith("*.") else ""
     name = server_name(text.removeprefix(wildcard))
     if isinstance(name, str):

@@ -12,7 +12,6 @@ an interrupted renewal the previous authority still signs.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from cryptography import x509
@@ -87,7 +86,7 @@ def renew(
     :raises TLSConfigError: a certificate cannot be renewed.
     """
     done = []
-    for pair in pairs(pki):
+    for pair in pki.pairs():
         certificate = _bundle(pair)[0]
         issuer = _issuer(pki, certificate, pair)
         is_due = pair != waiting and (
@@ -99,16 +98,6 @@ def renew(
             )
             done.append(pair)
     return done
-
-
-def pairs(pki: PKI) -> Iterator[Pair]:
-    """
-    Yield the certificates of the directory, other than the authorities', in order of their names.
-    """
-    for name in sorted(os.listdir(pki.directory)):
-        stem, extension = os.path.splitext(name)
-        if extension == ".crt" and stem not in AUTHORITIES and not name.startswith("."):
-            yield pki.pair(stem)
 
 
 def _again(

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from twisted_exec.tls import pem
-from twisted_exec.tls.pki.names import general_name, subject_name
+from twisted_exec.tls.pki.names import alternative_names, subject_name
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def request_server(
     :raises TLSConfigError: a name cannot be used.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    alternatives = x509.SubjectAlternativeName([general_name(name) for name in names])
+    alternatives = alternative_names(names)
     builder = x509.CertificateSigningRequestBuilder(subject_name(common_name, organizations))
     request = builder.add_extension(alternatives, False).sign(key, hashes.SHA256())
     return CertificateRequest(request.public_bytes(Encoding.PEM), pem.pem_of_key(key))
