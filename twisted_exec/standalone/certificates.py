@@ -31,7 +31,7 @@ from twisted_exec.tls.pki.directory import (
     create_pki,
     open_pki,
 )
-from twisted_exec.tls.pki.renewal import renew_authority
+from twisted_exec.tls.pki.renewal import renew_authorities
 
 POOL = "local"
 ADMIN, ADMIN_GROUPS = "admin", ("system:masters",)
@@ -107,7 +107,7 @@ def _authorities(directory: str, now: datetime) -> PKI:
                 "authority {name} is about to expire, or not valid yet: a new one signs from now on",
                 name=name,
             )
-            renew_authority(pki, name, now)
+            renew_authorities(pki, [name], now)
     return pki
 
 

@@ -16,7 +16,7 @@ from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.directory import Pair, create_pki, open_pki
-from twisted_exec.tls.pki.renewal import renew_authority
+from twisted_exec.tls.pki.renewal import renew_authorities
 from twisted_exec.tls.server import PeerCertificate, verify
 
 
@@ -148,7 +148,7 @@ class PKITests(SynchronousTestCase):
         self.assertIn(
             f"twisted-exec pki renew {self.directory} --authorities", str(caught.exception)
         )
-        renew_authority(self.pki, "client-ca", datetime.now(UTC))
+        renew_authorities(self.pki, ["client-ca"], datetime.now(UTC))
         self.pki.issue_user("jane", [])
 
     def test_missing_key(self) -> None:

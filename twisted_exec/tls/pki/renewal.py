@@ -5,13 +5,15 @@ A *renewed* authority signs with a new key, and its file holds the new certifica
 previous ones, so that hosts with that file trust both. After certificates are issued anew and every
 host has them, the previous authorities are *retired*: removed from the file.
 
-The certificate in the file that belongs to the key signs. The file is written before the key, so after
-an interrupted renewal the previous authority still signs.
+The certificate in the file that belongs to the key signs. The files of all authorities are written
+before the first key, so after an interrupted renewal each authority still signs, with its old key or its
+new key, and :func:`is_interrupted` finds those whose new key is lost.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from cryptography import x509
@@ -26,21 +28,34 @@ from twisted_exec.tls.private_files import write_in_order, write_private
 from twisted_exec.tls.usages import DOCUMENT_SIGNING
 
 
-def renew_authority(pki: PKI, name: str, now: datetime) -> None:
+def replace_authorities(pki: PKI, now: datetime) -> None:
     """
-    Give an authority a new key; the old key stays trusted until it is retired.
+    Renew all authorities, or those that an interrupted replacement has left out.
 
-    :param name: a key of :data:`.AUTHORITIES`.
-    :raises TLSConfigError: its files cannot be used or written.
+    :raises TLSConfigError: their files cannot be used or written.
     """
-    pair = pki.pair(name)
-    before = [each for each in _authorities(pki, name) if each.not_valid_after_utc > now]
-    renewed = Authority.create(AUTHORITIES[name], now=now)
-    # The certificates of both keys come first: whichever key is in place after a crash can sign.
-    write_in_order(
-        (pair.certificate, renewed.certificate_pem + pem.pem_of(before)),
-        (pair.key, renewed.key_pem),
-    )
+    if is_interrupted(pki) or not is_being_replaced(pki):
+        names = [name for name in AUTHORITIES if len(_authorities(pki, name)) == 1]
+        renew_authorities(pki, names, now)
+
+
+def renew_authorities(pki: PKI, names: Sequence[str], now: datetime) -> None:
+    """
+    Give authorities new keys; their old keys stay trusted until they are retired.
+
+    :param names: keys of :data:`.AUTHORITIES`.
+    :raises TLSConfigError: their files cannot be used or written.
+    """
+    certificates, keys = [], []
+    for name in names:
+        pair = pki.pair(name)
+        before = [each for each in _authorities(pki, name) if each.not_valid_after_utc > now]
+        renewed = Authority.create(AUTHORITIES[name], now=now)
+        certificates.append((pair.certificate, renewed.certificate_pem + pem.pem_of(before)))
+        keys.append((pair.key, renewed.key_pem))
+    # The certificates of both keys come first: whichever key is in place after a crash can sign. Those
+    # of all authorities come first: if one has its new key, those without have unused certificates.
+    write_in_order(*certificates, *keys)
 
 
 def retire_authority(pki: PKI, name: str) -> bool:
@@ -60,6 +75,15 @@ def retire_authority(pki: PKI, name: str) -> bool:
 def is_being_replaced(pki: PKI) -> bool:
     """Return whether a previous authority is still trusted."""
     return any(len(_authorities(pki, name)) > 1 for name in AUTHORITIES)
+
+
+def is_interrupted(pki: PKI) -> bool:
+    """
+    Return whether a replacement of several authorities was interrupted when some had their new keys.
+    """
+    return is_being_replaced(pki) and any(
+        len(_bundle(pki.pair(name))) > len(_authorities(pki, name)) for name in AUTHORITIES
+    )
 
 
 def is_of_previous(pki: PKI, pair: Pair) -> bool:
