@@ -11,7 +11,7 @@ import shutil
 from typing import Any
 
 from tests.console.doubles import MemoryConsole, MemoryStream
-from tests.journal.test_files import FailingLayer
+from tests.journal.support import FailingLayer
 from twisted_exec.api.status import APIError, Conflict, ServiceUnavailable
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.runtimes.recordings.machine_recorder import MachineRecorder
