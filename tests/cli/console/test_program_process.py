@@ -124,6 +124,7 @@ MODULES = [
     "streaming.remotecommand.carriers",
     "streaming.remotecommand.client",
     "streaming.remotecommand.first_user",
+    "streaming.remotecommand.message_carrier",
     "streaming.remotecommand.pings",
     "streaming.remotecommand.stream",
     "streaming.tcp_info",
