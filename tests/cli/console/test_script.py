@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cli.console.test_script_shell import Terminal
+from tests.cli.console.test_shell_run import Terminal
 from twisted_exec.api.patterns import Pattern, Search
 from twisted_exec.cli.console.script import (
     EXPECT_SECONDS,
