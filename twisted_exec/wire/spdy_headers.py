@@ -1,0 +1,3 @@
+"""X"""
+
+from __future__ import annotations
