@@ -351,7 +351,7 @@ class Floor:
             call.cancel()
 
     def _departure(self, leaver: Participant, reader: Participant) -> str:
-        """A clause about a session that has left; its user may have others."""
+        """Return a clause about a session that has left; its user may have others."""
         name = name_for(leaver, reader)
         if name == _OWN or not any(_is_same_user(each, leaver) for each in self._participants):
             return f"{name} has left"

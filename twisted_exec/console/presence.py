@@ -1,5 +1,5 @@
 """
-What the sessions of one console learn about each other.
+News for the sessions of one console: their number, the writer, recordings, and the size.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class Outcome:
 
 
 class Life(Enum):
-    """Where a session is in its life; :data:`TRANSITIONS` has the order."""
+    """The phases of a session\'s life; :data:`TRANSITIONS` has their order."""
 
     NEW = "new"
     """It has no input and output yet."""

@@ -640,7 +640,7 @@ class Site(server.Site):
         return super().buildProtocol(addr)
 
     def accepts(self, request: Request, transport: Any) -> bytes:
-        """Return what accepts to carry a session, and then another one; empty to refuse."""
+        """Return the header that accepts another session after this one; empty to refuse."""
         if not request.offer or not isinstance(transport, TLSOnDescriptor):
             return b""
         is_kept = request.offer == offer(transport) and self.keeps(transport)

@@ -1,6 +1,5 @@
 """
-Upgrades on the server: which protocol a request asks for, whether a browser may ask, and how the
-connection leaves twisted.web.
+Upgrades on the server: the protocol that a request asks for, and the take-over of its connection.
 """
 
 from __future__ import annotations

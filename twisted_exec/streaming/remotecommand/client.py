@@ -180,7 +180,7 @@ def _answer(upgraded: Upgraded) -> Resumable | None:
 
 
 class ClientLife(Enum):
-    """Where a connection is in its life at the user's end; :data:`CLIENT_TRANSITIONS` has the order."""
+    """The phases of a connection\'s life at the user's end; :data:`CLIENT_TRANSITIONS` has their order."""
 
     OPENING = "opening"
     """The channels are not open yet."""
@@ -216,7 +216,7 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
     """
     A session's stream at the user's end; made by :func:`connect`.
 
-    :ivar life: where it is in its life.
+    :ivar life: the phase of its life.
     :ivar session: the session's id, for support; may be empty.
     :ivar broke_protocol: the server made a mistake, which it would make again.
     :ivar opening: fires with this object once attached.

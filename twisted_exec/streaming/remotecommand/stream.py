@@ -189,7 +189,7 @@ class ConsoleUser:
 
     def dropped(self, dropped: int, unsent: int) -> str:
         """
-        Return what people read of dropped keys and requests; empty for nothing.
+        Return the message about dropped keys and requests; empty for no message.
 
         :param dropped: their number, at least 1.
         :param unsent: number of those that were never sent.
