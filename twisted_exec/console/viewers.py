@@ -21,7 +21,7 @@ _MOST_NAMES = 2
 """Users who are away, in a receipt; of more users it has the number of sessions."""
 
 
-class CompanyConsole(ViewedConsole, Protocol):
+class ViewersConsole(ViewedConsole, Protocol):
     """What the viewers of a console need of it."""
 
     ending: Ending | None
@@ -47,7 +47,7 @@ class Viewers:
     :ivar harmless_output: output without queries, for terminals that must not answer.
     """
 
-    def __init__(self, console: CompanyConsole) -> None:
+    def __init__(self, console: ViewersConsole) -> None:
         self._console = console
         self.floor = Floor(console.clock)
         self.harmless_output = HarmlessOutput(console.journal)

@@ -16,10 +16,10 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden
-from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
 from twisted_exec.streaming.interfaces import Break, Ending, Role, TerminalSize
 from twisted_exec.streaming.remotecommand.message_carrier import ServerMessages
+from twisted_exec.streaming.transports import swap_protocol
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.endings import encode_ending
 from twisted_exec.wire.errors import RemoteProtocolError

@@ -14,8 +14,8 @@ from zope.interface import implementer
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.line import LineEnded
 from twisted_exec.runtimes.keeper.read_mark import ReadMark
-from twisted_exec.streaming.flow import unwritten
 from twisted_exec.streaming.interfaces import LINE_LOST, Ending
+from twisted_exec.streaming.transports import unwritten
 
 
 @implementer(ILineTransport)

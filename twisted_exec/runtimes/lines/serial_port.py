@@ -25,7 +25,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.runtimes.keeper.client import Keeper
 from twisted_exec.runtimes.lines.device_lock import DeviceLock
-from twisted_exec.streaming.flow import unwritten
+from twisted_exec.streaming.transports import unwritten
 from twisted_exec.wire.com_port import LineSettings
 
 # asm-generic/ioctls.h and termbits.h of the kernel; Python's termios lacks them.  The numbers of

@@ -35,10 +35,10 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.turns import SharedTurns
-from twisted_exec.streaming.flow import close_behind, has_unread, unread
 from twisted_exec.streaming.http.documents import render
 from twisted_exec.streaming.http.memory_budget import Budget, SlowReader
 from twisted_exec.streaming.subject import Subject
+from twisted_exec.streaming.transports import close_behind, has_unread, unread
 from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
 from twisted_exec.tls.fast.names import is_usable
