@@ -82,6 +82,7 @@ MODULES = [
     "cli.console.network_changes",
     "cli.console.options",
     "cli.console.outage",
+    "cli.console.patience",
     "cli.console.people",
     "cli.console.process",
     "cli.console.program",

@@ -21,9 +21,10 @@ from twisted_exec.cli.console.escape import EscapeCommand
 from twisted_exec.cli.console.first_screen import FirstScreen
 from twisted_exec.cli.console.interfaces import NextSession, Sink
 from twisted_exec.cli.console.network_changes import watch_network
+from twisted_exec.cli.console.patience import patiently
 from twisted_exec.cli.console.people import Person
 from twisted_exec.cli.console.process import collect_garbage, start_log, the_reactor
-from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
+from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.cli.console.terminal import (
     Signals,
     Terminal,
