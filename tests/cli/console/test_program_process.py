@@ -133,6 +133,7 @@ MODULES = [
     "tls.deadlines",
     "tls.endpoints",
     "tls.errors",
+    "tls.fast.accepting",
     "tls.fast.descriptor",
     "tls.fast.loop",
     "tls.fast.names",
