@@ -27,7 +27,7 @@ from twisted_exec.streaming.interfaces import (
     Position,
     Role,
 )
-from twisted_exec.wire.resume import Notice, NoticeKind, not_sent
+from twisted_exec.wire.marks import Notice, NoticeKind, not_sent
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.typed_keys import DroppedKeys, keys_discarded

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 
 from twisted_exec.api.display import display_name
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.notices import decode_notice, encode_notice
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 WAITS = "this session waits up to"

@@ -43,8 +43,8 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.lives import Living
+from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.notices import decode_notice
-from twisted_exec.wire.resume import Notice
 
 _OLD_OUTPUT_SECONDS = 10.0
 """

@@ -14,7 +14,7 @@ from twisted_exec.console.required_people import missing_people
 from twisted_exec.console.viewer import ViewedConsole, Viewer, ViewerState
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role, TerminalSize
-from twisted_exec.wire.resume import Notice, NoticeKind
+from twisted_exec.wire.marks import Notice, NoticeKind
 from twisted_exec.wire.session_terms import Terms
 
 _MOST_NAMES = 2

@@ -47,7 +47,7 @@ from twisted_exec.runtimes.recordings.settings import NO_RECORDINGS, RecordingSe
 from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
-from twisted_exec.wire.resume import Notice
+from twisted_exec.wire.marks import Notice
 
 _EVENTS_OF_ACTS = {  # messages are between users, and in the audit log alone
     TAKEOVER: ("Normal", "ConsoleTakenOver"),

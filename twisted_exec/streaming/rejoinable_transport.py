@@ -1,7 +1,7 @@
 """
 The transport at the machine's end of a stream that the previous hop can rejoin.
 
-It outlives its connections: that hop can *rejoin* the stream over a new connection (:mod:`twisted_exec.wire.resume`), and each
+It outlives its connections: that hop can *rejoin* the stream over a new connection (:mod:`twisted_exec.wire.rejoin`), and each
 end sends again what the other has not received. This end keeps about :data:`MOST_KEPT_BYTES`, so it
 cannot go on for a client that is further behind.
 
@@ -38,7 +38,7 @@ from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.transports import can_half_close
 from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.keys import digest, new_key
-from twisted_exec.wire.resume import Rejoin, Rejoinable
+from twisted_exec.wire.rejoin import Rejoin, Rejoinable
 
 MOST_KEPT_BYTES = 1 << 20
 """How much is kept because the client may not have received it."""

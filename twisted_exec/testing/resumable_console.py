@@ -23,20 +23,9 @@ from twisted_exec.streaming.transports import swap_protocol
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.endings import encode_ending
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.marks import Ack, At, Attendance, Mark, Notice, encode_mark
 from twisted_exec.wire.resize import Message, SizeDecoder
-from twisted_exec.wire.resume import (
-    RESUME_HEADER,
-    Ack,
-    At,
-    Attendance,
-    Mark,
-    Notice,
-    Position,
-    Resumable,
-    Resume,
-    encode_mark,
-    parse_request,
-)
+from twisted_exec.wire.resume import RESUME_HEADER, Position, Resumable, Resume, parse_request
 
 Item = bytes | Break | Role | None
 

@@ -19,8 +19,9 @@ from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
 from twisted_exec.console.notices import RESTARTED
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.streaming.remotecommand.pings import SILENCE_SECONDS, Pings
+from twisted_exec.wire.marks import Attendance, Notice, NoticeRole, not_sent
 from twisted_exec.wire.resize import Break, TerminalSize
-from twisted_exec.wire.resume import Attendance, Notice, NoticeRole, Position, RoundTrip, not_sent
+from twisted_exec.wire.resume import Position, RoundTrip
 from twisted_exec.wire.typed_keys import keys_counted
 
 

@@ -151,6 +151,7 @@ MODULES = [
     "wire.endings",
     "wire.errors",
     "wire.keys",
+    "wire.marks",
     "wire.notices",
     "wire.plain_http",
     "wire.resize",

@@ -46,7 +46,7 @@ from twisted_exec.wire.endings import (
     Ending,
 )
 from twisted_exec.wire.escape_sequences import PlainLines
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.shell_run import Echoes, RunReader, command_lines
 

@@ -16,7 +16,7 @@ from twisted_exec.api.status import APIError, Conflict, ServiceUnavailable
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.runtimes.recordings.machine_recorder import MachineRecorder
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.resume import Attendance, OpenRecording
+from twisted_exec.wire.marks import Attendance, OpenRecording
 from twisted_exec.wire.session_terms import FULL, Terms
 
 from .support import KEY, OTHER, UID, Case

@@ -37,7 +37,7 @@ from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.messages import one_line, say
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.tls.fast.loop import use_monotonic_clock
-from twisted_exec.wire.resume import Notice, NoticeKind
+from twisted_exec.wire.marks import Notice, NoticeKind
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 from twisted_exec.wire.terminal_modes import Modes
 from twisted_exec.wire.typed_keys import keys_discarded

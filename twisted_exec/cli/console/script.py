@@ -27,7 +27,7 @@ from twisted_exec.wire.shell_run import MARK
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Sink
-    from twisted_exec.wire.resume import Notice
+    from twisted_exec.wire.marks import Notice
 
 
 _MACHINE_ENDED = frozenset({COMPLETED, MACHINE_DELETED, POOL_DELETED, POWERED_OFF})

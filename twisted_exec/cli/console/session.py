@@ -40,8 +40,8 @@ from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.endings import POWERED_OFF, SHUTTING_DOWN, Ending
+from twisted_exec.wire.marks import NoticeKind
 from twisted_exec.wire.resize import Break, Message, Role
-from twisted_exec.wire.resume import NoticeKind
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.typed_keys import dropped_keys
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.menu_command import Talk
     from twisted_exec.cli.console.people import Person
     from twisted_exec.cli.console.scrollback import Scrollback
-    from twisted_exec.wire.resume import Attendance, Notice
+    from twisted_exec.wire.marks import Attendance, Notice
 
     Act = Callable[[EscapeCommand, Dialog, Scrollback], Coroutine[Any, Any, NextSession | None]]
 

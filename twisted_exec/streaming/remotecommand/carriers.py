@@ -129,7 +129,7 @@ def accept(
     if resumable is not None:
         headers[RESUME_HEADER] = resumable.text()
     if offer is not None:
-        from twisted_exec.wire.resume import REJOIN_HEADER
+        from twisted_exec.wire.rejoin import REJOIN_HEADER
 
         headers[REJOIN_HEADER] = offer.answer.text()
     take = _accept_spdy if requested_protocol(request) == SPDY else _accept_websocket

@@ -40,14 +40,9 @@ from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUs
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.endings import STATUS_LIMIT_BYTES, decode_ending
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.marks import Mark, MarkDecoder
 from twisted_exec.wire.resize import Message, encode_message, encode_size, encode_wish
-from twisted_exec.wire.resume import (
-    MARKS,
-    RESUME_HEADER,
-    Mark,
-    MarkDecoder,
-    Resumable,
-)
+from twisted_exec.wire.resume import MARKS, RESUME_HEADER, Resumable
 from twisted_exec.wire.session_terms import RECORDED_HEADER, RECORDED_INPUT
 from twisted_exec.wire.upgrade import Headers, last_value
 

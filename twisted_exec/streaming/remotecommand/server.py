@@ -30,8 +30,8 @@ from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.endings import encode_ending
+from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.notices import wrapped_notice
-from twisted_exec.wire.resume import Notice
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
