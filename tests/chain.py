@@ -25,16 +25,19 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import DIALECTS
+from twisted_exec.api.users import FORWARDING_USER
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.connection import endpoint as server_of
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.streaming.http import session_requests
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import FORWARDING_USER, PKI, Issued, create_pki, write_kubeconfig
+from twisted_exec.tls.pki.authority import Issued
+from twisted_exec.tls.pki.directory import PKI, create_pki
 
 reactor: Any = _reactor
 HOST = "127.0.0.1"

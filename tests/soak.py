@@ -62,13 +62,13 @@ FIGURES = {
     "contracts.journal.JournalContract.test_lines": Figure(12_000, 90_000),
     # Calls of the disk from one kill to the next.  Less than a round of the scenario, so that each
     # round is cut in many places; prime, so that the places differ from round to round.
-    "journal.test_files.KillTests.test_every_call": Figure(7, 1),
+    "journal.test_segments.KillTests.test_every_call": Figure(7, 1),
     # Bits from one change to the next.  At most 8: each byte has a bit that changes.
-    "journal.test_files.HeaderTests.test_bits": Figure(7, 1),
+    "journal.test_segments.HeaderTests.test_bits": Figure(7, 1),
     # Bytes from one end of the segment to the next.  Less than a record, so that each one is cut.
-    "journal.test_files.PowerCutTests.test_every_length": Figure(7, 1),
+    "journal.test_segments.PowerCutTests.test_every_length": Figure(7, 1),
     # Examples.  Hypothesis begins with short lists; a list of a dozen steps is among the first 30.
-    "journal.test_files.OracleTests.test_oracle": Figure(30, 300),
+    "journal.test_reading.OracleTests.test_oracle": Figure(30, 300),
     "journal.test_files.TortureTests.test_every_byte": Figure(50, 400),
     "journal.test_writer_stalls.StallTortureTests.test_every_byte": Figure(30, 300),
     # Lines.  More than the 8192 times that a journal remembers.

@@ -96,7 +96,7 @@ from twisted_exec.streaming.interfaces import (
     IConsole,
     TerminalSize,
 )
-from twisted_exec.wire.resume import OpenRecording
+from twisted_exec.wire.marks import OpenRecording
 from twisted_exec.wire.upgrade import HeaderSet
 
 __all__ = [

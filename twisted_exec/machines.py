@@ -15,7 +15,7 @@ from twisted_exec.runtimes.machinebroker.host import Settings as BrokerSettings
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions
 from twisted_exec.standalone.service import Standalone
 from twisted_exec.standalone.settings import Settings as StandaloneSettings
-from twisted_exec.wire.telnet import LineSettings
+from twisted_exec.wire.com_port import LineSettings
 
 __all__ = [
     "BrokerHost",

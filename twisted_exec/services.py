@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from twisted_exec.api.users import FORWARDING_USER
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY as DEFAULT_AUDIT_POLICY
 from twisted_exec.apiserver.identity.credentials import Identities
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.settings import Settings as APIServerSettings
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.settings import Settings as NodeServerSettings
 from twisted_exec.poollet.service import Poollet
@@ -18,7 +20,7 @@ from twisted_exec.spacemanager.service import SpaceManager
 from twisted_exec.spacemanager.settings import Settings as SpaceManagerSettings
 from twisted_exec.tls.fast.loop import shorten_turns
 from twisted_exec.tls.files import Reloading, read_file
-from twisted_exec.tls.pki import FORWARDING_USER, create_pki, open_pki, write_kubeconfig
+from twisted_exec.tls.pki.directory import create_pki, open_pki
 from twisted_exec.tls.server import ServerTLS
 
 __all__ = [

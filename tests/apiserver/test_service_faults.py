@@ -21,7 +21,7 @@ from twisted_exec.apiserver import assembly, tap
 from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import server_endpoint
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.server import ServerTLS
 
 SECRETS = "/api/v1/namespaces/default/secrets"

@@ -16,7 +16,7 @@ from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.apiserver.signing.interfaces import CLIENT
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.tls.pki import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 
 
 class LoadTests(SynchronousTestCase):

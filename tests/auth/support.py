@@ -20,7 +20,7 @@ from twisted_exec.auth.interfaces import PresentedCredentials
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.client import ClientTLS
-from twisted_exec.tls.pki import Issued
+from twisted_exec.tls.pki.authority import Issued
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.upgrade import HeaderSet
 

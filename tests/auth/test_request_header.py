@@ -17,7 +17,7 @@ from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import IProxyAuthenticator, User
 from twisted_exec.auth.request_header import HeaderNames, RequestHeaderAuthenticator
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import Issued
+from twisted_exec.tls.pki.authority import Issued
 from twisted_exec.tls.server import PeerCertificate
 
 PROXY = client_identity("exec-apiserver", ca="forwarding")

@@ -24,7 +24,7 @@ from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import Authority, Issued
+from twisted_exec.tls.pki.authority import Authority, Issued
 from twisted_exec.tls.server import PeerCertificate, verify
 
 

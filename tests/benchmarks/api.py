@@ -35,7 +35,7 @@ from twisted_exec.apiserver.settings import Settings
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.option import storage_option
-from twisted_exec.tls.pki import PKI, create_pki
+from twisted_exec.tls.pki.directory import PKI, create_pki
 
 USERS = 4
 """One alone may not have as many watches as are measured."""

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
-from twisted_exec.tls.pki import PKI
+from twisted_exec.tls.pki.directory import PKI
 from twisted_exec.tls.server import ServerTLS
 
 WARM = 20

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from twisted_exec.api import kinds
 
 if TYPE_CHECKING:
-    from twisted_exec.tls.pki import PKI
+    from twisted_exec.tls.pki.directory import PKI
 
 BUFFER = 64 << 10
 PATIENCE_SECONDS = 60

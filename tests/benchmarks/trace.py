@@ -30,7 +30,7 @@ from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.settings import Settings
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.tls.pki import PKI, create_pki
+from twisted_exec.tls.pki.directory import PKI, create_pki
 
 POOL = "pool-a"
 PATH = (

@@ -21,7 +21,8 @@ from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.tls.pki import open_pki, write_kubeconfig
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
+from twisted_exec.tls.pki.directory import open_pki
 
 NAMESPACE = "default"
 PATIENCE_SECONDS = 150

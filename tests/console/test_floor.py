@@ -21,7 +21,7 @@ from twisted_exec.console.notices import (
     notice,
 )
 from twisted_exec.streaming.interfaces import Role
-from twisted_exec.wire.resume import Notice, NoticeKind
+from twisted_exec.wire.marks import Notice, NoticeKind
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 

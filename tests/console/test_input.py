@@ -21,7 +21,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.resume import not_sent
+from twisted_exec.wire.marks import not_sent
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

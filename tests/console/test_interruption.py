@@ -27,8 +27,8 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.testing.console import MarkStream
+from twisted_exec.wire.marks import At
 from twisted_exec.wire.notices import wrapped_notice
-from twisted_exec.wire.resume import At
 from twisted_exec.wire.stream_options import CONSOLE
 
 from .doubles import MemoryConsole, MemoryStream

@@ -19,7 +19,7 @@ from twisted_exec.console.notices import (
 )
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.streaming.remotecommand.input_notices import MAY_OBSERVE
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 

@@ -26,7 +26,7 @@ from twisted_exec.journal.tail import Tail
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Position, Role, TerminalSize
 from twisted_exec.testing.console import MarkStream
 from twisted_exec.wire.escape_sequences import QueryFilter
-from twisted_exec.wire.resume import At, Notice
+from twisted_exec.wire.marks import At, Notice
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 

@@ -13,7 +13,7 @@ from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import Position
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.resume import At
+from twisted_exec.wire.marks import At
 
 from .doubles import MemoryConsole, MemoryStream
 from .support import log_reader

@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted_exec.streaming.interfaces import Role, TerminalSize
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.resume import Attendance
+from twisted_exec.wire.marks import Attendance
 
 from .viewer_case import DELETED, EYES, MISSING, READ_ONLY, ViewerCase
 

@@ -16,7 +16,7 @@ from twisted_exec.streaming.interfaces import (
     IOperable,
     IResumableAttachment,
 )
-from twisted_exec.wire.resume import At, Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.marks import At, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.session_terms import Terms
 
 from .viewer_case import DELETED, KIB, ViewerCase

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.console.doubles import MemoryStream
 from tests.console.viewer_case import ViewerCase
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.resume import Notice, NoticeKind
+from twisted_exec.wire.marks import Notice, NoticeKind
 from twisted_exec.wire.stream_options import CONSOLE
 
 BANNER = ("ask ops", "before a reboot")

@@ -9,7 +9,7 @@ from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import Position
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.resume import At
+from twisted_exec.wire.marks import At
 
 from ..journal.support import ManualDisk, close_segments
 from .doubles import MemoryConsole

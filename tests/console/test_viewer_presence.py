@@ -11,7 +11,7 @@ from twisted_exec.console.floor import ANNOUNCE_SECONDS
 from twisted_exec.console.notices import HINT, WAIT, notice
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.resume import At, Notice, NoticeRole
+from twisted_exec.wire.marks import At, Notice, NoticeRole
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

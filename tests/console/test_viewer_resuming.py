@@ -11,7 +11,7 @@ from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import Break, Position, Role
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.resume import At, Notice, NoticeKind
+from twisted_exec.wire.marks import At, Notice, NoticeKind
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

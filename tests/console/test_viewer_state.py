@@ -25,7 +25,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.resume import Notice, not_sent
+from twisted_exec.wire.marks import Notice, not_sent
 from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 

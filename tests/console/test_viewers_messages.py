@@ -12,7 +12,7 @@ from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
 from twisted_exec.streaming.interfaces import IMessaging, Role
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.resume import Notice, NoticeKind
+from twisted_exec.wire.marks import Notice, NoticeKind
 
 from .doubles import MemoryConsole
 from .viewer_case import READ_ONLY, ViewerCase

@@ -17,7 +17,7 @@ from tests.tls.support import client_identity
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.credentials import CredentialHeaders
 from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
-from twisted_exec.tls.pki import Issued
+from twisted_exec.tls.pki.authority import Issued
 from twisted_exec.wire.upgrade import HeaderSet
 
 Sent = tuple[Mapping[str, Sequence[str]], Issued | None]

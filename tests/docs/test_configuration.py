@@ -21,7 +21,7 @@ from twisted_exec.kube.kubeconfig.plugin import parse_credential
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes import config
 from twisted_exec.runtimes.drivers import DriverMaker
-from twisted_exec.tls.pki import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 
 from . import pages
 

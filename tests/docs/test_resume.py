@@ -11,16 +11,8 @@ from dataclasses import dataclass, field
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.resume import (
-    LONGEST_MARK_BYTES,
-    RESUME_HEADER,
-    Ack,
-    At,
-    MarkDecoder,
-    Resumable,
-    Resume,
-    parse_request,
-)
+from twisted_exec.wire.marks import LONGEST_MARK_BYTES, Ack, At, MarkDecoder
+from twisted_exec.wire.resume import RESUME_HEADER, Resumable, Resume, parse_request
 from twisted_exec.wire.upgrade import accept_key
 
 from . import pages

@@ -17,7 +17,7 @@ from tests.examples.test_examples import EXAMPLES
 from tests.kube.test_console_resume import RECORDING, ResumeCase
 from twisted_exec.interfaces import IRecordedProtocol, IResumableProtocol
 from twisted_exec.kube.console_endpoint import ConsoleEndpoint
-from twisted_exec.wire.resume import Attendance
+from twisted_exec.wire.marks import Attendance
 
 reactor: Any = _reactor
 

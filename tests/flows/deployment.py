@@ -26,7 +26,8 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.loader import load
-from twisted_exec.tls.pki import create_pki, write_kubeconfig
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
+from twisted_exec.tls.pki.directory import create_pki
 
 from .programs import Program, twistd
 

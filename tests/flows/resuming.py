@@ -17,7 +17,7 @@ from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.streaming.remotecommand.stream import ConsoleUser
 from twisted_exec.wire.endings import Ending
-from twisted_exec.wire.resume import Notice
+from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 
 from . import busy_machine

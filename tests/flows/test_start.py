@@ -26,8 +26,9 @@ from tests import needs
 from tests.chain import POOL, pki, reactor
 from tests.storage.etcds import any_prefix, put_by_hand, shared
 from tests.tiers import PROGRAMS
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import PKI, write_kubeconfig
+from twisted_exec.tls.pki.directory import PKI
 
 from . import programs
 from .deployment import CLASSES, pause

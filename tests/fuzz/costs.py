@@ -24,8 +24,9 @@ from tests.recording.support import info, signer
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.patterns import SUPPORTED, Pattern, PatternSet, Search
 from twisted_exec.cli.commands.log_output import LogOutput
-from twisted_exec.cli.console.script import Expect, ShellRun
+from twisted_exec.cli.console.script import Expect
 from twisted_exec.cli.console.scrollback import Scrollback
+from twisted_exec.cli.console.shell_run import ShellRun
 from twisted_exec.cli.fleet.prefixed_lines import PrefixedLines, cut
 from twisted_exec.console.answers import Answers
 from twisted_exec.console.notices import RoleNotices

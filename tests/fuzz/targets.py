@@ -40,17 +40,17 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire import (
     blocks,
     channel,
+    com_port,
     escape_sequences,
     plain_http,
+    spdy_headers,
     stream_options,
     telnet,
     upgrade,
 )
 from twisted_exec.wire import spdy as spdy_frames
-from twisted_exec.wire import spdy as spdy_headers
 from twisted_exec.wire import spdy_connection as spdy
-from twisted_exec.wire import spdy_connection as streams
-from twisted_exec.wire import telnet as com_port
+from twisted_exec.wire import spdy_console as streams
 from twisted_exec.wire.cross_site import is_cross_site
 from twisted_exec.wire.endings import decode_ending, decode_status, encode_status
 from twisted_exec.wire.errors import RemoteProtocolError

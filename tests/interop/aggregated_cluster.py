@@ -25,7 +25,8 @@ from tests.interop.chains import ours
 from tests.interop.hosts import HostCluster, kubectl
 from tests.interop.ironcore import Make, ironcore
 from tests.interop.programs import free_port
-from twisted_exec.tls.pki import Authority, Pair
+from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki.directory import Pair
 
 KUBERNETES = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes"
 HELM = KUBERNETES.parent / "helm"

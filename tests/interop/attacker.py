@@ -19,7 +19,8 @@ from tests.flows.sessions.test_hostile import frame
 from tests.interop import chains
 from tests.interop.aggregated_cluster import FRONT, AggregatedCluster
 from tests.interop.hosts import kubectl
-from twisted_exec.tls.pki import CLIENT, FORWARDING, Authority, Pair
+from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki.directory import CLIENT, FORWARDING, Pair
 
 TARGET = Target(pool="local")
 GROUP = TARGET.group

@@ -20,8 +20,9 @@ from tests.interop.hosts import kubectl
 from tests.interop.ironcore import PROXY, Make
 from tests.interop.programs import Programs, answers, free_port
 from twisted_exec.api import dialects
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import PKI, Pair, create_pki, write_kubeconfig
+from twisted_exec.tls.pki.directory import PKI, Pair, create_pki
 
 LEASES = "ironcore-machinepool-lease"
 CLASS = "small"

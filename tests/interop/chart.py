@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.interop.aggregated_cluster import CHART, HELM, KUBERNETES, NAMESPACE
-from twisted_exec.tls.pki import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 
 Object = dict[str, Any]
 

@@ -22,7 +22,7 @@ from tests import needs
 from tests.interop.hosts import HostCluster, kubectl
 from tests.interop.leaf_clusters import LEAF_NODE
 from tests.interop.programs import free_port
-from twisted_exec.tls.pki import SERVING
+from twisted_exec.tls.pki.directory import SERVING
 
 IMAGE, PAUSE = "none.example/tools:1", "none.example/pause:1"
 TOOLS = ["sh", "sleep", "cat", "tar", "echo", "stty", "id", "test", "ls", "touch", "true"]

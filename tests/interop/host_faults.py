@@ -24,8 +24,9 @@ from tests.interop import chains
 from tests.interop.aggregated_cluster import FRONT, AggregatedCluster
 from tests.interop.hosts import kubectl
 from tests.interop.programs import free_port
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import Authority, write_kubeconfig
+from twisted_exec.tls.pki.authority import Authority
 
 POOL, MACHINE = "shells", "vm"
 EXEC = {

@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.interop.programs import Programs, answers, free_port
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import CLIENT, PKI, Pair, create_pki, write_kubeconfig
+from twisted_exec.tls.pki.directory import CLIENT, PKI, Pair, create_pki
 
 
 def kubectl(kubeconfig: str, *arguments: str, check: bool = True, input: str = "") -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from tests.interop.hosts import HostCluster, kubectl
 from tests.interop.programs import free_port
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import Pair
+from twisted_exec.tls.pki.directory import Pair
 
 PROXY = "ironcore-apiserver"
 """The name that the foreign API server shows to poollets."""

@@ -24,7 +24,8 @@ from tests import needs
 from tests.interop.chains import ours
 from tests.interop.hosts import HostCluster, kubectl
 from tests.interop.programs import answers, free_port
-from twisted_exec.tls.pki import SERVING, Issued, Pair
+from twisted_exec.tls.pki.authority import Issued
+from twisted_exec.tls.pki.directory import SERVING, Pair
 
 ROOT_NODE, LEAF_NODE = "leaf-1", "worker"
 LEAF_ADDRESS = "127.0.0.7"

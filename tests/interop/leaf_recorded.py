@@ -28,8 +28,8 @@ from tests.interop.leaf_actions import SECONDS, Kubectl, until
 from tests.interop.leaf_clusters import KUBELET_CLIENT, NODE_SERVER, LeafClusters
 from tests.interop.leaf_table import missing, version
 from tests.interop.recorder import Exchange, Recorder
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import write_kubeconfig
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 BYTES = 1024

@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from twisted_exec.tls.pki import Pair
+from twisted_exec.tls.pki.directory import Pair
 
 KEPT_BYTES = 16384
 """Of each direction of a connection."""

@@ -21,7 +21,7 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import MutualTLS, TargetError
-from twisted_exec.tls.pki import Issued
+from twisted_exec.tls.pki.authority import Issued
 
 from .doubles import ScriptedRuntime
 

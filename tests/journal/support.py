@@ -1,9 +1,10 @@
 """
-A disk for journals without a store.
+Disks for journals without a store, and system calls that fail.
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 from bisect import bisect_right
@@ -19,6 +20,61 @@ from twisted_exec.journal.interfaces import Boot, Event, EventKind
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.segments import seal
 from twisted_exec.program.disk_thread import AtOnce, Unanswered
+
+MILLISECOND = 1_000_000
+SECOND = 1000 * MILLISECOND
+
+
+class Killed(BaseException):
+    """``SIGKILL`` between two system calls, or within one."""
+
+
+class FailingLayer:
+    """
+    The module ``os``, whose calls fail on purpose.
+
+    :ivar calls: the number of calls so far.
+    :ivar kill_at: the process dies at this call.
+    :ivar error: the number of the error of each writing call; 0 for none.
+    :ivar takes_changes: a full disk can be written in place.
+    :ivar unreadable: the number of the error of each opening of a file; 0 for none.
+    :ivar bad_at: reading at this position of a file fails.
+    :ivar called: called before each call.
+    """
+
+    def __init__(self) -> None:
+        self.calls, self.kill_at, self.error = 0, -1, 0
+        self.unreadable, self.bad_at = 0, -1
+        self.takes_changes = False
+        self.called: Callable[[], object] = lambda: None
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(os, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            self.calls += 1
+            self.called()
+            if self.calls == self.kill_at:
+                if name in ("write", "pwrite"):  # the kernel may have written a part
+                    function(args[0], args[1][: len(args[1]) // 2], *args[2:])
+                raise Killed
+            writes = name in ("write", "pwrite", "fdatasync") or (
+                name == "open" and args[1] & os.O_CREAT
+            )
+            if self.error == errno.EROFS:
+                writes |= name in ("ftruncate", "unlink", "rename", "utime", "fsync")
+                writes |= name == "open" and args[1] & os.O_ACCMODE != os.O_RDONLY
+            elif self.takes_changes and name == "pwrite":
+                writes = args[2] + len(args[1]) > os.fstat(args[0]).st_size
+            if name == "open" and self.unreadable:
+                raise OSError(self.unreadable, os.strerror(self.unreadable))
+            if name == "pread" and args[2] == self.bad_at:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            if self.error and writes:
+                raise OSError(self.error, os.strerror(self.error))
+            return function(*args, **options)
+
+        return call
 
 
 def close_segments() -> None:
@@ -92,6 +148,25 @@ class ManualDisk:
             for first in list(files.pending):
                 seal_one(files, first)
         self.full.clear()
+
+
+class JournalTestCase(SynchronousTestCase):
+    """Journals in a directory of the test."""
+
+    now = 1_000 * SECOND
+
+    def setUp(self) -> None:
+        self.addCleanup(close_segments)
+        self.path = self.mktemp()
+
+    def journal(self, layer: Any = os, run: int = 1, cut: int = 0, path: str = "") -> Journal:
+        self.disk = ManualDisk(path or self.path, layer, run, cut)
+        return Journal(lambda: self.now, self.disk)
+
+    def file(self, kind: str, path: str = "") -> str:
+        """The path of the only segment of a kind."""
+        (name,) = [each for each in os.listdir(path or self.path) if each.endswith(kind)]
+        return os.path.join(path or self.path, name)
 
 
 class SlowDisk(ManualDisk, AtOnce):

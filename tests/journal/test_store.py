@@ -17,8 +17,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
-from tests.journal.support import close_segments, contents
-from tests.journal.test_files import FailingLayer
+from tests.journal.support import FailingLayer, close_segments, contents
 from tests.retained import instances
 from twisted_exec.journal import store as store_module
 from twisted_exec.journal.interfaces import missing_bytes

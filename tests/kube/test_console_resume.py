@@ -34,7 +34,7 @@ from twisted_exec.streaming.remotecommand.client import ConsoleClient
 from twisted_exec.streaming.remotecommand.resuming_client import ResumingClient
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.channel import V4
-from twisted_exec.wire.resume import Attendance, OpenRecording
+from twisted_exec.wire.marks import Attendance, OpenRecording
 from twisted_exec.wire.stream_options import CONSOLE
 
 reactor: Any = _reactor

@@ -25,7 +25,8 @@ from twisted_exec.kube.signed_certificates import DENIED_SECONDS, ServingCertifi
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.pem import pem_of
-from twisted_exec.tls.pki import Authority, request_server
+from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki.requests import request_server
 from twisted_exec.tls.server import ServerTLS
 
 CSRS = CERTIFICATESIGNINGREQUESTS.resource

@@ -30,7 +30,7 @@ from twisted_exec.nodeserver.service import Make, NodeServer
 from twisted_exec.nodeserver.settings import Settings
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.tls.endpoints import client_endpoint
-from twisted_exec.tls.pki import Authority, Issued
+from twisted_exec.tls.pki.authority import Authority, Issued
 
 SERVING = pki().authority("ca")
 ROOT, JANE = issued(f"user-{KUBELET_CLIENT}"), issued("user-jane")

@@ -16,7 +16,7 @@ from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.certificates import request_of
 from twisted_exec.nodeserver.certificate import NodeCertificate
 from twisted_exec.testing.cluster import MemoryCluster
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 CSRS = CERTIFICATESIGNINGREQUESTS.resource
 CA = Authority.create("kubelets")

@@ -21,9 +21,10 @@ from zope.interface.verify import verifyObject
 import twisted
 from tests import tiers
 from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.program import start as program_module
 from twisted_exec.program.maker import ProgramMaker
-from twisted_exec.tls.pki import create_pki, write_kubeconfig
+from twisted_exec.tls.pki.directory import create_pki
 
 PROGRAMS = [
     "exec-apiserver",

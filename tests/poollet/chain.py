@@ -40,7 +40,8 @@ from twisted_exec.streaming.http.upgrade_client import (
     upgrade,
 )
 from twisted_exec.testing.cluster import MemoryCluster
-from twisted_exec.tls.pki import AUTHORITIES, Issued
+from twisted_exec.tls.pki.authority import Issued
+from twisted_exec.tls.pki.directory import AUTHORITIES
 from twisted_exec.wire.session_terms import TERMS_HEADER
 
 _TERMS = TERMS_HEADER.encode()

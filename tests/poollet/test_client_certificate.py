@@ -23,7 +23,7 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 CSRS = CERTIFICATESIGNINGREQUESTS.resource
 CA = Authority.create("users")

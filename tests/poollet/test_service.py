@@ -20,7 +20,7 @@ from twisted_exec.poollet.service import Poollet
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.testing.cluster import unreachable
 from twisted_exec.tls.endpoints import server_endpoint
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.server import ServerTLS
 
 

@@ -40,7 +40,7 @@ from twisted_exec.poollet.service import Poollet
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.tls.fast.reuse import ReusedTLS
-from twisted_exec.tls.pki import Issued
+from twisted_exec.tls.pki.authority import Issued
 
 ADMIN, POOLLET = "user-admin", f"poollet-{POOL}-client"
 PATH = "/apis/compute.ironcore.dev/v1alpha1/namespaces/lab/machines/vm/exec"

@@ -19,7 +19,7 @@ from twisted_exec.api.status import NotFound, NotImplementedByBackend
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest
-from twisted_exec.tls.pki import Issued
+from twisted_exec.tls.pki.authority import Issued
 
 LOG = "/apis/compute.ironcore.dev/namespaces/{}/machines/{}/log"
 DELETED = "/apis/console.twisted-exec.dev/namespaces/lab/deletedconsoles/{}/log"

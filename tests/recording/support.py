@@ -15,7 +15,7 @@ from twisted_exec.recording.chain import Info
 from twisted_exec.recording.signatures import HeadSigner, TrustedRecorders
 from twisted_exec.recording.writer import RecordingWriter
 from twisted_exec.tls import pem
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 SECOND = 10**9
 NOW = 1_700_000_000 * SECOND

@@ -34,7 +34,7 @@ from twisted_exec.streaming.remotecommand.client import connect
 from twisted_exec.streaming.remotecommand.stream import MarkUser
 from twisted_exec.testing.drivers import DriverCase
 from twisted_exec.tls.endpoints import unix_client_endpoint
-from twisted_exec.wire.resume import Mark
+from twisted_exec.wire.marks import Mark
 from twisted_exec.wire.stream_options import StreamOptions
 
 SHELL = {

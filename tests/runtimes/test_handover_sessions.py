@@ -23,7 +23,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.carriers import OVER_SPDY
-from twisted_exec.wire import spdy
+from twisted_exec.wire import spdy_headers
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.resize import Break, Message
 from twisted_exec.wire.session_terms import Right, Terms
@@ -292,7 +292,7 @@ class StockClientTests(SessionsCase):
 
     def test_large_headers(self) -> None:
         """Over SPDY, headers that are too large to be kept end the session with the reason."""
-        self.patch(spdy, "_MAX_REPLAY_BYTES", 20)
+        self.patch(spdy_headers, "_MAX_REPLAY_BYTES", 20)
         stock, other = self.runtime.stock(protocol=OVER_SPDY), self.runtime.stock("bob")
         self.runtime.upgrade()
         self.runtime.print(b"last")

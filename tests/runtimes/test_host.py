@@ -41,8 +41,9 @@ from twisted_exec.runtimes.processes import ProcessFamily
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.shipping.config import parse as parse_shipping
 from twisted_exec.streaming.interfaces import RESUMED, SHUTTING_DOWN, Role, TerminalSize
+from twisted_exec.wire.marks import Ack, At, Notice
 from twisted_exec.wire.resize import Message
-from twisted_exec.wire.resume import MARKS, Ack, At, Notice, Position, Resume
+from twisted_exec.wire.resume import MARKS, Position, Resume
 
 from .support import SHELL, RuntimeCase, User, open_console, runtime_id
 

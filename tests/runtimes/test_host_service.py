@@ -31,7 +31,7 @@ from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.shipping.config import parse as parse_shipping
 from twisted_exec.tls import pem
-from twisted_exec.tls.pki import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 
 HALVES = ((b"o", b"ne"), (b"t", b"wo"), (b"t", b"hree"), (b"f", b"our"))
 

@@ -9,14 +9,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.contracts.machine_runtime import machine
 from twisted_exec.api.status import BadRequest, NotFound, TooManyRequests
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.machine_records import Machines
+from twisted_exec.runtimes.machine_records import MachineRecords
 
 
 class MachinesTests(SynchronousTestCase):
     """Tests for :class:`Machines`."""
 
     def setUp(self) -> None:
-        self.machines = Machines({"small": 2, "large": 1})
+        self.machines = MachineRecords({"small": 2, "large": 1})
 
     def test_create(self) -> None:
         """A new machine has an id of its own and the requested fields."""

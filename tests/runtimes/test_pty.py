@@ -36,7 +36,6 @@ from twisted_exec.runtimes.interfaces import (
     IRestartPolicy,
     MachineFacts,
 )
-from twisted_exec.runtimes.keeper.client import ReadMark
 from twisted_exec.runtimes.processes import Process, read_process
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
@@ -499,22 +498,6 @@ class ReleaseTests(WithKeeper):
         for name in ("m", "other"):
             await self.line(self.adopt(name))
             self.assertEqual(self.gaps(name), 1)
-
-    async def test_many_kills(self) -> None:
-        """When there are more terminals of killed runtimes than notes, each may lack output."""
-        path = os.path.join(self.directory, "marks")
-        for number in range(16):
-            mark = ReadMark(path)
-            mark.set(b"%d" % number)
-            mark.close()
-            self.assertFalse(number and mark.was_interrupted(b"other"))
-        mark = ReadMark(path)
-        self.assertTrue(mark.was_interrupted(b"other"))
-        mark.forget(b"0")
-        mark.close()
-        mark = ReadMark(path)
-        self.assertTrue(mark.was_interrupted(b"14"))
-        mark.close()
 
     async def test_killed_at_the_end(self) -> None:
         """A runtime that is killed while it reads the last words of a command loses them with a note."""

@@ -19,7 +19,8 @@ from twisted_exec.console.notices import LINE_AGAIN
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.metrics import metrics_text
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF
-from twisted_exec.wire.resume import MARKS, Ack, Notice
+from twisted_exec.wire.marks import Ack, Notice
+from twisted_exec.wire.resume import MARKS
 from twisted_exec.wire.stream_options import CONSOLE
 
 

@@ -20,7 +20,7 @@ from twisted.logger import capturedLogs, formatEvent
 from tests.contracts.machine_runtime import (
     machine,
 )
-from tests.journal.test_files import FailingLayer
+from tests.journal.support import FailingLayer
 from tests.tiers import PROGRAMS
 from twisted_exec.api.conditions import CONSOLE_IN_USE, CONSOLE_OUTPUT
 from twisted_exec.api.status import (

@@ -21,7 +21,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.standalone.service import Standalone
 from twisted_exec.standalone.settings import Settings
 from twisted_exec.tls.errors import TLSError
-from twisted_exec.tls.pki import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 
 reactor: Any = _reactor
 

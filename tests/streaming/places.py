@@ -17,7 +17,7 @@ from twisted.trial.unittest import TestCase
 from tests.chain import PATIENCE_SECONDS
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint, unix_client_endpoint
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.server import ServerTLS
 
 KINDS = ("tcp", "unix", "tls")

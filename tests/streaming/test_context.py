@@ -7,7 +7,8 @@ from twisted.web.test.requesthelper import DummyRequest
 
 from twisted_exec.api.status import BadRequest
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.wire.resume import OFFER, Position, Rejoin, Resume
+from twisted_exec.wire.rejoin import OFFER, Rejoin
+from twisted_exec.wire.resume import Position, Resume
 
 RESUME = Resume("k" * 43, "s-1", Position("0123456789abcdef", 7))
 

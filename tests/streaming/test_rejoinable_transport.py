@@ -15,7 +15,7 @@ from twisted_exec.streaming.rejoinable_transport import (
     TransportState,
 )
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
-from twisted_exec.wire.resume import Rejoin, Rejoinable
+from twisted_exec.wire.rejoin import Rejoin, Rejoinable
 
 from .rejoin.support import WAIT_SECONDS, Chain, Peer, frame
 

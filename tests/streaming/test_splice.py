@@ -27,8 +27,8 @@ from zope.interface import implementer
 
 from tests.streaming.http.test_upgrade_server import Taker
 from tests.tls.test_turns import Connection, TurnClock
-from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.splice import KEY_BYTES, MAX_REMAINDER_BYTES, Splice
+from twisted_exec.streaming.transports import close_behind
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.tls.fast.transport import socket_transport
 from twisted_exec.tls.turns import CONNECTION_SECONDS, Turns

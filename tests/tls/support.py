@@ -23,7 +23,7 @@ from twisted.trial.unittest import TestCase
 
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
-from twisted_exec.tls.pki import Authority, Issued
+from twisted_exec.tls.pki.authority import Authority, Issued
 from twisted_exec.tls.server import ServerTLS
 
 reactor: Any = _reactor

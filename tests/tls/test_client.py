@@ -28,7 +28,7 @@ from twisted_exec.tls.errors import (
     Untrusted,
     VerificationError,
 )
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.server import ServerTLS, peer_certificate
 
 

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.tls.support import alternatives, authority, client_identity, named, server_identity
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
-from twisted_exec.tls.pki import Authority, Issued
+from twisted_exec.tls.pki.authority import Authority, Issued
 from twisted_exec.tls.server import PeerCertificate, peer_certificate, verify
 
 USERS = authority("users").certificate_pem

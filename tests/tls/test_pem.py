@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.tls.support import authority, client_identity, replaced, with_unknown_curve
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 
 class PEMTests(SynchronousTestCase):

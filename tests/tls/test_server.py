@@ -26,7 +26,7 @@ from tests.tls.support import (
 )
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import HandshakeError, TLSConfigError
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.server import ServerTLS, peer_certificate, verify
 
 

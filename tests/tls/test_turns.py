@@ -23,7 +23,7 @@ from zope.interface import implementer
 
 from tests.streaming.places import KINDS, PlacesTestCase, turn
 from twisted_exec.tls import endpoints, turns
-from twisted_exec.tls.fast import descriptor, transport
+from twisted_exec.tls.fast import accepting, transport
 from twisted_exec.tls.fast.transport import TURN_ACCEPTS
 from twisted_exec.tls.turns import CONNECTION_SECONDS, SLICE_BYTES, TURN_SECONDS, IFramed, Turns
 
@@ -652,7 +652,7 @@ class HandshakeTests(PlacesTestCase):
 
     async def test_most_accepted(self) -> None:
         """Connections are accepted before it is their address's turn, but only so many; and all get one."""
-        self.patch(descriptor, "_MOST_ACCEPTED", 5)
+        self.patch(accepting, "_MOST_ACCEPTED", 5)
         shared, waiting = turns.turns_of(reactor), []
         admits, wait = shared.admits_handshake, shared.wait_for_handshake
         self.patch(shared, "admits_handshake", lambda origin: False)

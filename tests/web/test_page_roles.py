@@ -15,7 +15,7 @@ from tests.console.test_floor import people_with_notices
 from tests.tiers import PROGRAMS
 from twisted_exec.console.notices import HINT, RoleNotices
 from twisted_exec.web.static import DIRECTORY
-from twisted_exec.wire.resume import Notice
+from twisted_exec.wire.marks import Notice
 
 _LIKE_NOTICES = (
     "you are the writer of this console",

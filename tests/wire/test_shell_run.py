@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.wire.shell_run`; ``tests.cli.console.test_script_shell`` has the echoes of real shells."""
+"""Tests for :mod:`twisted_exec.wire.shell_run`; ``tests.cli.console.test_shell_run`` has the echoes of real shells."""
 
 from __future__ import annotations
 

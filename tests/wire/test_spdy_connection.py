@@ -10,6 +10,9 @@ from tests.wire.test_spdy_frames import VECTORS, captured, control, read
 from twisted_exec.wire import spdy
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.spdy import (
+    CANCEL,
+    PROTOCOL_ERROR,
+    REFUSED_STREAM,
     FrameWriter,
     GoAway,
     Ping,
@@ -18,9 +21,6 @@ from twisted_exec.wire.spdy import (
     SynStream,
 )
 from twisted_exec.wire.spdy_connection import (
-    CANCEL,
-    PROTOCOL_ERROR,
-    REFUSED_STREAM,
     DataReceived,
     Event,
     GoAwayReceived,

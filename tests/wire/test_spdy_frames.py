@@ -19,7 +19,6 @@ from twisted_exec.wire.spdy import (
     FrameWriter,
     GoAway,
     HeaderFrame,
-    HeaderWriter,
     Ping,
     RstStream,
     SPDYSettings,
@@ -27,6 +26,7 @@ from twisted_exec.wire.spdy import (
     SynStream,
     WindowUpdate,
 )
+from twisted_exec.wire.spdy_headers import HeaderWriter
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 VECTORS = json.loads((CAPTURES / "spdy-vectors.json").read_text())

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.wire.spdy` and the dictionary."""
+"""Tests for :mod:`twisted_exec.wire.spdy_headers` and the dictionary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
-from twisted_exec.wire.spdy import (
+from twisted_exec.wire.spdy_headers import (
     DICTIONARY,
     MAX_BLOCK_BYTES,
     MAX_HEADERS,

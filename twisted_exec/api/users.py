@@ -48,6 +48,8 @@ NODE_BOOTSTRAPPERS = "system:bootstrappers:nodes"
 EXPOSED = "console.twisted-exec.dev:exposed"
 """Other clusters' users, who see only machines that are exposed to them."""
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+FORWARDING_USER = "exec-apiserver"
+"""Our API server where it forwards identities: the common name of its client certificate."""
 
 
 def with_authenticated(name: str, groups: Iterable[str]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ from twisted_exec.program.health import Health
 from twisted_exec.storage.interfaces import MEMORY, IStorage
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Reloading, read_file
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 
 class StandaloneControlPlane:

@@ -19,6 +19,7 @@ from typing import Any
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.users import (
     AUTHENTICATED,
+    FORWARDING_USER,
     MASTERS,
     NODE_BOOTSTRAPPERS,
     NODE_SERVERS,
@@ -27,7 +28,6 @@ from twisted_exec.api.users import (
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rbac import aggregated_rules
 from twisted_exec.auth.rules import ALL_RULES, CONSOLE, Attributes, Rule
-from twisted_exec.tls.pki import FORWARDING_USER
 from twisted_exec.wire.session_terms import Right
 
 Object = dict[str, Any]

@@ -25,7 +25,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted_exec.api.display import display_name
 from twisted_exec.console.notices import ASK, ELSEWHERE, HINT, IS_WRITER, NOBODY, WAIT
 from twisted_exec.streaming.interfaces import Role
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 ANNOUNCE_SECONDS = 0.2
@@ -351,7 +351,7 @@ class Floor:
             call.cancel()
 
     def _departure(self, leaver: Participant, reader: Participant) -> str:
-        """A clause about a session that has left; its user may have others."""
+        """Return a clause about a session that has left; its user may have others."""
         name = name_for(leaver, reader)
         if name == _OWN or not any(_is_same_user(each, leaver) for each in self._participants):
             return f"{name} has left"

@@ -27,7 +27,7 @@ from twisted_exec.streaming.interfaces import (
     Position,
     Role,
 )
-from twisted_exec.wire.resume import Notice, NoticeKind, not_sent
+from twisted_exec.wire.marks import Notice, NoticeKind, not_sent
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.typed_keys import DroppedKeys, keys_discarded
@@ -111,8 +111,8 @@ class ViewerInput:
         self._missing_people = ""
         self._discarded: Ending | None = None  # for a script whose input was discarded
         self._is_told = False  # the user has the notice about that
-        self._of_outage: DroppedKeys | None = None  # keys that are discarded after an outage
-        self._why = ""  # the last reason for that
+        self._of_outage: DroppedKeys | None = None  # discarded keys, typed during an outage
+        self._why = ""  # the last reason for discarding them
         self._ended_at: float | None = None
         self._quiet: IDelayedCall | None = None
 
@@ -195,10 +195,10 @@ class ViewerInput:
 
     def resumed(self) -> None:
         """
-        Count the keys of an outage that are discarded, until :meth:`all_arrived`.
+        Count the discarded keys that were typed during an outage, until :meth:`all_arrived`.
 
-        The client has said that these keys wait to be sent, unless its user knew before the outage
-        that they are not.
+        The client has told its user that these keys wait to be sent. A user who knew before the outage
+        that keys are discarded needs no count.
         """
         self._of_outage = None if self._is_told else DroppedKeys()
         self._is_told = False  # the notice may be lost
@@ -209,7 +209,7 @@ class ViewerInput:
         return self.is_behind or self._of_outage is not None
 
     def all_arrived(self) -> None:
-        """Take note that the keys of an outage have arrived; tell the user how many are discarded."""
+        """The keys of an outage have arrived: tell the user how many were discarded."""
         dropped, self._of_outage = self._of_outage, None
         if dropped is not None and (count := dropped.count):
             text = keys_discarded(count, "typed meanwhile")

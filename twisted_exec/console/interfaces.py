@@ -58,7 +58,7 @@ class IConsoleRecorder(Interface):
     """Records a console.  ``recording`` is that of :class:`~twisted_exec.wire.session_terms.Terms`."""
 
     recordings = Attribute(
-        "The console's recordings that go on (tuple of :class:`~twisted_exec.wire.resume.OpenRecording`)."
+        "The console's recordings that go on (tuple of :class:`~twisted_exec.wire.marks.OpenRecording`)."
         "  The owner of the console calls :meth:`.SharedConsole.recordings_changed` after a change."
     )
 

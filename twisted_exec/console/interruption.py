@@ -11,7 +11,7 @@ from twisted_exec.console.floor import Floor, Participant
 from twisted_exec.console.notices import WAITS
 from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.wire.resume import Notice, NoticeKind
+from twisted_exec.wire.marks import Notice, NoticeKind
 
 
 class WaitingInput(Protocol):

@@ -1,5 +1,5 @@
 """
-What a notice means to the program at the user's end, by its kind and role, or by its wording.
+The meaning of notices for the program at the user's end: by kind and role, or by wording.
 
 The kind and role of a notice that comes as a mark say what it means.  In ordinary output only its
 wording does; so the sentences that programs know are here, for both ends.
@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 
 from twisted_exec.api.display import display_name
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.notices import decode_notice, encode_notice
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 WAITS = "this session waits up to"

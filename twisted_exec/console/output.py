@@ -21,8 +21,8 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted_exec.journal.interfaces import IReadableJournal, missing_bytes, without_hidden
 from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTransport, Position
 from twisted_exec.wire.escape_sequences import LOOKBACK_BYTES, QueryFilter
+from twisted_exec.wire.marks import At, Attendance, Notice, NoticeKind
 from twisted_exec.wire.notices import encode_gap, wrapped_notice
-from twisted_exec.wire.resume import At, Attendance, Notice, NoticeKind
 
 _WRITE_BYTES = 32 << 10
 _FILTERED_BYTES = 32 << 10

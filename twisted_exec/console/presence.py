@@ -1,5 +1,5 @@
 """
-What the sessions of one console learn about each other.
+News for the sessions of one console: their number, the writer, recordings, and the size.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from twisted_exec.api.display import display_name
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.streaming.interfaces import TerminalSize
+from twisted_exec.wire.marks import Attendance, OpenRecording
 from twisted_exec.wire.resize import MESSAGE_CHARACTERS
-from twisted_exec.wire.resume import Attendance, OpenRecording
 
 _DELAY_SECONDS = 0.5
 

@@ -43,8 +43,8 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.lives import Living
+from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.notices import decode_notice
-from twisted_exec.wire.resume import Notice
 
 _OLD_OUTPUT_SECONDS = 10.0
 """
@@ -54,7 +54,7 @@ the line.
 
 
 class ConsoleLife(Enum):
-    """Where a console is in its life; :data:`CONSOLE_TRANSITIONS` has the order."""
+    """The phases of a console\'s life; :data:`CONSOLE_TRANSITIONS` has their order."""
 
     NEW = "new"
     """It has no line, or has let go of it."""
@@ -98,7 +98,7 @@ class SharedConsole(Living[ConsoleLife]):
         its ending, and whether that is the exit code of a process.
     :param answers_queries: answer queries of the machine, such as for the size of a terminal, while
         no user has the floor.
-    :ivar life: where it is in its life.
+    :ivar life: the phase of its life.
     :ivar is_new_boot: the machine starts with the line.
     :ivar unsent: input that the line gets before any other once it is open.
     """

@@ -40,7 +40,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.input_notices import NO_BREAK
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.stream_options import StreamOptions

@@ -14,14 +14,14 @@ from twisted_exec.console.required_people import missing_people
 from twisted_exec.console.viewer import ViewedConsole, Viewer, ViewerState
 from twisted_exec.journal.interfaces import IJournal
 from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position, Role, TerminalSize
-from twisted_exec.wire.resume import Notice, NoticeKind
+from twisted_exec.wire.marks import Notice, NoticeKind
 from twisted_exec.wire.session_terms import Terms
 
 _MOST_NAMES = 2
 """Users who are away, in a receipt; of more users it has the number of sessions."""
 
 
-class CompanyConsole(ViewedConsole, Protocol):
+class ViewersConsole(ViewedConsole, Protocol):
     """What the viewers of a console need of it."""
 
     ending: Ending | None
@@ -47,7 +47,7 @@ class Viewers:
     :ivar harmless_output: output without queries, for terminals that must not answer.
     """
 
-    def __init__(self, console: CompanyConsole) -> None:
+    def __init__(self, console: ViewersConsole) -> None:
         self._console = console
         self.floor = Floor(console.clock)
         self.harmless_output = HarmlessOutput(console.journal)

@@ -23,8 +23,8 @@ from twisted.python.failure import Failure
 
 from twisted_exec.iri.target import TargetError, check_directory
 from twisted_exec.program.listening import is_inherited, listen_unix, stop_unix_port
-from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.splice import Splice
+from twisted_exec.streaming.transports import swap_protocol
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.fast.transport import accept_unbuffered

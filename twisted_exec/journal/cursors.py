@@ -12,8 +12,8 @@ from typing import Any
 
 from zope.interface import implementer
 
+from twisted_exec.journal.file_access import opened
 from twisted_exec.journal.interfaces import ICursor
-from twisted_exec.journal.segments import opened
 from twisted_exec.program.disk_thread import Unanswered
 
 _CONTENT = re.compile(rb"([0-9a-f]{16}) ([0-9]{1,19})\n")

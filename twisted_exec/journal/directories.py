@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from twisted_exec.journal.file_access import opened
 from twisted_exec.journal.retention import JournalUsage, Retention, SegmentFile
-from twisted_exec.journal.segments import opened
 
 _KEY = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
 _SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")

@@ -19,6 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted_exec.journal.cursors import FileCursor
+from twisted_exec.journal.file_access import (
+    ForeignFile,
+    is_passing,
+    opened,
+    read_output,
+    sync_directory,
+)
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.records import (
     HEADER_BYTES,
@@ -29,16 +36,7 @@ from twisted_exec.journal.records import (
     NewerFormat,
     decode_header,
 )
-from twisted_exec.journal.segments import (
-    ForeignFile,
-    OpenSegment,
-    SealedSegment,
-    Segment,
-    is_passing,
-    opened,
-    read_output,
-    sync_directory,
-)
+from twisted_exec.journal.segments import OpenSegment, SealedSegment, Segment
 
 UNSYNCED_BYTES = 64 << 20
 """While more bytes than these are not forced to the disk, no output is written."""

@@ -18,9 +18,9 @@ from typing import Any
 
 from twisted.logger import Logger
 
+from twisted_exec.journal.file_access import open_file, opened
 from twisted_exec.journal.interfaces import Event
 from twisted_exec.journal.records import Damaged, decode_event, encode, encode_event, records
-from twisted_exec.journal.segments import open_file, opened
 
 MEMORY = "/dev/shm"
 """A file system in memory, to which every user may write."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from twisted_exec.journal.segments import opened, sync_directory
+from twisted_exec.journal.file_access import opened, sync_directory
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 

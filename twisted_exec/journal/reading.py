@@ -10,10 +10,11 @@ from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 from twisted_exec.journal.blocks import Block
+from twisted_exec.journal.file_access import is_passing
 from twisted_exec.journal.files import JournalFiles
 from twisted_exec.journal.interfaces import Boot, Event, EventKind, of_kind
 from twisted_exec.journal.records import Damaged
-from twisted_exec.journal.segments import Segment, is_passing
+from twisted_exec.journal.segments import Segment
 from twisted_exec.journal.tail import after_newline
 
 _NEWLINE = b"\n"

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -23,6 +22,13 @@ from twisted_exec.journal.blocks import (
     decode_block,
     decode_block_index,
     index_place,
+)
+from twisted_exec.journal.file_access import (
+    is_passing,
+    open_file,
+    opened,
+    read_output,
+    sync_directory,
 )
 from twisted_exec.journal.interfaces import Event, EventKind, of_kind
 from twisted_exec.journal.records import (
@@ -586,66 +592,3 @@ def _sealed(segment: OpenSegment, level: int) -> Iterator[bytes]:
     for event in segment.events():
         encoder.event(event)
     yield encoder.end(segment.end, segment.boots)
-
-
-class ForeignFile(OSError):
-    """A file or directory of a journal is of another type or user, or open to others."""
-
-
-@contextmanager
-def opened(layer: Any, path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """
-    Open a file of a journal for a block of code.
-
-    :raises ForeignFile: the path is not a regular file of this program's user.
-    """
-    descriptor = open_file(layer, path, flags)
-    try:
-        yield descriptor
-    finally:
-        layer.close(descriptor)
-
-
-def open_file(layer: Any, path: str, flags: int) -> int:
-    """See :func:`opened`; the caller closes the descriptor."""
-    # Without O_NONBLOCK, a FIFO in place of the file would block the program.
-    flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-    try:
-        descriptor: int = layer.open(path, flags, 0o600)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise ForeignFile(errno.ELOOP, "it is a symbolic link", path) from None
-        raise
-    entry = layer.fstat(descriptor)
-    if not stat.S_ISREG(entry.st_mode) or entry.st_uid != os.geteuid():
-        layer.close(descriptor)
-        raise ForeignFile(errno.EPERM, "it is not a file of this program's user", path)
-    return descriptor
-
-
-def is_passing(error: OSError) -> bool:
-    """Return whether reading again may work: files or memory ran out, or the disk is slow."""
-    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ETIMEDOUT)
-
-
-def read_output(layer: Any, descriptor: int, size: int, position: int) -> bytes:
-    """
-    Read a part of a file.
-
-    :raises Damaged: the disk cannot read it.
-    """
-    try:
-        data: bytes = layer.pread(descriptor, size, position)
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        raise Damaged("the disk cannot read a part of the file") from None
-    return data
-
-
-def sync_directory(layer: Any, path: str) -> None:
-    descriptor = layer.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        layer.fsync(descriptor)
-    finally:
-        layer.close(descriptor)

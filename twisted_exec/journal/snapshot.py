@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from twisted_exec.journal.file_access import ForeignFile, opened
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.records import (
     FIRST_RECORD,
@@ -22,7 +23,7 @@ from twisted_exec.journal.records import (
     open_header,
     records,
 )
-from twisted_exec.journal.segments import ForeignFile, SealedSegment, check_segment, opened
+from twisted_exec.journal.segments import SealedSegment, check_segment
 
 _SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
 _EPOCH = re.compile(rb"[0-9a-f]{16}")

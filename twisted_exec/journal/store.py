@@ -28,6 +28,7 @@ from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal import front
 from twisted_exec.journal.directories import Directories, is_key
+from twisted_exec.journal.file_access import opened
 from twisted_exec.journal.files import JournalFiles, JournalPlace
 from twisted_exec.journal.interfaces import Event
 from twisted_exec.journal.journal import Journal
@@ -43,7 +44,7 @@ from twisted_exec.journal.retention import (
     plan,
 )
 from twisted_exec.journal.sealing import Sealer
-from twisted_exec.journal.segments import OpenSegment, opened
+from twisted_exec.journal.segments import OpenSegment
 from twisted_exec.journal.writer import JournalWriter
 from twisted_exec.program.descriptors import descriptor_limit
 from twisted_exec.program.disk_thread import DiskThread

@@ -30,13 +30,9 @@ from twisted_exec.kube.machine_requests import (
     request_head,
     with_current_credentials,
 )
-from twisted_exec.streaming.remotecommand.client import (
-    ATTEMPTS,
-    SILENCE_SECONDS,
-    ConsoleClient,
-    connect,
-)
+from twisted_exec.streaming.remotecommand.client import ATTEMPTS, ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.first_user import FirstUser
+from twisted_exec.streaming.remotecommand.pings import SILENCE_SECONDS
 from twisted_exec.wire.channel import V4, V5
 from twisted_exec.wire.resume import MARKS
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions

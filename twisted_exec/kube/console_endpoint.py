@@ -43,8 +43,8 @@ from twisted_exec.kube.machine_requests import TIMEOUT_SECONDS
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.endings import Ending
+from twisted_exec.wire.marks import Attendance, Notice, OpenRecording
 from twisted_exec.wire.resize import Break, TerminalSize
-from twisted_exec.wire.resume import Attendance, Notice, OpenRecording
 
 _log = Logger()
 

@@ -13,7 +13,7 @@ from zope.interface import Interface
 from twisted_exec.api.resource import Resource
 
 if TYPE_CHECKING:
-    from twisted_exec.wire.resume import OpenRecording
+    from twisted_exec.wire.marks import OpenRecording
 
 Object = dict[str, Any]
 """A Kubernetes object, as parsed from JSON."""

@@ -20,8 +20,8 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.http.upgrade_client import connection_problem
+from twisted_exec.streaming.transports import swap_protocol
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.socks5 import Socks5Client, Socks5Refused
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from twisted_exec.api.display import display_name
 
 if TYPE_CHECKING:
-    from twisted_exec.wire.resume import OpenRecording
+    from twisted_exec.wire.marks import OpenRecording
 
 
 def recorded_for(recordings: Sequence[OpenRecording]) -> str:

@@ -42,7 +42,8 @@ from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pem import Address, server_name
-from twisted_exec.tls.pki import Authority, CertificateRequest, Issued, request_server
+from twisted_exec.tls.pki.authority import Authority, Issued
+from twisted_exec.tls.pki.requests import CertificateRequest, request_server
 
 __all__ = [
     "CLOCK_SECONDS",

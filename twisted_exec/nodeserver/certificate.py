@@ -9,7 +9,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.signed_certificates import ServingCertificate
 from twisted_exec.nodeserver import PROGRAM
-from twisted_exec.tls.pki import CertificateRequest, request_server
+from twisted_exec.tls.pki.requests import CertificateRequest, request_server
 
 SIGNER = "kubernetes.io/kubelet-serving"
 GROUP = "system:nodes"

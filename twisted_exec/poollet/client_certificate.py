@@ -31,7 +31,7 @@ from twisted_exec.kube.kubeconfig.client_config import (
 from twisted_exec.kube.kubeconfig.connection import tls
 from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
 from twisted_exec.kube.signed_certificates import SignedCertificate
-from twisted_exec.tls.pki import CertificateRequest, request_client
+from twisted_exec.tls.pki.requests import CertificateRequest, request_client
 
 SIGNER = "kubernetes.io/kube-apiserver-client"
 

@@ -145,12 +145,12 @@ class Settings(MachineSettings):
     )
 
 
-class _AllOfIt(IMachineRuntime, IMachineLogs, IConsoleAlerts, IConsoleRecordings):
-    """All that :class:`MachineRuntime` provides."""
+class _RuntimeInterfaces(IMachineRuntime, IMachineLogs, IConsoleAlerts, IConsoleRecordings):
+    """The interfaces that :class:`MachineRuntime` provides."""
 
 
 # Forwards all methods to ``runtime``; start and stop are those of AsyncService.
-_Runtime: Any = proxyForInterface(_AllOfIt, "runtime")
+_Runtime: Any = proxyForInterface(_RuntimeInterfaces, "runtime")
 
 
 @implementer(IHandsOver)

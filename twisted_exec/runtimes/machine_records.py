@@ -156,7 +156,7 @@ class Inherited:
 
 
 @dataclass
-class Machines:
+class MachineRecords:
     """
     All machines of a runtime.
 

@@ -21,7 +21,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.disk_thread import AtOnce, Files, Unanswered
 from twisted_exec.runtimes.machine_records import MachineRecord
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import write_private
+from twisted_exec.tls.private_files import write_private
 from twisted_exec.tls.unix import private_directory
 
 _FILE = "machine"

@@ -36,13 +36,9 @@ from twisted_exec.runtimes.interfaces import (
     IRunsHostProcesses,
     MachineFacts,
 )
-from twisted_exec.runtimes.keeper.client import (
-    Keeper,
-    KeptCommand,
-    KeptTerminal,
-    ReadMark,
-    reason_of,
-)
+from twisted_exec.runtimes.keeper.client import Keeper, KeptCommand
+from twisted_exec.runtimes.keeper.read_mark import ReadMark
+from twisted_exec.runtimes.keeper.terminal import KeptTerminal, reason_of
 from twisted_exec.runtimes.processes import (
     Leader,
     ProcessFamily,

@@ -38,7 +38,7 @@ from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.last_lines import LAST_LINE_SECONDS, LastLines
-from twisted_exec.runtimes.machine_records import Inherited, MachineRecord, Machines
+from twisted_exec.runtimes.machine_records import Inherited, MachineRecord, MachineRecords
 from twisted_exec.runtimes.processes import Leader, ProcessTable
 from twisted_exec.runtimes.recordings.beginning import RecordedMachine
 from twisted_exec.runtimes.recordings.machine_recorder import MachineRecorder
@@ -47,7 +47,7 @@ from twisted_exec.runtimes.recordings.settings import NO_RECORDINGS, RecordingSe
 from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
-from twisted_exec.wire.resume import Notice
+from twisted_exec.wire.marks import Notice
 
 _EVENTS_OF_ACTS = {  # messages are between users, and in the audit log alone
     TAKEOVER: ("Normal", "ConsoleTakenOver"),
@@ -117,7 +117,7 @@ class SupervisedMachines:
         self._journal_opened, self._report_act = journal_opened, acted
         self._last_lines = LastLines(settings.last_line_seconds, now_nanoseconds)
         self._storage, self._journals = state.storage, state.journals
-        self.records = Machines({})
+        self.records = MachineRecords({})
         self.supervisors: dict[str, Supervisor] = {}
         self.deleting: dict[str, list[Deferred[None]]] = {}
         self.alerts: ConsoleAlerts | None = None

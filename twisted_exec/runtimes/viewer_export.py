@@ -12,8 +12,8 @@ from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.streaming.interfaces import Ending, Role, TerminalSize
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.marks import parse_notice
 from twisted_exec.wire.notices import decode_notice
-from twisted_exec.wire.resume import parse_notice
 from twisted_exec.wire.session_terms import parse_terms
 from twisted_exec.wire.stream_options import StreamOptions
 

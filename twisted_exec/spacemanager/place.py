@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from twisted_exec.tls.pki import write_private
+from twisted_exec.tls.private_files import write_private
 
 PLACE = "place"
 """Field of a SpaceProviderDesc's ``status``, and file in a state directory."""

@@ -20,18 +20,18 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import (
+from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki.directory import (
     AUTHORITIES,
     CLIENT,
     FORWARDING,
     PKI,
     SERVING,
-    Authority,
     Pair,
     create_pki,
     open_pki,
-    renew_authority,
 )
+from twisted_exec.tls.pki.renewal import renew_authorities
 
 POOL = "local"
 ADMIN, ADMIN_GROUPS = "admin", ("system:masters",)
@@ -107,7 +107,7 @@ def _authorities(directory: str, now: datetime) -> PKI:
                 "authority {name} is about to expire, or not valid yet: a new one signs from now on",
                 name=name,
             )
-            renew_authority(pki, name, now)
+            renew_authorities(pki, [name], now)
     return pki
 
 

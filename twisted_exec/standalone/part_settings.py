@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twisted_exec.api.users import FORWARDING_USER
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY
 from twisted_exec.apiserver.identity.credentials import Accounts, Identities
 from twisted_exec.apiserver.identity.service_accounts import KEYS
@@ -14,7 +15,7 @@ from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.standalone.certificates import POOL, Certificates
 from twisted_exec.standalone.machines import CLASSES, SHELLS
 from twisted_exec.standalone.settings import Settings
-from twisted_exec.tls.pki import CLIENT, FORWARDING_USER, PKI, SERVING
+from twisted_exec.tls.pki.directory import CLIENT, PKI, SERVING
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Issuer of ServiceAccount tokens: independent of the port, as in most clusters."""

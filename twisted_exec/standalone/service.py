@@ -31,6 +31,7 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.reloading import ReloadingFiles
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.program.audit_file import JSONLinesAudit, Rotation
 from twisted_exec.program.disk_thread import DiskThread
@@ -68,7 +69,8 @@ from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, STOPPING
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import Expiry, read_file
-from twisted_exec.tls.pki import PKI, Pair, write_kubeconfig, write_private
+from twisted_exec.tls.pki.directory import PKI, Pair
+from twisted_exec.tls.private_files import write_private
 from twisted_exec.tls.unix import runtime_directory
 
 __all__ = ["Settings", "Standalone"]

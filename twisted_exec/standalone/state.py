@@ -28,7 +28,7 @@ from twisted_exec.standalone.certificates import POOL
 from twisted_exec.storage.etcd.target import same_location
 from twisted_exec.storage.interfaces import MEMORY
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import write_private
+from twisted_exec.tls.private_files import write_private
 from twisted_exec.tls.unix import private_directory
 
 VERSION = 1

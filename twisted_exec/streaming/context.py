@@ -23,7 +23,7 @@ from twisted_exec.streaming.sessions.resume_headers import (
     resume_headers,
 )
 from twisted_exec.streaming.subject import Subject
-from twisted_exec.wire.resume import OFFER
+from twisted_exec.wire.rejoin import OFFER
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

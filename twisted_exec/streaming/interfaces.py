@@ -28,8 +28,9 @@ from twisted_exec.wire.endings import (
     USER_LEFT,
     Ending,
 )
+from twisted_exec.wire.marks import At, Attendance, Notice
 from twisted_exec.wire.resize import Break, Role, TerminalSize
-from twisted_exec.wire.resume import At, Attendance, Notice, Position
+from twisted_exec.wire.resume import Position
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.upgrade import HeaderSet
 
@@ -313,7 +314,7 @@ class IAttachmentTransport(Interface):
 
 
 class IMarkTransport(IAttachmentTransport):
-    """A stream whose client reads marks, see :mod:`twisted_exec.wire.resume`."""
+    """A stream whose client reads marks, see :mod:`twisted_exec.wire.marks`."""
 
     settled = Attribute(
         "Pieces of input since counting began that reached the attachment, or were discarded (int)."

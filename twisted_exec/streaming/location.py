@@ -52,7 +52,7 @@ class Location:
     :param refusal: converts a refusal by the backend, also 401, into the user's error.
     :param terms: what the session is held to here; the next hop must confirm it.
     :param resumes: the next hop may resume sessions and rejoin streams
-        (:mod:`twisted_exec.wire.resume`).
+        (:mod:`twisted_exec.wire.resume`, :mod:`~twisted_exec.wire.rejoin`).
     :param log: the options of the log at this location; ``None`` if the path is complete.
     :param unknown_path: the user's error if the backend does not serve the path of a text at all;
         by default the backend's.

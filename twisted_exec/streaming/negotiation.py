@@ -58,7 +58,8 @@ from twisted_exec.streaming.sessions.resume_headers import (
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.streaming.tcp_info import shortest_round_trip_seconds
 from twisted_exec.wire.frame_boundaries import frame_boundaries
-from twisted_exec.wire.resume import Rejoinable, Resumable
+from twisted_exec.wire.rejoin import Rejoinable
+from twisted_exec.wire.resume import Resumable
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms, unknown_term
 from twisted_exec.wire.upgrade import (
     WEBSOCKET,

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTim
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.streaming.flow import close_behind
+from twisted_exec.streaming.transports import close_behind
 
 
 @implementer(IPushProducer)

@@ -1,7 +1,7 @@
 """
 The transport at the machine's end of a stream that the previous hop can rejoin.
 
-It outlives its connections: that hop can *rejoin* the stream over a new connection (:mod:`twisted_exec.wire.resume`), and each
+It outlives its connections: that hop can *rejoin* the stream over a new connection (:mod:`twisted_exec.wire.rejoin`), and each
 end sends again what the other has not received. This end keeps about :data:`MOST_KEPT_BYTES`, so it
 cannot go on for a client that is further behind.
 
@@ -33,12 +33,12 @@ from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import Conflict, NotFound
-from twisted_exec.streaming.flow import can_half_close
 from twisted_exec.streaming.kept_bytes import KeptBytes
 from twisted_exec.streaming.lives import Living
+from twisted_exec.streaming.transports import can_half_close
 from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.keys import digest, new_key
-from twisted_exec.wire.resume import Rejoin, Rejoinable
+from twisted_exec.wire.rejoin import Rejoin, Rejoinable
 
 MOST_KEPT_BYTES = 1 << 20
 """How much is kept because the client may not have received it."""
@@ -52,7 +52,7 @@ _MOST_STREAMS = 20_000
 
 
 class TransportLife(Enum):
-    """Where a transport is in its life; :data:`TRANSPORT_TRANSITIONS` has the order."""
+    """The phases of a transport\'s life; :data:`TRANSPORT_TRANSITIONS` has their order."""
 
     OPENING = "opening"
     """It has no connection yet."""

@@ -22,7 +22,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.streaming.flow import can_half_close
+from twisted_exec.streaming.transports import can_half_close
 from twisted_exec.tls.turns import IFramed, TurnTaking
 from twisted_exec.wire.endings import INTERNAL, Ending
 from twisted_exec.wire.frame_boundaries import (

@@ -27,7 +27,8 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand.stream import ConsoleUser
-from twisted_exec.wire.resume import At, Attendance, Notice, Position
+from twisted_exec.wire.marks import At, Attendance, Notice
+from twisted_exec.wire.resume import Position
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 

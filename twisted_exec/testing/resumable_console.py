@@ -16,27 +16,16 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, Forbidden
-from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.http.websocket import ServerSocket, server_factory, start
 from twisted_exec.streaming.interfaces import Break, Ending, Role, TerminalSize
-from twisted_exec.streaming.remotecommand.carriers import ServerMessages
+from twisted_exec.streaming.remotecommand.message_carrier import ServerMessages
+from twisted_exec.streaming.transports import swap_protocol
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.endings import encode_ending
 from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.marks import Ack, At, Attendance, Mark, Notice, encode_mark
 from twisted_exec.wire.resize import Message, SizeDecoder
-from twisted_exec.wire.resume import (
-    RESUME_HEADER,
-    Ack,
-    At,
-    Attendance,
-    Mark,
-    Notice,
-    Position,
-    Resumable,
-    Resume,
-    encode_mark,
-    parse_request,
-)
+from twisted_exec.wire.resume import RESUME_HEADER, Position, Resumable, Resume, parse_request
 
 Item = bytes | Break | Role | None
 

@@ -54,7 +54,8 @@ from twisted_exec.tls.errors import (
     TLSConfigError,
     TLSError,
 )
-from twisted_exec.tls.fast.descriptor import TLSConnecting, accept_tls, speaks_tls
+from twisted_exec.tls.fast.accepting import accept_tls
+from twisted_exec.tls.fast.descriptor import TLSConnecting, speaks_tls
 from twisted_exec.tls.fast.records import StreamTLSFactory
 from twisted_exec.tls.fast.transport import Connecting, accept_unbuffered, unbuffered_connector
 from twisted_exec.tls.listening import BACKLOG, Address, IListeningSockets

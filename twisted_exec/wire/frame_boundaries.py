@@ -18,7 +18,7 @@ from twisted_exec.wire.channel import PROTOCOLS, SPDY_PROTOCOLS, UNNAMED, Channe
 from twisted_exec.wire.endings import Ending, encode_ending, has_status
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.spdy import FrameReader, SynStream
-from twisted_exec.wire.spdy_connection import STREAM_TYPE
+from twisted_exec.wire.spdy_console import STREAM_TYPE
 from twisted_exec.wire.upgrade import SPDY
 
 MAX_TRACKED_BYTES = 64 << 10

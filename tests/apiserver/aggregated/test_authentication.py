@@ -36,7 +36,7 @@ from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.interfaces import IAuthenticator, PresentedCredentials, User
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.subject import Subject
-from twisted_exec.tls.pki import Issued
+from twisted_exec.tls.pki.authority import Issued
 
 USERS, PROXIES, NEWER = (
     authority(name).certificate_pem for name in ("users", "forwarding", "newer")

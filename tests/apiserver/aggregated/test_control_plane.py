@@ -23,7 +23,7 @@ from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.pods.machine_pods import EXPOSED_LABEL
 from twisted_exec.api.status import APIError, BadGateway
-from twisted_exec.api.users import EXPOSED
+from twisted_exec.api.users import EXPOSED, FORWARDING_USER
 from twisted_exec.apiserver.aggregated.admission.objects import (
     VALIDATING_BINDINGS,
     VALIDATING_POLICIES,
@@ -37,7 +37,7 @@ from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import REVOKED
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import FORWARDING_USER, Authority
+from twisted_exec.tls.pki.authority import Authority
 
 FRONT = "apiserver-forwarding"
 """The pair that the host's proxy shows."""

@@ -25,7 +25,7 @@ from twisted_exec.apiserver.restriction.agents import LIMIT_REQUESTS
 from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.apiserver.signing.interfaces import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
 from twisted_exec.control.queue import LONGEST_RETRY_SECONDS
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 FOREIGN = "example.com/other"

@@ -26,7 +26,7 @@ from twisted_exec.apiserver.signing.poollets import (
 )
 from twisted_exec.apiserver.signing.requests import RequestedSubject, server_names, subject_of
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 SUBJECT_ALTERNATIVE_NAME = ExtensionOID.SUBJECT_ALTERNATIVE_NAME
 POOL = IRONCORE.pool_identity("pool-a")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import procfs
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 from ..one_hop import running
 

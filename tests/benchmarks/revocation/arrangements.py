@@ -29,7 +29,7 @@ from tests.interop.aggregated_cluster import NAME, NAMESPACE, AggregatedCluster
 from tests.interop.hosts import kubectl
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.auth.default_roles import PERMISSION_WATCHER
-from twisted_exec.tls.pki import CLIENT, PKI
+from twisted_exec.tls.pki.directory import CLIENT, PKI
 
 MACHINES = 10
 GROUP = "operators"

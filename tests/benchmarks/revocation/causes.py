@@ -17,7 +17,9 @@ from typing import Any
 from tests import procfs
 from tests.benchmarks.scale import Opening, open_all
 from tests.flows.deployment import POOL, machine
-from twisted_exec.tls.pki import CLIENT, Authority, write_private
+from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki.directory import CLIENT
+from twisted_exec.tls.private_files import write_private
 from twisted_exec.wire.resume import MARKS, RESUME_HEADER
 
 from .arrangements import GROUP, MACHINES, READ_SECONDS, Arrangement, Behind, Request

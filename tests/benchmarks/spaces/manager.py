@@ -30,7 +30,7 @@ from twisted_exec.spacemanager.service import SpaceManager
 from twisted_exec.spacemanager.settings import Settings
 from twisted_exec.spacemanager.tap import space_loop
 from twisted_exec.testing.space_provider import MemorySpace, MemorySpaces
-from twisted_exec.tls.pki import PKI
+from twisted_exec.tls.pki.directory import PKI
 
 PROVIDER = "here"
 

@@ -30,12 +30,13 @@ from twisted_exec.cli.commands.registry import make_parser
 from twisted_exec.cli.doctor import server_checks
 from twisted_exec.cli.doctor.findings import Findings, Unusable
 from twisted_exec.console.notices import LINE_BACK, line_lost, notice
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.standalone.service import Standalone
 from twisted_exec.standalone.settings import Settings
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json, respond_text
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import Authority, write_kubeconfig
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.wire.channel import V5
 
 reactor: Any = _reactor

@@ -7,24 +7,27 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import stat
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tls.pki.support import KillingTestCase
 from twisted_exec.cli.main import main
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import create_pki
+from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.pki.directory import create_pki, open_pki
 from twisted_exec.tls.server import PeerCertificate
 
 AUTHORITIES = ["ca.crt", "client-ca.crt", "requestheader-ca.crt"]
 
 
-class PKICommandTests(SynchronousTestCase):
-    """Tests for ``twisted-exec pki``."""
+class PKICommandTestCase(SynchronousTestCase):
+    """Base of tests for ``twisted-exec pki``."""
 
     def setUp(self) -> None:
         self.root = os.path.abspath(self.mktemp())
@@ -68,6 +71,10 @@ class PKICommandTests(SynchronousTestCase):
     def chain(self, name: str) -> list[x509.Certificate]:
         path = os.path.join(self.directory, name)
         return pem.certificates(read_file(path), path)
+
+
+class PKICommandTests(PKICommandTestCase):
+    """Tests for ``twisted-exec pki``."""
 
     def test_renew(self) -> None:
         """Only certificates that expire soon are renewed, with the same subject."""
@@ -202,6 +209,17 @@ class PKICommandTests(SynchronousTestCase):
             file.write(kept)
         self.assertIn("none of this directory's authorities", self.bad("renew", self.directory))
 
+    def test_foreign_certificate(self) -> None:
+        """No authority is replaced beside a certificate that none of them has signed."""
+        self.good("init", self.directory)
+        foreign = Authority.create("elsewhere").issue_client("eve").certificate_pem
+        with open(os.path.join(self.directory, "user-eve.crt"), "wb") as file:
+            file.write(foreign)
+        before = self.chain("ca.crt")
+        problem = self.bad("renew", self.directory, "--authorities")
+        self.assertIn('user-eve.crt" is of none of this directory', problem)
+        self.assertEqual(self.chain("ca.crt"), before)
+
     def test_everything(self) -> None:
         """The commands for three hosts print the files that each host needs."""
         directory = self.directory
@@ -299,3 +317,136 @@ class PKICommandTests(SynchronousTestCase):
         told = self.bad("user", self.directory, "--user", "jane")
         self.assertIn(f'CA key "{key}" holds', told)
         self.assertNotIn("secret", told)
+
+
+class KilledTests(PKICommandTestCase, KillingTestCase):
+    """Tests for ``twisted-exec pki renew`` after it was killed while it wrote."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.complete = os.path.join(self.root, "complete")
+        self.good("init", self.complete)
+        self.good("apiserver", self.complete, "--name", "api.example")
+        self.good("user", self.complete, "--user", "ada")
+        self.before = {name: self.signing(self.complete, name) for name in AUTHORITIES}
+
+    def signing(self, directory: str, name: str) -> bytes:
+        """Return the certificate with which an authority signs, as PEM."""
+        return open_pki(directory).authority(name.removesuffix(".crt")).certificate_pem
+
+    def killed(self, write: int, *options: str) -> bool:
+        """
+        Kill a renewal in a fresh copy of the directory before a write.
+
+        :return: whether there were so many writes.
+        """
+        self.directory = os.path.join(self.root, str(write))
+        shutil.copytree(self.complete, self.directory)
+        return self.is_killed(write, *options)
+
+    def is_killed(self, write: int, *options: str) -> bool:
+        return self.killed_before(write, lambda: self.run_pki("renew", self.directory, *options))
+
+    def replaced(self) -> list[str]:
+        """Return the authorities that sign with their new keys."""
+        return [
+            name for name in AUTHORITIES if self.signing(self.directory, name) != self.before[name]
+        ]
+
+    def check_trust(self) -> None:
+        """Each certificate is from an authority in the file of its kind."""
+        for pair in open_pki(self.directory).pairs():
+            name = os.path.basename(pair.certificate)
+            (certificate,) = self.chain(name)
+            self.assertTrue(
+                any(
+                    pem.has_issued(issuer, certificate)
+                    for authority in AUTHORITIES
+                    for issuer in self.chain(authority)
+                ),
+                name,
+            )
+
+    def check_replaced(self) -> None:
+        """All authorities have been replaced, and each later step succeeds."""
+        directory = self.directory
+        for name in AUTHORITIES:
+            self.assertEqual(pem.pem_of(self.chain(name)[1:]), self.before[name])
+        self.assertEqual(self.replaced(), AUTHORITIES)
+        self.assertIn("are being replaced already", self.bad("renew", directory, "--authorities"))
+        self.good("renew", directory, "--apiserver", next_step="--retire")
+        self.good("renew", directory, "--retire", next_step="anew.")
+        for pair in open_pki(directory).pairs():
+            (certificate,) = self.chain(os.path.basename(pair.certificate))
+            self.assertTrue(
+                any(pem.has_issued(self.chain(name)[0], certificate) for name in AUTHORITIES)
+            )
+            self.assertTrue(pem.is_key_of(pem.private_key(read_file(pair.key), "it"), certificate))
+
+    def test_authorities(self) -> None:
+        """
+        Wherever ``--authorities`` is killed, each authority signs, and the next run finishes the
+        replacement and prints all files that hosts need.
+        """
+        write, seen = 0, set()
+        while self.killed(write, "--authorities"):
+            seen.add(len(self.replaced()))
+            self.check_trust()
+            printed = self.good(
+                *("renew", self.directory, "--authorities"),
+                next_step=f"renew {self.directory} --apiserver",
+            )
+            stems = ("apiserver-forwarding", "user-ada")
+            leaves = [f"{stem}.{kind}" for stem in stems for kind in ("crt", "key")]
+            self.assertEqual(printed, [*AUTHORITIES, *leaves], write)
+            self.check_replaced()
+            write += 1
+        self.assertEqual(seen, {0, 1, 2, 3})
+
+    def test_authorities_twice(self) -> None:
+        """If the second run is killed, too, the third one finishes the replacement."""
+        write = 0
+        while self.killed(write, "--authorities"):
+            if self.is_killed(write, "--authorities"):
+                self.check_trust()
+                self.good("renew", self.directory, "--authorities", next_step="--apiserver")
+            self.check_replaced()
+            write += 1
+        self.assertGreater(write, 20)
+
+    def test_order(self) -> None:
+        """
+        While only some authorities have new keys, no later step succeeds: the replacement would seem
+        complete. Certificates that expire are renewed nevertheless.
+        """
+        write = 0
+        while self.killed(write, "--authorities"):
+            write += 1
+            if len(self.replaced()) in (1, 2):
+                first = f"twisted-exec pki renew {self.directory} --authorities"
+                for step in ("--apiserver", "--retire"):
+                    self.assertIn(
+                        f"replacement of the authorities was interrupted; first: {first}",
+                        self.bad("renew", self.directory, step),
+                    )
+                self.good("renew", self.directory, next_step=first)
+                self.good("renew", self.directory, "--authorities", next_step="--apiserver")
+                self.check_replaced()
+
+    def test_retire(self) -> None:
+        """Wherever ``--retire`` is killed, the next run finishes it."""
+        self.directory = self.complete
+        self.good("renew", self.directory, "--authorities", next_step="--apiserver")
+        self.good("renew", self.directory, "--apiserver", next_step="--retire")
+        write = 0
+        while self.killed(write, "--retire"):
+            write += 1
+            self.check_trust()
+            self.assertIn(
+                "are being replaced already", self.bad("renew", self.directory, "--authorities")
+            )
+            self.good("renew", self.directory, "--retire", next_step="anew.")
+            for name in AUTHORITIES:
+                (certificate,) = self.chain(name)
+                self.assertEqual(pem.pem_of([certificate]), self.signing(self.complete, name))
+        self.assertGreater(write, 3)

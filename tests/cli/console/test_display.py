@@ -19,8 +19,8 @@ from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.console.notices import HINT, notice
 from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.endings import Ending
+from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.resize import Role, TerminalSize
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.terminal_modes import Modes
 
 

@@ -22,8 +22,8 @@ from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen, Pas
 from twisted_exec.screens.emulator import AvtScreen
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.testing.resumable_console import ResumableConsole
+from twisted_exec.wire.marks import Attendance, Notice, OpenRecording
 from twisted_exec.wire.resize import TerminalSize
-from twisted_exec.wire.resume import Attendance, Notice, OpenRecording
 
 PLAIN = b"\x1b[?6l\x1b[?7h\x1b[4l\x1b[r\x1b(B\x0f\x1b[m"
 CLEAR = b"\r\n" * 4 + b"\x1b[m\x1b[H\x1b[2J"

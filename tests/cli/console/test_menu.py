@@ -32,8 +32,8 @@ from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import RESTARTED
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.wire.endings import COMPLETED, POWERED_OFF, SHUTTING_DOWN, Ending
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.resize import TerminalSize
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
 
 
 class FakeClient:

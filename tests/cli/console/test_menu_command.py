@@ -12,8 +12,8 @@ from tests.cli.console.test_session import FakeStream
 from tests.cli.console.test_takeover import OBSERVES
 from twisted_exec.cli.console.menu_command import NO_MARKS, NO_MESSAGES
 from twisted_exec.cli.console.session import NOTHING_TO_ASK
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.resize import Message
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 

@@ -11,15 +11,17 @@ from typing import Any, cast
 from twisted.internet.defer import Deferred
 
 from tests.cli.console.test_session import FakeStream, SessionCase
-from tests.streaming.remotecommand.test_client_pings import Carrier
+from tests.streaming.remotecommand.test_pings import Carrier
 from twisted_exec.cli.console.display import SessionScript
 from twisted_exec.cli.console.escape import parse_escape
 from twisted_exec.cli.console.session import TIMED_OUT, Outcome
 from twisted_exec.cli.console.type_ahead import SCRIPT_SECONDS
 from twisted_exec.console.notices import RESTARTED
-from twisted_exec.streaming.remotecommand.client import LOST, SILENCE_SECONDS, Pings
+from twisted_exec.streaming.remotecommand.client import LOST
+from twisted_exec.streaming.remotecommand.pings import SILENCE_SECONDS, Pings
+from twisted_exec.wire.marks import Attendance, Notice, NoticeRole, not_sent
 from twisted_exec.wire.resize import Break, TerminalSize
-from twisted_exec.wire.resume import Attendance, Notice, NoticeRole, Position, RoundTrip, not_sent
+from twisted_exec.wire.resume import Position, RoundTrip
 from twisted_exec.wire.typed_keys import keys_counted
 
 

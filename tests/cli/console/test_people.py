@@ -26,8 +26,8 @@ from twisted_exec.cli.console.people import (
     people_at,
 )
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.wire.marks import Attendance
 from twisted_exec.wire.resize import Message
-from twisted_exec.wire.resume import Attendance
 
 ADA, BOB, EVE = Person("ada", is_own=True), Person("bob"), Person("eve")
 

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cli.console.test_script_shell import Terminal
+from tests.cli.console.test_shell_run import Terminal
 from twisted_exec.api.patterns import Pattern, Search
 from twisted_exec.cli.console.script import (
     EXPECT_SECONDS,
@@ -20,7 +20,7 @@ from twisted_exec.cli.console.script import (
 from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import notice
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 

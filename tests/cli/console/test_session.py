@@ -33,8 +33,8 @@ from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import HINT, RESTARTED, notice
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.wire.endings import COMPLETED, MACHINE_DELETED, Ending
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.resize import Break, Role, TerminalSize
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -13,14 +13,8 @@ from tests.cli.console.test_outage import OutageCase, ResumableStream
 from tests.cli.console.test_session import FakeStream
 from twisted_exec.console.notices import RESTARTED
 from twisted_exec.streaming.remotecommand.client import LOST
-from twisted_exec.wire.resume import (
-    Attendance,
-    Notice,
-    NoticeKind,
-    NoticeRole,
-    OpenRecording,
-    RoundTrip,
-)
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole, OpenRecording
+from twisted_exec.wire.resume import RoundTrip
 
 
 class Connected:

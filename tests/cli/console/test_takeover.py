@@ -16,8 +16,8 @@ from twisted_exec.cli.console.people import NAMES_SECONDS, Person
 from twisted_exec.cli.console.takeover import ROLE_SECONDS, TOO_LONG_BEHIND_TAKEOVER
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.notices import HINT
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.resize import Role, TerminalSize
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
 
 OBSERVES = Notice("ada types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ada", hint=HINT)
 

@@ -8,8 +8,8 @@ import re
 from typing import Any
 
 from tests.cli.console.test_outage import OutageCase
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.resize import TerminalSize
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole
 
 
 class WindowTests(OutageCase):

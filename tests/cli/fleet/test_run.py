@@ -21,7 +21,7 @@ from twisted_exec.cli.fleet import run
 from twisted_exec.cli.fleet.run import RunTask
 from twisted_exec.cli.fleet.targets import FleetTarget, open_target
 from twisted_exec.testing.console import RecordingAttachment
-from twisted_exec.wire.resume import Attendance, OpenRecording
+from twisted_exec.wire.marks import Attendance, OpenRecording
 
 
 class Shell(RecordingAttachment):

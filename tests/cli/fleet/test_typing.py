@@ -13,7 +13,7 @@ from twisted_exec.cli.fleet.typing import CONCURRENT_OPENINGS, SETTLE_SECONDS, T
 from twisted_exec.console.notices import HINT
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
-from twisted_exec.wire.resume import Attendance, Notice, NoticeKind, NoticeRole, OpenRecording
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole, OpenRecording
 
 
 class Stream(ConsoleStream):

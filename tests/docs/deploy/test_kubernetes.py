@@ -27,7 +27,7 @@ from twisted_exec.journal import store as journals
 from twisted_exec.kube.kubeconfig import loader
 from twisted_exec.runtimes import config
 from twisted_exec.runtimes.recordings import service as recordings
-from twisted_exec.tls.pki import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 
 from . import files
 from .files import KUBERNETES

@@ -28,7 +28,8 @@ from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.streaming.splice import LOST
-from twisted_exec.tls.pki import AUTHORITIES, SERVING, renew, renew_authority, retire_authority
+from twisted_exec.tls.pki.directory import SERVING
+from twisted_exec.tls.pki.renewal import renew, replace_authorities, retire_authority
 from twisted_exec.wire.resize import TerminalSize
 
 reactor: Any = _reactor
@@ -174,8 +175,7 @@ class BrokerTests(TestCase):
     async def exchange(self) -> None:
         """Replace all credentials of cluster B, and the broker's credentials there."""
         pki, now = self.b.pki, datetime.now(UTC)
-        for name in AUTHORITIES:
-            renew_authority(pki, name, now)
+        replace_authorities(pki, now)
         renew(pki, now, None)
         self.b.kubeconfig(BROKER)
         self.b.write_poollet_kubeconfig(POOL)

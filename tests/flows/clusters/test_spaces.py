@@ -18,7 +18,7 @@ from tests.flows import kubectls, programs
 from tests.spacemanager.providers.local.world import command
 from tests.standalone.test_tap_program import StandaloneCase
 from tests.tiers import PROGRAMS
-from twisted_exec.tls.pki import create_pki
+from twisted_exec.tls.pki.directory import create_pki
 
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial"
 BY_HAND = ("twistd ", "export ", "pkill ")

@@ -25,7 +25,7 @@ from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import APIError
 from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import CLIENT
+from twisted_exec.tls.pki.directory import CLIENT
 
 from .spaces import Registry
 from .test_broker import BROKER, NAMESPACE, Front, let_brokers_in

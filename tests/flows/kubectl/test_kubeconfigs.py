@@ -29,7 +29,7 @@ from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.testing.proxies import ConnectProxy, ProxyFactory, Socks5Proxy
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import SERVING
+from twisted_exec.tls.pki.directory import SERVING
 from twisted_exec.tls.server import ServerTLS
 
 reactor: Any = _reactor

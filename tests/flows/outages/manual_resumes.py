@@ -19,7 +19,8 @@ from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
 from twisted_exec.streaming.remotecommand.stream import MarkUser
 from twisted_exec.wire.channel import V5
 from twisted_exec.wire.endings import Ending
-from twisted_exec.wire.resume import MARKS, At, Mark, Position, Resume
+from twisted_exec.wire.marks import At, Mark
+from twisted_exec.wire.resume import MARKS, Position, Resume
 
 reactor: Any = _reactor
 

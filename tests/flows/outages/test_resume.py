@@ -26,8 +26,9 @@ from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.machine_requests import request_head
 from twisted_exec.streaming.remotecommand.client import ConsoleClient, connect
+from twisted_exec.wire.marks import At, Mark
 from twisted_exec.wire.resize import TerminalSize
-from twisted_exec.wire.resume import MARKS, At, Mark, Position, Resume
+from twisted_exec.wire.resume import MARKS, Position, Resume
 from twisted_exec.wire.stream_options import CONSOLE
 
 reactor: Any = _reactor

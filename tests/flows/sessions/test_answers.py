@@ -34,6 +34,7 @@ from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.api.users import FORWARDING_USER
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -52,7 +53,7 @@ from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint, unix_client_endpoint
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import FORWARDING_USER, Authority
+from twisted_exec.tls.pki.authority import Authority
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.wire.upgrade import accept_key
 

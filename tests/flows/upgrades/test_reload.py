@@ -37,17 +37,14 @@ from twisted_exec.api.status import APIError
 from twisted_exec.cli.main import main
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSError
-from twisted_exec.tls.pki import (
-    AUTHORITIES,
-    Authority,
-    Issued,
-    request_server,
-    write_kubeconfig,
-    write_private,
-)
+from twisted_exec.tls.pki.authority import Authority, Issued
+from twisted_exec.tls.pki.directory import AUTHORITIES
+from twisted_exec.tls.pki.requests import request_server
+from twisted_exec.tls.private_files import write_private
 
 reactor: Any = _reactor
 

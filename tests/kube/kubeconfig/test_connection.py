@@ -31,7 +31,7 @@ from twisted_exec.kube.kubeconfig.connection import host_and_port, tls
 from twisted_exec.kube.kubeconfig.headers import auth_headers, host_header, identity_headers
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.fast.transport import socket_transport
-from twisted_exec.tls.pki import Authority, Issued
+from twisted_exec.tls.pki.authority import Authority, Issued
 from twisted_exec.tls.server import ServerTLS, peer_certificate
 
 reactor: Any = _reactor

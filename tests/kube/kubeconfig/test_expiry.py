@@ -16,7 +16,7 @@ from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.expiry import expiry_of, explain_refusal
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 USERS = Authority.create("users")
 

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 from twisted_exec.runtimes.lines.driver import Lines, line_settings
-from twisted_exec.wire.telnet import LineSettings
+from twisted_exec.wire.com_port import LineSettings
 
 
 def machine(name: str, namespace: str = "default") -> MachineFacts:

@@ -25,7 +25,7 @@ from twisted_exec.testing.drivers import (
     Line,
     MachineDriverContract,
 )
-from twisted_exec.wire.telnet import LineSettings
+from twisted_exec.wire.com_port import LineSettings
 
 
 class _Echo:

@@ -33,7 +33,7 @@ from twisted_exec.runtimes.lines import device_lock, serial_port
 from twisted_exec.runtimes.lines.device_lock import DeviceLock
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint, SerialPort
 from twisted_exec.testing.drivers import Line
-from twisted_exec.wire.telnet import LineSettings
+from twisted_exec.wire.com_port import LineSettings
 
 reactor: Any = _reactor
 

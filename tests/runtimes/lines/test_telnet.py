@@ -17,8 +17,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.runtimes.lines.telnet import TelnetEndpoint, TelnetLine
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.testing.drivers import Line
+from twisted_exec.wire.com_port import LineSettings
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.telnet import LineSettings
 
 IAC, DONT, DO, WONT, WILL, SB, BREAK, SE = 255, 254, 253, 252, 251, 250, 243, 240
 ASKED = bytes((IAC, WILL, 0, IAC, WILL, 3, IAC, DO, 0, IAC, DO, 3))

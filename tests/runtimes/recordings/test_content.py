@@ -29,7 +29,7 @@ from twisted_exec.runtimes.recordings import service
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 from twisted_exec.runtimes.recordings.settings import RecordingSettings
 from twisted_exec.tls import pem
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 UID = str(uuid.UUID(int=1))
 MACHINE = str(uuid.UUID(int=2))

@@ -11,12 +11,12 @@ import shutil
 from typing import Any
 
 from tests.console.doubles import MemoryConsole, MemoryStream
-from tests.journal.test_files import FailingLayer
+from tests.journal.support import FailingLayer
 from twisted_exec.api.status import APIError, Conflict, ServiceUnavailable
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.runtimes.recordings.machine_recorder import MachineRecorder
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.resume import Attendance, OpenRecording
+from twisted_exec.wire.marks import Attendance, OpenRecording
 from twisted_exec.wire.session_terms import FULL, Terms
 
 from .support import KEY, OTHER, UID, Case

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.journal.test_files import FailingLayer
+from tests.journal.support import FailingLayer
 from tests.recording.support import NOW, signer
 from twisted_exec.recording.growing import SignedHead
 from twisted_exec.recording.journal_ranges import JournalPosition

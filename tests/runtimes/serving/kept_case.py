@@ -24,14 +24,8 @@ from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.testing.network import MemoryServer
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.endings import decode_ending
-from twisted_exec.wire.resume import (
-    Answer,
-    MarkDecoder,
-    Position,
-    Resumable,
-    Resume,
-    encode_mark,
-)
+from twisted_exec.wire.marks import Answer, MarkDecoder, encode_mark
+from twisted_exec.wire.resume import Position, Resumable, Resume
 
 EPOCH = ResumableAttachment.epoch
 SECRET = b"s" * 32

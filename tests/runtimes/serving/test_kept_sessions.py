@@ -23,8 +23,9 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.resumable import PageServer
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.testing.console import ResumableAttachment
+from twisted_exec.wire.marks import Ack, At
 from twisted_exec.wire.resize import Message, encode_message
-from twisted_exec.wire.resume import UNCONFIRMED_SECONDS, Ack, At, Position
+from twisted_exec.wire.resume import UNCONFIRMED_SECONDS, Position
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 
 

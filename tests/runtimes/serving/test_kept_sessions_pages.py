@@ -9,7 +9,8 @@ from tests.runtimes.serving.kept_case import Client, KeptCase
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.streaming.interfaces import IAttachment
 from twisted_exec.streaming.subject import Subject
-from twisted_exec.wire.resume import At, Position
+from twisted_exec.wire.marks import At
+from twisted_exec.wire.resume import Position
 
 CREDIT = 64 << 10
 

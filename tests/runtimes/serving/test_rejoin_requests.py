@@ -13,7 +13,7 @@ from tests.streaming.frames import masked
 from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamServer
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
-from twisted_exec.wire.resume import Rejoin, Rejoinable, parse_received
+from twisted_exec.wire.rejoin import Rejoin, Rejoinable, parse_received
 
 
 class Hop:

@@ -18,7 +18,8 @@ from twisted_exec.streaming.http.responses import Dispatcher, respond_json
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.sessions.resume_headers import resume_headers
 from twisted_exec.testing.network import MemoryServer
-from twisted_exec.wire.resume import Resumable, RoundTrip, encode_session
+from twisted_exec.wire.marks import encode_session
+from twisted_exec.wire.resume import Resumable, RoundTrip
 from twisted_exec.wire.upgrade import RESUME_SUBPROTOCOL
 
 

@@ -130,3 +130,37 @@ class ProxyTestCase(SynchronousTestCase):
         client = self.ask()
         self.backend.protocol.dataReceived(SWITCHED + b"\r\n" + early)
         return client
+
+    def confirmed(self, terms: bytes) -> MemoryClient:
+        """Return the client of a session whose next hop confirms these terms."""
+        client = self.ask()
+        header = b"X-Twisted-Exec-Terms: %s\r\n" % terms if terms else b""
+        self.backend.protocol.dataReceived(SWITCHED + header + b"\r\n")
+        return client
+
+
+class ResumingTestCase(ProxyTestCase):
+    """A proxy whose clients can resume their sessions."""
+
+    key, next_key = b"k" * 43, b"n" * 43
+    answer = b"key=" + next_key + b"; seconds=60"
+    resumed = b"key=" + key + b"; session=s-0; epoch=0123456789abcdef; from=4096"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.locator.more = {"resumes": True}
+
+    def request(self, value: bytes, **more: Any) -> bytes:
+        return handshake(b"X-Twisted-Exec-Resume: " + value, **more)
+
+    def answered(self, value: bytes, answer: bytes = answer) -> MemoryClient:
+        """Return the client of a session whose next hop gives an answer."""
+        client = self.ask(self.request(value))
+        line = b"X-Twisted-Exec-Resume: " + answer + b"\r\n" if answer else b""
+        self.backend.protocol.dataReceived(SWITCHED + line + b"\r\n")
+        return client
+
+    def sent(self) -> list[bytes]:
+        """Return the values of the header that the next hop got."""
+        lines = self.backend.transport.value().split(b"\r\n")
+        return [line[23:] for line in lines if line.lower().startswith(b"x-twisted-exec-resume: ")]

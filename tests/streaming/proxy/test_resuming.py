@@ -4,10 +4,7 @@ Tests for :mod:`twisted_exec.streaming.proxy`: sessions that are resumed, or wai
 
 from __future__ import annotations
 
-import re
-import socket
 from functools import partial
-from typing import Any
 
 from twisted.internet import error
 from twisted.internet.error import ConnectionDone
@@ -15,7 +12,7 @@ from twisted.python.failure import Failure
 
 from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
-from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
+from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase, ResumingTestCase
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.hop import END_SECONDS
 from twisted_exec.streaming.http.browser_websocket import adopt_page
@@ -24,44 +21,12 @@ from twisted_exec.streaming.interfaces import RESUMED, REVOKED, SHUTTING_DOWN, E
 from twisted_exec.streaming.proxied import STOP_SECONDS
 from twisted_exec.streaming.sessions.registry import SessionLife
 from twisted_exec.streaming.subject import Subject
-from twisted_exec.testing.network import MemoryClient, MemoryServer
-from twisted_exec.wire.resume import Resumable, RoundTrip
+from twisted_exec.testing.network import MemoryServer
 from twisted_exec.wire.upgrade import RESUME_SUBPROTOCOL
 
 
-class ResumeTests(ProxyTestCase):
+class ResumeTests(ResumingTestCase):
     """Sessions whose client can resume them."""
-
-    key, next_key = b"k" * 43, b"n" * 43
-    answer = b"key=" + next_key + b"; seconds=60"
-    resumed = b"key=" + key + b"; session=s-0; epoch=0123456789abcdef; from=4096"
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.locator.more = {"resumes": True}
-
-    def request(self, value: bytes, **more: Any) -> bytes:
-        return handshake(b"X-Twisted-Exec-Resume: " + value, **more)
-
-    def answered(self, value: bytes, answer: bytes = answer) -> MemoryClient:
-        """Return the client of a session whose next hop gives an answer."""
-        client = self.ask(self.request(value))
-        line = b"X-Twisted-Exec-Resume: " + answer + b"\r\n" if answer else b""
-        self.backend.protocol.dataReceived(SWITCHED + line + b"\r\n")
-        return client
-
-    def sent(self) -> list[bytes]:
-        """Return the values of the header that the next hop got."""
-        lines = self.backend.transport.value().split(b"\r\n")
-        return [line[23:] for line in lines if line.lower().startswith(b"x-twisted-exec-resume: ")]
-
-    def test_first(self) -> None:
-        """The header goes to the next hop, and its answer to the client."""
-        client = self.answered(b"marks")
-        self.assertEqual(self.sent(), [b"marks"])
-        self.assertIn(b"X-Twisted-Exec-Resume: " + self.answer + b"\r\n", client.received())
-        (session,) = self.sessions.live()
-        self.assertEqual((session.resumable_seconds, session.resumes), (60, ""))
 
     def test_page(self) -> None:
         """A page gets the answer in the first message of the stream; nothing of the hop behind comes before."""
@@ -81,20 +46,6 @@ class ResumeTests(ProxyTestCase):
         _, _, stream = client.received().partition(b"\r\n\r\n")
         mark = b'\x04{"Session":"s-1","Key":"%s","Seconds":60}\n' % self.next_key
         self.assertEqual(stream, b"\x82" + bytes([len(mark)]) + mark + b"\x82\x02\x01x")
-
-    def test_round_trips(self) -> None:
-        """A hop adds the TCP round trip of its connection to the next one to the answer."""
-        with (
-            socket.create_server(("127.0.0.1", 0)) as server,
-            socket.create_connection(server.getsockname()) as connection,
-        ):
-            self.backend.transport.socket = connection
-            client = self.answered(b"marks", self.answer + b"; hops=poollet/7")
-        line = re.compile(rb"\r\nX-Twisted-Exec-Resume: (.*)\r\n")
-        (answer,) = line.findall(client.received())
-        first, second = Resumable.parse(answer.decode()).round_trips
-        self.assertEqual((first.hop, second), ("poollet", RoundTrip("poollet", 7)))
-        self.assertGreater(first.microseconds, 0)
 
     def test_resumed(self) -> None:
         """A resumed session names the one before in its records, and nobody's key."""
@@ -122,33 +73,6 @@ class ResumeTests(ProxyTestCase):
         self.clock.advance(10)
         self.assertTrue(self.backend.transport.aborted)
         self.assertEqual(refused.responses()[0].code, 504)
-
-    def test_old_hop(self) -> None:
-        """Without an answer of the next hop the session is an ordinary one."""
-        client = self.answered(b"marks", b"")
-        self.assertNotIn(b"X-Twisted-Exec", client.received())
-        (session,) = self.sessions.live()
-        self.assertEqual(session.resumable_seconds, 0)
-
-    def test_unasked(self) -> None:
-        """An answer to a client that has not asked is dropped."""
-        client = self.ask()
-        line = b"X-Twisted-Exec-Resume: " + self.answer
-        self.backend.protocol.dataReceived(SWITCHED + line + b"\r\n\r\n")
-        self.assertNotIn(b"X-Twisted-Exec", client.received())
-
-    def test_opened_instead(self) -> None:
-        """A next hop that opens a session instead of resuming one is left."""
-        refused = self.refused(self.answered(self.resumed, b""))
-        self.assertEqual(refused.code, 409)
-        self.assertIn("cannot resume a session", refused.message)
-        self.assertTrue(self.backend.transport.aborted)
-
-    def test_invalid_answer(self) -> None:
-        """An answer that no client could use is an error of the next hop."""
-        refused = self.refused(self.answered(b"marks", b"key=short; seconds=60"))
-        self.assertEqual(refused.code, 502)
-        self.assertTrue(self.backend.transport.aborted)
 
     def test_invalid(self) -> None:
         """A header that is not valid, or sent twice, is answered with 400."""
@@ -187,22 +111,6 @@ class ResumeTests(ProxyTestCase):
             self.ask(request(b"marks"))
             self.assertEqual(self.sent(), [])
             self.assertTrue(self.backend.transport.value())
-
-    def test_not_translated(self) -> None:
-        """A next hop that does not speak the protocol is asked for another without the header."""
-        self.ask(self.request(b"marks"))
-        second = OneConnection()
-        self.locator.endpoints[0] = ("10.0.0.0:1", second)
-        self.backend.protocol.dataReceived(b"HTTP/1.1 403 X\r\nContent-Length: 0\r\n\r\n")
-        self.backend = second
-        self.assertIn(b"Upgrade", second.transport.value())
-        self.assertEqual(self.sent(), [])
-
-    def test_resumed_not_translated(self) -> None:
-        """A request that resumes is not translated."""
-        client = self.ask(self.request(self.resumed))
-        self.backend.protocol.dataReceived(b"HTTP/1.1 403 X\r\nContent-Length: 0\r\n\r\n")
-        self.assertEqual(self.refused(client).code, 403)
 
     def test_refused(self) -> None:
         """A refusal of the next hop reaches the client, and the session here goes on."""

@@ -8,12 +8,11 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
 from tests.streaming.http.test_upgrade_client import OneConnection
-from tests.streaming.proxy.support import SWITCHED, ProxyTestCase
+from tests.streaming.proxy.support import ProxyTestCase
 from twisted_exec.streaming.hop import END_SECONDS
 from twisted_exec.streaming.http.session_requests import SILENCE_SECONDS, SILENT_TURNS
 from twisted_exec.streaming.interfaces import REVOKED, Ending
 from twisted_exec.streaming.proxied import TERMS_SECONDS
-from twisted_exec.testing.network import MemoryClient
 from twisted_exec.wire.session_terms import Right, Terms
 
 
@@ -22,37 +21,6 @@ class TermsTests(ProxyTestCase):
 
     observer = Terms(right=Right.OBSERVE)
     accepted = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-
-    def confirmed(self, terms: bytes) -> MemoryClient:
-        """Return the client of a session whose next hop confirms these terms."""
-        client = self.ask()
-        header = b"X-Twisted-Exec-Terms: %s\r\n" % terms if terms else b""
-        self.backend.protocol.dataReceived(SWITCHED + header + b"\r\n")
-        return client
-
-    def test_sent(self) -> None:
-        """The terms are sent, and the confirmation is passed on."""
-        self.locator.more = {"terms": self.observer}
-        client = self.confirmed(b"right=observe")
-        head = self.backend.transport.value().split(b"\r\n")
-        self.assertIn(b"X-Twisted-Exec-Terms: right=observe", head)
-        self.assertIn(b"X-Twisted-Exec-Terms: right=observe\r\n", client.received())
-
-    def test_stricter(self) -> None:
-        """A next hop may be stricter."""
-        self.locator.more = {"terms": Terms(viewers=3)}
-        client = self.confirmed(b"right=observe&viewers=2&policy=a%2Fb")
-        self.assertIn(b"101 Switching", client.received())
-
-    def test_not_confirmed(self) -> None:
-        """A next hop that confirms less, or nothing, is left, and the user reads why."""
-        for terms in (b"", b"right=drive", b"right=observe&later=1"):
-            self.setUp()
-            self.locator.more = {"terms": self.observer}
-            refused = self.refused(self.confirmed(terms))
-            self.assertEqual(refused.code, 501)
-            self.assertIn("10.0.0.0:1 cannot hold a session to its terms", refused.message)
-            self.assertTrue(self.backend.transport.aborted)
 
     def change(self, terms: Terms) -> OneConnection:
         """Change the terms of the session; return the connection of the request."""

@@ -11,7 +11,7 @@ from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.streaming.rejoin.search import Rejoiner
 from twisted_exec.wire.endings import INTERNAL, decode_status
-from twisted_exec.wire.resume import REJOIN_HEADER, Rejoin, Rejoinable, parse_rejoin, received_text
+from twisted_exec.wire.rejoin import REJOIN_HEADER, Rejoin, Rejoinable, parse_rejoin, received_text
 
 from .support import Chain, Peer
 

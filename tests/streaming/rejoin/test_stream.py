@@ -18,7 +18,7 @@ from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, REVOKED, Ending
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.testing.network import MemoryClient
-from twisted_exec.wire.resume import Rejoin, received_text
+from twisted_exec.wire.rejoin import Rejoin, received_text
 from twisted_exec.wire.session_terms import Right, Terms
 
 from ..frames import handshake, masked

@@ -22,7 +22,8 @@ from twisted_exec.streaming.remotecommand.stream import MarkUser
 from twisted_exec.testing.console import RecordingUser
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.wire.channel import V5
-from twisted_exec.wire.resume import MARKS, Attendance, Notice
+from twisted_exec.wire.marks import Attendance, Notice
+from twisted_exec.wire.resume import MARKS
 
 HEAD = UpgradeRequest(b"GET", b"/exec", b"server")
 

@@ -27,7 +27,8 @@ from twisted_exec.testing.console import RecordingProducer, RecordingUser
 from twisted_exec.wire import spdy
 from twisted_exec.wire.endings import encode_status
 from twisted_exec.wire.errors import LocalProtocolError
-from twisted_exec.wire.resume import MARKS, Ack, At, Mark, Notice, Position, Resumable
+from twisted_exec.wire.marks import Ack, At, Mark, Notice
+from twisted_exec.wire.resume import MARKS, Position, Resumable
 from twisted_exec.wire.spdy import Data, FrameReader, FrameWriter, GoAway, RstStream, SynStream
 from twisted_exec.wire.upgrade import accept_key
 

@@ -24,17 +24,9 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand.input_notices import READ_ONLY
 from twisted_exec.streaming.remotecommand.resumable import Acknowledgements, Resumption
 from twisted_exec.testing.console import ResumableAttachment
+from twisted_exec.wire.marks import Ack, At, EchoTime, Mark, MarkDecoder, Notice
 from twisted_exec.wire.resize import Message, encode_message, encode_size, encode_wish
-from twisted_exec.wire.resume import (
-    Ack,
-    At,
-    EchoTime,
-    Mark,
-    MarkDecoder,
-    Notice,
-    Position,
-    Resumable,
-)
+from twisted_exec.wire.resume import Position, Resumable
 from twisted_exec.wire.session_terms import Right, Terms
 
 KEY = "k" * 43

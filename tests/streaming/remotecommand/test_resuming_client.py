@@ -34,8 +34,9 @@ from twisted_exec.testing.resumable_console import ResumableConsole
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.endings import encode_ending
 from twisted_exec.wire.errors import LocalProtocolError
+from twisted_exec.wire.marks import At, EchoTime, Notice, NoticeKind, encode_mark
 from twisted_exec.wire.resize import Message
-from twisted_exec.wire.resume import MARKS, At, EchoTime, Notice, NoticeKind, Position, encode_mark
+from twisted_exec.wire.resume import MARKS, Position
 
 VECTORS = Path(__file__).with_name("resume_vectors.json")
 

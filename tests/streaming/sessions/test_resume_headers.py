@@ -19,7 +19,8 @@ from twisted_exec.streaming.sessions.resume_headers import (
     requested_rejoin,
     requested_resumption,
 )
-from twisted_exec.wire.resume import Position, Rejoin, Rejoinable, Resumable, Resume
+from twisted_exec.wire.rejoin import Rejoin, Rejoinable
+from twisted_exec.wire.resume import Position, Resumable, Resume
 
 KEY = "k" * 43
 

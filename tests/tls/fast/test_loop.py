@@ -20,7 +20,7 @@ from twisted.python import log
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.flow import swap_protocol
+from twisted_exec.streaming.transports import swap_protocol
 from twisted_exec.tls.fast.loop import (
     FEW,
     OTHERS_SECONDS,

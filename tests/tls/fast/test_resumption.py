@@ -18,7 +18,7 @@ from tests.tls.support import LoopbackCase, alternatives, authority, client_iden
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.errors import VerificationError
 from twisted_exec.tls.fast import resumption
-from twisted_exec.tls.pki import Issued
+from twisted_exec.tls.pki.authority import Issued
 from twisted_exec.tls.server import peer_certificate, verify
 
 

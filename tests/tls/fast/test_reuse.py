@@ -17,7 +17,7 @@ from tests.chain import until
 from tests.tls.fast import test_transport
 from tests.tls.support import LoopbackCase, Recorder, reactor
 from tests.wire.test_blocks import HOSTILE
-from twisted_exec.streaming.flow import has_unread, swap_protocol
+from twisted_exec.streaming.transports import has_unread, swap_protocol
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.fast import descriptor
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor

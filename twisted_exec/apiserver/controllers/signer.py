@@ -58,7 +58,7 @@ from twisted_exec.storage.follower import Followed, StoreFollower, listed_as_add
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 LOOK_SECONDS = 60.0
 DECIDED_SECONDS = 3600.0

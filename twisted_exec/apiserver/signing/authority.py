@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.tls.files import Reloading
-from twisted_exec.tls.pki import Authority
+from twisted_exec.tls.pki.authority import Authority
 
 
 @dataclass(frozen=True)

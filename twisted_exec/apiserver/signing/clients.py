@@ -30,7 +30,7 @@ from twisted_exec.apiserver.signing.requests import (
 )
 from twisted_exec.auth.interfaces import IAuthorizer
 from twisted_exec.tls import pem
-from twisted_exec.tls.pki import LONGEST_COMMON_NAME
+from twisted_exec.tls.pki.names import LONGEST_COMMON_NAME
 
 _USAGES = {CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT}
 

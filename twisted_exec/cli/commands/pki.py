@@ -10,26 +10,23 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
+from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import (
-    APISERVER,
-    AUTHORITIES,
-    PKI,
-    Pair,
-    create_pki,
+from twisted_exec.tls.pki.directory import APISERVER, AUTHORITIES, PKI, Pair, create_pki, open_pki
+from twisted_exec.tls.pki.renewal import (
     is_being_replaced,
+    is_interrupted,
     is_of_previous,
-    open_pki,
-    pairs,
     renew,
-    renew_authority,
+    replace_authorities,
     retire_authority,
-    write_kubeconfig,
 )
 
 _Command = Callable[[argparse.Namespace], list[str]]
 
+_INTERRUPTED = """\
+The replacement of the authorities was interrupted.  Finish it: twisted-exec pki renew {directory} --authorities"""
 _TRUST_BOTH = """\
 The authorities are being replaced.  Next, in this order:
 1. Copy ca.crt, client-ca.crt and requestheader-ca.crt to their hosts.
@@ -238,17 +235,19 @@ def _renew(options: argparse.Namespace) -> list[str]:
         retired = [name for name in AUTHORITIES if retire_authority(pki, name)]
         options.next_step = _RETIRED if retired else ""
         return [pki.pair(name).certificate for name in retired]
-    authorities = [*AUTHORITIES] if options.authorities else []
-    for name in authorities:
-        renew_authority(pki, name, now)
+    if options.authorities:
+        replace_authorities(pki, now)
     everything = options.all or options.authorities
     waiting = apiserver if options.authorities or (is_waiting and not options.apiserver) else None
     done = renew(pki, now, None if everything else timedelta(days=options.within), waiting=waiting)
-    if is_being_replaced(pki):
+    if is_interrupted(pki):
+        options.next_step = _INTERRUPTED.format(directory=options.directory)
+    elif is_being_replaced(pki):
         is_waiting = apiserver.exists and is_of_previous(pki, apiserver)
         step = _TRUST_BOTH if is_waiting or options.authorities else _NEW_APISERVER
         options.next_step = step.format(directory=options.directory)
-    return [*(pki.pair(name).certificate for name in authorities), *_paths(*done)]
+    replaced = [pki.pair(name).certificate for name in AUTHORITIES] if options.authorities else []
+    return [*replaced, *_paths(*done)]
 
 
 def _check_order(pki: PKI, options: argparse.Namespace, is_waiting: bool) -> None:
@@ -268,18 +267,30 @@ def _check_order(pki: PKI, options: argparse.Namespace, is_waiting: bool) -> Non
             "users whose kubeconfigs do not contain the new authority would be locked out; when all do: "
             f"{command} --apiserver"
         )
-    if options.authorities and is_being_replaced(pki):
-        last = "--apiserver, then --retire" if is_waiting else "--retire"
-        raise TLSConfigError(f"the authorities are being replaced already; first: {command} {last}")
-    if options.retire or options.apiserver:
-        for pair in pairs(pki):
-            is_own_turn = options.apiserver and pair == pki.pair(APISERVER)
-            if not is_own_turn and is_of_previous(pki, pair):
-                step = " --apiserver" if pair == pki.pair(APISERVER) else ""
-                name = os.path.basename(pair.certificate)
-                raise TLSConfigError(
-                    f"{name} is from an authority that is to be retired; first: {command}{step}"
-                )
+    if not (options.authorities or options.apiserver or options.retire):
+        return
+    apiserver = pki.pair(APISERVER)
+    late = [
+        pair
+        for pair in pki.pairs()
+        if (options.retire or pair != apiserver) and is_of_previous(pki, pair)
+    ]
+    if options.authorities:
+        if is_being_replaced(pki) and not is_interrupted(pki) and not late:
+            last = "--apiserver, then --retire" if is_waiting else "--retire"
+            raise TLSConfigError(
+                f"the authorities are being replaced already; first: {command} {last}"
+            )
+    elif is_interrupted(pki):
+        raise TLSConfigError(
+            f"the replacement of the authorities was interrupted; first: {command} --authorities"
+        )
+    elif late:
+        step = " --apiserver" if late[0] == apiserver else ""
+        name = os.path.basename(late[0].certificate)
+        raise TLSConfigError(
+            f"{name} is from an authority that is to be retired; first: {command}{step}"
+        )
 
 
 def _paths(*pairs: Pair) -> list[str]:

@@ -22,7 +22,7 @@ from twisted_exec.cli.space.rotation import CredentialRotation, check_provider
 from twisted_exec.cli.times import duration
 from twisted_exec.spaces.kubeconfigs import config_in
 from twisted_exec.spaces.lookup import find_space
-from twisted_exec.tls.pki import write_private
+from twisted_exec.tls.private_files import write_private
 
 
 def register(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,7 @@ from twisted_exec.cli.times import duration
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.kubeconfig.writer import written
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import write_private
+from twisted_exec.tls.private_files import write_private
 
 _MARKS = string.ascii_lowercase + string.digits
 

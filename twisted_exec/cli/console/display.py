@@ -18,6 +18,7 @@ from zope.interface import implementer
 
 from twisted_exec.cli.messages import rows
 from twisted_exec.console.notices import RoleNotices, notice_text, understood
+from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.notices import (
     decode_notice,
     encode_gap,
@@ -25,7 +26,6 @@ from twisted_exec.wire.notices import (
     wrapped_and_cut,
 )
 from twisted_exec.wire.resize import TerminalSize
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import NextSession, Sink

@@ -24,8 +24,8 @@ from twisted_exec.api.status import APIError, Forbidden
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.endings import Ending
+from twisted_exec.wire.marks import At, Attendance, Notice
 from twisted_exec.wire.resize import TerminalSize
-from twisted_exec.wire.resume import At, Attendance, Notice
 
 if TYPE_CHECKING:
     from twisted_exec.api.screens import TerminalState

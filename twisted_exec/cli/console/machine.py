@@ -41,6 +41,8 @@ from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.typed_keys import keys_counted
 
 if TYPE_CHECKING:
+    from twisted.internet.interfaces import IReactorTime
+
     from twisted_exec.cli.console.menu import MachineAccess
     from twisted_exec.cli.console.script import Script
 
@@ -105,8 +107,6 @@ class MachineConsole(ConsoleProgram):
     def make_script(self, reactor: Any) -> Script | None:
         if not has_script(self._options):
             return None
-        from twisted_exec.cli.console.script import make_script
-
         return make_script(self._options, reactor)
 
     def explain(self, error: BaseException) -> str:
@@ -366,3 +366,23 @@ class MachineConsole(ConsoleProgram):
         looking = hint_after(failure.value, config, self._options.name, reactor)
         # The user reads the refusal in any case.
         return looking.addCallback(found).addBoth(lambda _: failure)
+
+
+def make_script(options: argparse.Namespace, clock: IReactorTime) -> Script:
+    """Return the script of a command line that :func:`~.options.has_script`."""
+    # Imported here: most sessions have no script.
+    if options.script_command is not None:
+        from twisted_exec.cli.console.shell_run import ShellRun
+
+        script: Script = ShellRun(
+            clock,
+            options.script_command,
+            force=options.force,
+            machine=f'machine "{options.name}"',
+        )
+    else:
+        from twisted_exec.cli.console.script import Expect
+
+        script = Expect(clock, options.steps, limited=options.timeout is None)
+    script.records = bool(recorded_input_of(options))
+    return script

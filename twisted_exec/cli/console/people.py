@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from twisted_exec.cli.console.menu import MachineAccess
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
-    from twisted_exec.wire.resume import Attendance
+    from twisted_exec.wire.marks import Attendance
 
 NOT_LISTED = "names are for users who may list consolesessions"
 

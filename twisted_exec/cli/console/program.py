@@ -21,9 +21,10 @@ from twisted_exec.cli.console.escape import EscapeCommand
 from twisted_exec.cli.console.first_screen import FirstScreen
 from twisted_exec.cli.console.interfaces import NextSession, Sink
 from twisted_exec.cli.console.network_changes import watch_network
+from twisted_exec.cli.console.patience import patiently
 from twisted_exec.cli.console.people import Person
 from twisted_exec.cli.console.process import collect_garbage, start_log, the_reactor
-from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
+from twisted_exec.cli.console.session import ConsoleSession, Outcome
 from twisted_exec.cli.console.terminal import (
     Signals,
     Terminal,
@@ -36,7 +37,7 @@ from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.messages import one_line, say
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.tls.fast.loop import use_monotonic_clock
-from twisted_exec.wire.resume import Notice, NoticeKind
+from twisted_exec.wire.marks import Notice, NoticeKind
 from twisted_exec.wire.stream_options import CONSOLE, StreamOptions
 from twisted_exec.wire.terminal_modes import Modes
 from twisted_exec.wire.typed_keys import keys_discarded

@@ -9,7 +9,6 @@ keys are uncertain, and a script fails.
 
 from __future__ import annotations
 
-import random
 import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -20,9 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 
-from twisted_exec.api.status import APIError
 from twisted_exec.cli.console.display import NO_TERMINAL, Display, SessionScript, UserTerminal
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.menu_command import Conversation, write_message
@@ -43,8 +40,8 @@ from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.endings import POWERED_OFF, SHUTTING_DOWN, Ending
+from twisted_exec.wire.marks import NoticeKind
 from twisted_exec.wire.resize import Break, Message, Role
-from twisted_exec.wire.resume import NoticeKind
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.typed_keys import dropped_keys
 
@@ -54,7 +51,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.menu_command import Talk
     from twisted_exec.cli.console.people import Person
     from twisted_exec.cli.console.scrollback import Scrollback
-    from twisted_exec.wire.resume import Attendance, Notice
+    from twisted_exec.wire.marks import Attendance, Notice
 
     Act = Callable[[EscapeCommand, Dialog, Scrollback], Coroutine[Any, Any, NextSession | None]]
 
@@ -88,10 +85,6 @@ _WISHES: dict[EscapeCommand, Break | Role] = {
     EscapeCommand.RELEASE: Role.OBSERVER,
 }
 
-PATIENCE_SECONDS = 60.0
-"""How long ``Retry-After`` is obeyed."""
-
-_BUSY = (429, 503)
 
 _DRAWN_SECONDS = 0.1
 """Silence after which a program of the machine has drawn its screen."""
@@ -119,7 +112,7 @@ class Outcome:
 
 
 class Life(Enum):
-    """Where a session is in its life; :data:`TRANSITIONS` has the order."""
+    """The phases of a session\'s life; :data:`TRANSITIONS` has their order."""
 
     NEW = "new"
     """It has no input and output yet."""
@@ -935,32 +928,3 @@ def _exit_code(ending: Ending) -> int:
     if ending.exit_code is not None:
         return ending.exit_code
     return 0 if ending.is_success else 1
-
-
-def patiently(
-    attempt: Callable[[], Deferred[ConsoleStream]], clock: Any, say: Callable[[str], None]
-) -> Deferred[ConsoleStream]:
-    """
-    Open the console, again for as long as a busy server names a time to come again.
-
-    :return: fails with any other error, and when the waits exceed :data:`PATIENCE_SECONDS`;
-        cancelling ends the wait.
-    """
-
-    async def opened() -> ConsoleStream:
-        # Not a PokedLoop: the server says how long to wait, and the user for how long in all.
-        left = PATIENCE_SECONDS
-        while True:
-            try:
-                return await attempt()
-            except APIError as error:
-                seconds = error.retry_after_seconds or 0
-                if error.code not in _BUSY or not 0 < seconds <= left:
-                    raise
-                say(f"{one_line(error.message)}; trying again in {seconds} s")
-            # Not all at the same time, or the server would refuse the same number again.
-            pause = seconds + random.uniform(0, 1)
-            left -= pause
-            await deferLater(clock, pause)
-
-    return Deferred.fromCoroutine(opened())

@@ -13,7 +13,8 @@ from twisted_exec.streaming.tcp_info import shortest_round_trip_seconds
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
-    from twisted_exec.wire.resume import Attendance, Position, RoundTrip
+    from twisted_exec.wire.marks import Attendance
+    from twisted_exec.wire.resume import Position, RoundTrip
 
 
 def status(

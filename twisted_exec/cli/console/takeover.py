@@ -15,8 +15,8 @@ from twisted_exec.api.display import display_name
 from twisted_exec.cli.console.escape import EscapeCommand, Escapes, Typed
 from twisted_exec.cli.console.type_ahead import TYPE_AHEAD_BYTES
 from twisted_exec.console.notices import NOBODY
+from twisted_exec.wire.marks import NoticeRole
 from twisted_exec.wire.resize import Break, Role
-from twisted_exec.wire.resume import NoticeRole
 from twisted_exec.wire.typed_keys import DroppedKeys, keys_discarded
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.menu_command import Talk
     from twisted_exec.cli.console.people import Person
     from twisted_exec.cli.console.timers import Timers
-    from twisted_exec.wire.resume import Notice
+    from twisted_exec.wire.marks import Notice
 
 TAKES_OVER = "y takes over; any other key cancels: "
 YOU_ARE_WRITER = "You are the writer of this console already."

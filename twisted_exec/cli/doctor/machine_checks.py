@@ -34,7 +34,7 @@ from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.machine_requests import served_dialects
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.endings import LINE_LOST, Ending
-from twisted_exec.wire.resume import Notice
+from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.session_terms import Right
 from twisted_exec.wire.stream_options import CONSOLE
 

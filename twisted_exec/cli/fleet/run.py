@@ -17,8 +17,10 @@ from twisted.internet.defer import (
 )
 
 from twisted_exec.api.display import listed
-from twisted_exec.cli.console.script import ScriptSink, ShellRun, scripted_outcome
-from twisted_exec.cli.console.session import ConsoleSession, Outcome, patiently
+from twisted_exec.cli.console.patience import patiently
+from twisted_exec.cli.console.script import ScriptSink, scripted_outcome
+from twisted_exec.cli.console.session import ConsoleSession, Outcome
+from twisted_exec.cli.console.shell_run import ShellRun
 from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.fleet.results import Result, report
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target

@@ -18,7 +18,7 @@ from twisted_exec.console.notices import RoleNotices
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-from twisted_exec.wire.resume import Attendance, Notice
+from twisted_exec.wire.marks import Attendance, Notice
 from twisted_exec.wire.typed_keys import dropped_keys
 
 CONCURRENT_OPENINGS = 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from typing import Any
 
 from twisted_exec.kube.kubeconfig.client_config import (
@@ -13,6 +14,9 @@ from twisted_exec.kube.kubeconfig.client_config import (
     Material,
 )
 from twisted_exec.kube.kubeconfig.loader import EXEC_EXTENSION
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.private_files import write_private
 
 
 def written(config: ClientConfig, name: str) -> bytes:
@@ -26,11 +30,59 @@ def written(config: ClientConfig, name: str) -> bytes:
     context = {"cluster": name, "user": name}
     if config.namespace != "default":
         context["namespace"] = config.namespace
+    return _kubeconfig(name, context, _cluster(config), _user(config))
+
+
+def write_kubeconfig(
+    path: str,
+    *,
+    server: str,
+    ca_pem: bytes,
+    certificate_pem: bytes,
+    key_pem: bytes,
+    user: str,
+    cluster: str = "twisted-exec",
+    namespace: str = "default",
+    replace: bool = False,
+) -> None:
+    """
+    Write a kubeconfig with embedded certificates, mode 0600, atomically.
+
+    :param key_pem: embedded in the form of :func:`.pem_of_key`.
+    :param server: ``https://HOST:PORT``.
+    :raises TLSConfigError: the key is malformed, or the file exists and ``replace`` is false, or
+        cannot be written.
+    """
+    if os.path.lexists(path) and not replace:
+        raise TLSConfigError(f'"{path}" exists already: give --force to replace it')
+    key_pem = pem.pem_of_key(pem.private_key(key_pem, f'the key of "{user}"'))
+    context = {"cluster": cluster, "user": user, "namespace": namespace}
+    content = _kubeconfig(
+        f"{user}@{cluster}",
+        context,
+        {"server": server, "certificate-authority-data": _encoded(ca_pem)},
+        {
+            "client-certificate-data": _encoded(certificate_pem),
+            "client-key-data": _encoded(key_pem),
+        },
+    )
+    write_private(path, content)
+
+
+def _kubeconfig(
+    name: str, context: dict[str, str], cluster: dict[str, Any], user: dict[str, Any]
+) -> bytes:
+    """
+    Return a kubeconfig with one context.
+
+    :param name: the name of the context.
+    :param context: it has the names of the cluster and the user.
+    """
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": _cluster(config)}],
-        "users": [{"name": name, "user": _user(config)}],
+        "clusters": [{"name": context["cluster"], "cluster": cluster}],
+        "users": [{"name": context["user"], "user": user}],
         "contexts": [{"name": name, "context": context}],
         "current-context": name,
     }
@@ -90,7 +142,11 @@ def _exec(plugin: ExecPlugin) -> dict[str, Any]:
 
 
 def _data(material: Material) -> str:
-    return base64.b64encode(material.read()).decode("ascii")
+    return _encoded(material.read())
+
+
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
 
 
 def _without_empty(mapping: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.journal.interfaces import Boot, IFollowedJournal
-from twisted_exec.runtimes.alerts.memory import UNKNOWN_BOOT, Memory, Unhealthy
 from twisted_exec.runtimes.alerts.rules import AlertRule
+from twisted_exec.runtimes.alerts.saved_state import UNKNOWN_BOOT, SavedState, Unhealthy
 
 
 def unhealthy(
@@ -30,12 +30,12 @@ def unhealthy(
 
 
 def health_condition(
-    memory: Memory, journal: IFollowedJournal, uid: str, rule: AlertRule
+    saved_state: SavedState, journal: IFollowedJournal, uid: str, rule: AlertRule
 ) -> ConditionValue:
     """Return the condition of a machine whose alerts set it; forget why a recovered machine was unhealthy."""
-    why = memory.unhealthy(uid)
-    if why is not None and _has_recovered(memory, journal, uid, rule, why):
-        memory.set_unhealthy(uid, None)
+    why = saved_state.unhealthy(uid)
+    if why is not None and _has_recovered(saved_state, journal, uid, rule, why):
+        saved_state.set_unhealthy(uid, None)
         why = None
     if why is None:
         return "True", "NoMatch", "no pattern has matched since the machine started"
@@ -43,7 +43,7 @@ def health_condition(
 
 
 def _has_recovered(
-    memory: Memory, journal: IFollowedJournal, uid: str, rule: AlertRule, why: Unhealthy
+    saved_state: SavedState, journal: IFollowedJournal, uid: str, rule: AlertRule, why: Unhealthy
 ) -> bool:
     if all(pattern.id != why.pattern_id for pattern in rule.patterns.values()):
         return True
@@ -52,7 +52,7 @@ def _has_recovered(
     newest = _newest_boot(journal)
     if why.boot == UNKNOWN_BOOT:
         # Take the present boot: the condition must not end before the next one.
-        memory.set_unhealthy(uid, replace(why, boot=newest))
+        saved_state.set_unhealthy(uid, replace(why, boot=newest))
         return False
     return newest > why.boot
 

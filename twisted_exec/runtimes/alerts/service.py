@@ -28,8 +28,8 @@ from twisted_exec.program.disk_thread import AtOnce, Files
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.runtimes.alerts.health import health_condition, unhealthy
 from twisted_exec.runtimes.alerts.lines import LineReader, Piece
-from twisted_exec.runtimes.alerts.memory import Memory
 from twisted_exec.runtimes.alerts.rules import AlertRule, Rules, check_rules, read_rules
+from twisted_exec.runtimes.alerts.saved_state import SavedState
 from twisted_exec.runtimes.alerts.search import IJobs, OutputSearch, search_processes
 
 SEARCH_DELAY_SECONDS = 0.2
@@ -135,7 +135,7 @@ class ConsoleAlerts:
         self._path, self._reactor, self._now = path, reactor, now_nanoseconds
         self._instance = secrets.token_hex(8)
         self._number = 0
-        self._memory = Memory(path, thread or AtOnce())
+        self._saved_state = SavedState(path, thread or AtOnce())
         self._owners: dict[str, _Owner] = {}
         self._machines: dict[str, _Searched] = {}
         self._new: dict[_Searched, None] = {}
@@ -169,14 +169,14 @@ class ConsoleAlerts:
 
     def _forget(self, searched: _Searched) -> None:
         if not searched.batches:
-            self._memory.forget(searched.uid)
+            self._saved_state.forget(searched.uid)
 
     def condition(self, uid: str) -> ConditionValue | None:
         """Return the condition ``ConsoleHealthy`` of a machine; ``None`` if no alert sets it."""
         searched = self._machines.get(uid)
         if searched is None or searched.rule is None or not searched.rule.has_conditions:
             return None
-        return health_condition(self._memory, searched.journal, uid, searched.rule)
+        return health_condition(self._saved_state, searched.journal, uid, searched.rule)
 
     def stop(self) -> Deferred[None]:
         self._stopped = True
@@ -189,7 +189,7 @@ class ConsoleAlerts:
         for searched in list(self._machines.values()):
             self._end(searched, save=True)
         self._machines.clear()
-        self._memory.save()
+        self._saved_state.save()
         return stopped
 
     # Calls of owners.
@@ -288,7 +288,7 @@ class ConsoleAlerts:
             searched.waiting.pop(match.number, None)
             changed[searched] = None
         if changed:
-            self._memory.save()  # before the cursors: matches behind them are not found again
+            self._saved_state.save()  # before the cursors: matches behind them are not found again
         for searched in changed:
             self._save(searched)
         if changed:
@@ -474,12 +474,12 @@ class ConsoleAlerts:
             ids.add(pattern.id)
             if pattern.condition:
                 self._set_unhealthy(searched, pattern, offset, text)
-            last = self._memory.reported(searched.uid, pattern.id)
+            last = self._saved_state.reported(searched.uid, pattern.id)
             if last is not None and time_ns - last < pattern.throttle_seconds * _NANOSECONDS:
                 count = searched.suppressed.get(pattern.id, 0)
                 searched.suppressed[pattern.id] = count + (time_ns > last)
                 continue
-            self._memory.report(searched.uid, pattern.id, time_ns)
+            self._saved_state.report(searched.uid, pattern.id, time_ns)
             self._number += 1
             match = console_pb2.AlertMatch(
                 number=self._number,
@@ -499,7 +499,7 @@ class ConsoleAlerts:
         self, searched: _Searched, pattern: console_pb2.AlertPattern, offset: int, text: bytes
     ) -> None:
         why = unhealthy(pattern, searched.journal, offset, text[:_SHOWN_BYTES])
-        self._memory.set_unhealthy(searched.uid, why)
+        self._saved_state.set_unhealthy(searched.uid, why)
 
     # Positions.
 

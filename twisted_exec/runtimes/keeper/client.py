@@ -5,20 +5,17 @@ The runtime's connection to the keeper of its state directory.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import socket
 import struct
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.abstract import FileDescriptor
 from twisted.internet.defer import Deferred, TimeoutError
-from twisted.internet.error import ConnectionDone, ConnectionLost, ProcessDone, ProcessTerminated
-from twisted.internet.fdesc import readFromFD, writeToFD
+from twisted.internet.error import ConnectionLost
 from twisted.internet.interfaces import IReadWriteDescriptor
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
@@ -26,12 +23,10 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.interfaces import ILineTransport
-from twisted_exec.console.line import LineEnded
 from twisted_exec.program.descriptors import inherited_descriptor_limits
+from twisted_exec.runtimes.keeper.read_mark import ReadMark
 from twisted_exec.runtimes.processes import Leader
-from twisted_exec.streaming.flow import unwritten
-from twisted_exec.streaming.interfaces import LINE_LOST, Ending, TerminalSize
+from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.tls.fast.names import is_usable
 
 from .protocol import MAX_BODY_BYTES, MAX_MESSAGE_BYTES, VERSION, BadMessage, Message
@@ -526,173 +521,3 @@ class KeeperConnection:
             self._reactor.removeReader(self)
             self._reactor.removeWriter(self)
             self._handle.close()
-
-
-_NOTE_BYTES = 256
-_NOTES = 16
-
-
-class ReadMark:
-    """
-    Notes in a file: of the terminal that is being read, and of earlier ones.
-
-    A runtime that is killed while it reads loses that output, and the next runtime finds the note.
-    It keeps the note until the journal has the gap, because it may be killed, too.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._note: Any = bytearray(_NOTES * _NOTE_BYTES)
-        self._found: list[bytes] | None = None
-        try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(path, flags, 0o600)
-        except OSError:
-            return
-        try:
-            is_new = os.fstat(descriptor).st_size == 0
-            # A write into a mapped hole would kill this process if the disk were full.
-            os.posix_fallocate(descriptor, 0, _NOTES * _NOTE_BYTES)
-            self._note = mmap.mmap(descriptor, _NOTES * _NOTE_BYTES)
-        except OSError:
-            return
-        finally:
-            os.close(descriptor)
-        if not is_new:
-            self._find()
-        self.clear()
-
-    def _find(self) -> None:
-        """Move the note of the terminal that was being read to the notes of earlier ones."""
-        last, *earlier = (self._read(number) for number in range(_NOTES))
-        found = [each for each in earlier if each]
-        if last and last not in found:
-            if len(found) == len(earlier):
-                return  # no place is left: all terminals may lack output
-            self._write(1 + earlier.index(b""), last)
-            found.append(last)
-        self._found = found
-
-    def _read(self, number: int) -> bytes:
-        at = number * _NOTE_BYTES
-        return bytes(self._note[at + 1 : at + 1 + self._note[at]])
-
-    def _write(self, number: int, name: bytes) -> None:
-        # The length comes last: it makes the note valid.
-        at = number * _NOTE_BYTES
-        self._note[at + 1 : at + 1 + len(name)] = name
-        self._note[at] = len(name)
-
-    def was_interrupted(self, name: bytes) -> bool:
-        """Return whether an earlier runtime may have lost output of this terminal."""
-        return self._found is None or name in self._found
-
-    def forget(self, name: bytes) -> None:
-        """Take note that the journal of a terminal says that output was lost."""
-        if self._found is not None and name in self._found:
-            self._found.remove(name)
-            for number in range(1, _NOTES):
-                if self._read(number) == name:
-                    self._note[number * _NOTE_BYTES] = 0
-
-    def set(self, name: bytes) -> None:
-        """
-        Note that a terminal is being read.
-
-        :param name: at most 255 bytes.
-        """
-        self._note[1 : 1 + len(name)] = name
-        self._note[0] = len(name)
-
-    def clear(self) -> None:
-        self._note[0] = 0
-
-    @contextlib.contextmanager
-    def reading(self, name: str) -> Iterator[None]:
-        """Note that a terminal is being read, in a ``with`` statement."""
-        self.set(os.fsencode(name))
-        try:
-            yield
-        finally:
-            self.clear()
-
-    def close(self) -> None:
-        note, self._note = self._note, bytearray(_NOTES * _NOTE_BYTES)
-        if isinstance(note, mmap.mmap):
-            note.close()
-
-
-@implementer(ILineTransport)
-class KeptTerminal(FileDescriptor):
-    """
-    The master of a pseudo-terminal: the transport of a process protocol.
-
-    :param descriptor: non-blocking; closed by :meth:`connectionLost`.
-    """
-
-    connected = 1
-
-    def __init__(
-        self, reactor: Any, descriptor: int, process: Any, mark: ReadMark, name: str
-    ) -> None:
-        super().__init__(reactor)
-        self.fd = descriptor
-        self._process = process
-        self._mark, self._name = mark, os.fsencode(name)
-
-    def begin(self, input: bytes) -> None:
-        self._process.makeConnection(self)
-        self.startReading()
-        if input:
-            self.write(input)
-
-    def fileno(self) -> int:
-        return self.fd
-
-    def doRead(self) -> Any:
-        self._mark.set(self._name)
-        outcome = readFromFD(self.fd, self._received)
-        self._mark.clear()
-        return outcome
-
-    def _received(self, data: bytes) -> None:
-        self._process.childDataReceived(1, data)
-
-    def write(self, data: bytes) -> None:
-        if not self.disconnecting:
-            super().write(data)
-
-    def writeSomeData(self, data: bytes) -> Any:
-        return writeToFD(self.fd, data)
-
-    def loseConnection(self) -> None:
-        """Stop reading and writing; the terminal closes when the machine is stopped or released."""
-        self.disconnecting = True
-        self.stopReading()
-        self.stopWriting()
-
-    def release(self) -> bytes:
-        if not self.connected:
-            return b""
-        input = unwritten(self)
-        self.connectionLost(Failure(ConnectionDone()))
-        return input
-
-    def connectionLost(self, reason: Failure) -> None:
-        super().connectionLost(reason)
-        os.close(self.fd)
-
-
-def reason_of(status: int | None) -> Failure:
-    """
-    Return the end of a command as a failure.
-
-    :param status: of wait(2); ``None`` if the keeper has ended.
-    """
-    if status is None:
-        message = "the keeper of the runtime has ended, and its terminals with it"
-        return Failure(LineEnded(Ending(LINE_LOST, message)))
-    if status == 0:
-        return Failure(ProcessDone(status))
-    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-    return Failure(ProcessTerminated(code, number, status))

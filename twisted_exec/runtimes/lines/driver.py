@@ -13,7 +13,7 @@ from twisted_exec.api.display import listed
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, Power, SharedLine
-from twisted_exec.wire.telnet import FLOWS, PARITIES, STOP_BITS, LineSettings
+from twisted_exec.wire.com_port import FLOWS, PARITIES, STOP_BITS, LineSettings
 
 _Options = TypeVar("_Options")
 

@@ -39,7 +39,7 @@ from twisted_exec.runtimes.lines.programs import run_program
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.tls.endpoints import unix_client_endpoint
-from twisted_exec.wire.telnet import LineSettings
+from twisted_exec.wire.com_port import LineSettings
 
 PROGRAM = "virsh"
 

@@ -26,7 +26,7 @@ from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.driver import LineDriver, line_settings
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
-from twisted_exec.wire.telnet import LineSettings
+from twisted_exec.wire.com_port import LineSettings
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.runtimes.keeper.client import Keeper
 from twisted_exec.runtimes.lines.device_lock import DeviceLock
-from twisted_exec.streaming.flow import unwritten
-from twisted_exec.wire.telnet import LineSettings
+from twisted_exec.streaming.transports import unwritten
+from twisted_exec.wire.com_port import LineSettings
 
 # asm-generic/ioctls.h and termbits.h of the kernel; Python's termios lacks them.  The numbers of
 # TCGETS2 and TCSETS2 are those of x86 and ARM.

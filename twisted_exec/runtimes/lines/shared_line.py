@@ -39,7 +39,7 @@ from twisted_exec.streaming.interfaces import LINE_LOST, IBreakable, TerminalSiz
 _LONG_RUN_SECONDS = 10.0
 _MAX_REASON = 300
 _MOST_GAPS = 10
-"""Of short connections in a row; each gap is a file of the journal."""
+"""Limit for the gaps of short connections in a row; each gap is a file of the journal."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.driver import SERIAL_KEYS, LineDriver, line_settings
 from twisted_exec.runtimes.lines.telnet import TelnetEndpoint
 from twisted_exec.tls.fast.transport import KEEP_ALIVE
-from twisted_exec.wire.telnet import LineSettings
+from twisted_exec.wire.com_port import LineSettings
 
 _FORMS = "tcp:host=10.0.0.5:port=7001 or unix:/run/serial"
 _POSITIONS = {"tcp": ("host", "port"), "unix": ("path",)}

@@ -18,19 +18,10 @@ from twisted.python.failure import Failure
 from twisted_exec.console.read_rate import ReadRateLimit
 from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer, PauseCause
 from twisted_exec.streaming.interfaces import TerminalSize
-from twisted_exec.wire import telnet
+from twisted_exec.wire import com_port
+from twisted_exec.wire.com_port import ComPort, Control, LineSettings
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.telnet import (
-    ComPort,
-    Control,
-    Event,
-    LineSettings,
-    Option,
-    OptionChanged,
-    Parameters,
-    TelnetClient,
-    Text,
-)
+from twisted_exec.wire.telnet import Event, Option, OptionChanged, Parameters, TelnetClient, Text
 
 Note = Callable[[str, str, str], None]
 """Called with the type, reason and message of an Event."""
@@ -136,13 +127,13 @@ class TelnetLine(LineLayer):
             self._noted.add((reason, key))
             self._note("Warning", reason, message)
 
-    def _port_changed(self, event: telnet.PortEvent | None) -> None:
-        if isinstance(event, telnet.Suspended):
+    def _port_changed(self, event: com_port.PortEvent | None) -> None:
+        if isinstance(event, com_port.Suspended):
             change = self.pause_input if event.on else self.resume_input
             change(PauseCause.PEER)
-        elif isinstance(event, telnet.ServerParameter) and event.problem:
+        elif isinstance(event, com_port.ServerParameter) and event.problem:
             self._note_once("OtherSettings", event.problem, event.ask)
-        elif isinstance(event, telnet.CarrierDetect):
+        elif isinstance(event, com_port.CarrierDetect):
             now = self._clock.seconds()
             if now - self._carrier_noted_at >= _SECONDS_BETWEEN_CARRIERS:
                 self._carrier_noted_at = now
@@ -180,10 +171,10 @@ class TelnetLine(LineLayer):
         if not self._codec.is_on(Option.COM_PORT, ours=True):
             self.transport.write(self._codec.encode_break())
         elif self._break is None:
-            self._say(telnet.encode_control(Control.BREAK_ON))
+            self._say(com_port.encode_control(Control.BREAK_ON))
             self._break = self._clock.callLater(milliseconds / 1000, self._end_break)
 
     def _end_break(self) -> None:
         self._break = None
         if self._codec.is_on(Option.COM_PORT, ours=True):
-            self._say(telnet.encode_control(Control.BREAK_OFF))
+            self._say(com_port.encode_control(Control.BREAK_OFF))

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.console.interfaces import ILineTransport
-from twisted_exec.streaming.flow import unwritten
+from twisted_exec.streaming.transports import unwritten
 
 
 class QemuSerialPort(Protocol):

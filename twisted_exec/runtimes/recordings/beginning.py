@@ -17,7 +17,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.program.disk_thread import Files
 from twisted_exec.recording.journal_ranges import JournalPosition
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
-from twisted_exec.runtimes.recordings.heads import here
+from twisted_exec.runtimes.recordings.heads import end_of
 from twisted_exec.runtimes.recordings.recording import (
     Recording,
     RecordingFacts,
@@ -122,7 +122,7 @@ class Beginning:
         self, journal: Journal, machine: RecordedMachine, since: int
     ) -> tuple[JournalPosition, tuple[int, int]]:
         if not since or since >= self._now():
-            return here(journal), machine.size() or (80, 24)
+            return end_of(journal), machine.size() or (80, 24)
         offset = journal.next_available(journal.printed_since(since))
         before = sum(1 for each in journal.events(offset, offset) if each.time_ns < since)
         size = machine.size() or (80, 24)

@@ -161,7 +161,7 @@ class Heads:
         # Do not read files here: that would wake the journal.
         if covered == recording.covered and not (is_over or recording.trouble):
             return None
-        return _Target(here(journal), covered, is_over)
+        return _Target(end_of(journal), covered, is_over)
 
     def _is_over(self, recording: Recording) -> bool:
         facts, journal = recording.facts, self._parts.journal(recording.facts.key)
@@ -286,7 +286,7 @@ def _unsigned(recording: Recording, target: _Target) -> int:
     return target.position.offset - recording.last.position.offset
 
 
-def here(journal: Journal) -> JournalPosition:
+def end_of(journal: Journal) -> JournalPosition:
     """Return the end of a journal."""
     end = journal.end
     return JournalPosition(end, sum(1 for _ in journal.events(end, end)))

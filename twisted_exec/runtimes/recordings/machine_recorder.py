@@ -13,7 +13,7 @@ from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.journal.journal import Journal
 from twisted_exec.recording.echo import EchoedInput
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
-from twisted_exec.wire.resume import OpenRecording
+from twisted_exec.wire.marks import OpenRecording
 from twisted_exec.wire.session_terms import parse_recording
 
 _PIECE_BYTES = 3072

@@ -16,7 +16,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from twisted_exec.iri.protos import console_pb2 as pb
-from twisted_exec.journal.segments import opened, sync_directory
+from twisted_exec.journal.file_access import opened, sync_directory
 from twisted_exec.recording.chain import MILLISECOND, Info, InvalidRecording, decode_head
 from twisted_exec.recording.growing import (
     WITHOUT_CERTIFICATE,

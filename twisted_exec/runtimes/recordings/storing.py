@@ -29,7 +29,7 @@ MakeUploads = Callable[[], Uploads | None]
 
 class Storing:
     """
-    The store of the recordings of a runtime.
+    Moves the closed recordings of a runtime to a store, reads them there and deletes them.
 
     :param content: returns the text of a recording from the journal.
     """

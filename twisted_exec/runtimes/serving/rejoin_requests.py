@@ -1,5 +1,5 @@
 """
-Requests with which the previous hop rejoins an open stream; see :mod:`twisted_exec.wire.resume`.
+Requests with which the previous hop rejoins an open stream; see :mod:`twisted_exec.wire.rejoin`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, choos
 from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.resume_headers import REJOIN
 from twisted_exec.streaming.subject import Subject
-from twisted_exec.wire.resume import Rejoin, received_text
+from twisted_exec.wire.rejoin import Rejoin, received_text
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import SPDY, accept_key, switching_protocols, values
 

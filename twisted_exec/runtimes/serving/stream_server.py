@@ -88,7 +88,8 @@ from twisted_exec.streaming.sessions.resume_headers import (
 )
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.wire.channel import V4, V5
-from twisted_exec.wire.resume import Rejoin, Resume
+from twisted_exec.wire.rejoin import Rejoin
+from twisted_exec.wire.resume import Resume
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.upgrade import WEBSOCKET
 

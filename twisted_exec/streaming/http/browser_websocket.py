@@ -19,7 +19,8 @@ from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_p
 from twisted_exec.wire.channel import V5, Channel, encode
 from twisted_exec.wire.cross_site import is_cross_site
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import RESUME_HEADER, Resumable, encode_session
+from twisted_exec.wire.marks import encode_session
+from twisted_exec.wire.resume import RESUME_HEADER, Resumable
 from twisted_exec.wire.upgrade import (
     WEBSOCKET,
     accept_key,

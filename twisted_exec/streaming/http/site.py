@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from io import BytesIO
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Protocol, cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IAddress, IReactorTime
@@ -35,9 +35,10 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.turns import SharedTurns
-from twisted_exec.streaming.flow import close_behind, has_unread, unread
 from twisted_exec.streaming.http.documents import render
+from twisted_exec.streaming.http.memory_budget import Budget, SlowReader
 from twisted_exec.streaming.subject import Subject
+from twisted_exec.streaming.transports import close_behind, has_unread, unread
 from twisted_exec.tls.deadlines import Deadline
 from twisted_exec.tls.fast.descriptor import TLSOnDescriptor
 from twisted_exec.tls.fast.names import is_usable
@@ -639,7 +640,7 @@ class Site(server.Site):
         return super().buildProtocol(addr)
 
     def accepts(self, request: Request, transport: Any) -> bytes:
-        """Return what accepts to carry a session, and then another one; empty to refuse."""
+        """Return the header that accepts another session after this one; empty to refuse."""
         if not request.offer or not isinstance(transport, TLSOnDescriptor):
             return b""
         is_kept = request.offer == offer(transport) and self.keeps(transport)
@@ -706,45 +707,3 @@ class Site(server.Site):
 
     def requests(self) -> int:
         return sum(1 for channel in self.connections if channel.requests)
-
-
-Holder = TypeVar("Holder")
-
-
-class SlowReader(Protocol):
-    """A holder of bytes that its client does not read."""
-
-    def evict(self) -> None:
-        """Free the memory for others."""
-
-
-class Budget(Generic[Holder]):
-    """
-    Bytes buffered per holder, with a common limit.
-
-    Beyond the limit the holder with the oldest buffer is evicted.
-    """
-
-    def __init__(self, limit_bytes: int, evict: Callable[[Holder], None]) -> None:
-        self._limit_bytes, self._evict = limit_bytes, evict
-        self._kept: dict[Holder, int] = {}  # oldest first
-        self._total = 0
-
-    def __len__(self) -> int:
-        return self._total
-
-    def keep(self, holder: Holder, count: int) -> None:
-        """Count more bytes of ``holder``; may evict any holder."""
-        self._kept[holder] = self._kept.get(holder, 0) + count
-        self._total += count
-        while self._total > self._limit_bytes:
-            longest = next(iter(self._kept))
-            self.release(longest)
-            self._evict(longest)
-
-    def release(self, holder: Holder, count: int | None = None) -> None:
-        released = self._kept.pop(holder, 0)
-        if count is not None and count < released:
-            self._kept[holder] = released - count  # it made progress: it becomes the youngest
-            released = count
-        self._total -= released

@@ -41,7 +41,7 @@ from twisted_exec.api.status import (
     message_of,
     one_line,
 )
-from twisted_exec.streaming.flow import swap_protocol, unread
+from twisted_exec.streaming.transports import swap_protocol, unread
 from twisted_exec.tls.deadlines import Deadline, Late, Progress, limited
 from twisted_exec.tls.endpoints import ISparingEndpoint
 from twisted_exec.tls.errors import TLSError

@@ -1,6 +1,5 @@
 """
-Upgrades on the server: which protocol a request asks for, whether a browser may ask, and how the
-connection leaves twisted.web.
+Upgrades on the server: the protocol that a request asks for, and the take-over of its connection.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IProtocol
 
-from twisted_exec.streaming.flow import swap_protocol, unread
+from twisted_exec.streaming.transports import swap_protocol, unread
 from twisted_exec.wire.upgrade import SESSIONS_HEADER, requested_upgrade
 
 if TYPE_CHECKING:  # a client of consoles imports this module, and starts faster without twisted.web

@@ -18,7 +18,7 @@ from twisted_exec.streaming.sessions.resume_headers import REJOIN
 from twisted_exec.streaming.splice import LOST
 from twisted_exec.wire.endings import INTERNAL, Ending
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import Rejoin, Rejoinable, parse_received
+from twisted_exec.wire.rejoin import Rejoin, Rejoinable, parse_received
 from twisted_exec.wire.upgrade import last_value
 
 _RETRIED = RETRIED | {Unauthorized.code}

@@ -1,6 +1,6 @@
 """
 A stream of a proxy, which rejoins the stream when a hop behind the proxy is lost
-(:mod:`twisted_exec.wire.resume`).
+(:mod:`twisted_exec.wire.rejoin`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from twisted_exec.streaming.sessions.hop_terms import confirmed_terms
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.resume_headers import REJOIN
 from twisted_exec.wire.frame_boundaries import FrameBoundaries
-from twisted_exec.wire.resume import OFFER, REJOIN_HEADER, Rejoinable
+from twisted_exec.wire.rejoin import OFFER, REJOIN_HEADER, Rejoinable
 from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import HeaderSet
 

@@ -1,5 +1,5 @@
 """
-Carriers over WebSocket messages and SPDY: negotiation and creation.
+Negotiation and creation of carriers, over WebSocket messages or SPDY.
 """
 
 from __future__ import annotations
@@ -10,28 +10,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as Typing
 
-from twisted.internet.interfaces import IDelayedCall, IProtocol, IReactorTime
+from twisted.internet.interfaces import IProtocol, IReactorTime
 
 from twisted_exec.api.status import BadGateway, BadRequest, Forbidden, MethodNotAllowed
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused, UpgradeRequest
 from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol, take_over
 from twisted_exec.streaming.remotecommand.carrier import CarrierUser, ClientCarrier, ServerCarrier
+from twisted_exec.streaming.remotecommand.message_carrier import ClientMessages, ServerMessages
 from twisted_exec.wire.channel import (
     PROTOCOLS,
     SPDY_PROTOCOLS,
     TERMINAL,
     UNNAMED,
     V1,
-    V5,
     Channel,
-    StreamData,
-    decode,
-    encode,
-    encode_close,
-    is_text,
-    messages,
 )
-from twisted_exec.wire.endings import has_status
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resume import RESUME_HEADER, Resumable
 from twisted_exec.wire.session_terms import FULL, TERMS_HEADER, Terms
@@ -50,7 +43,6 @@ from twisted_exec.wire.upgrade import (
 
 if TYPE_CHECKING:
     from twisted_exec.streaming.http.site import Request
-    from twisted_exec.streaming.http.websocket import MessageSocket, ServerSocket
     from twisted_exec.streaming.rejoinable_transport import Offer
     from twisted_exec.streaming.remotecommand.spdy_carrier import ServerSPDY
 
@@ -61,6 +53,21 @@ if TYPE_CHECKING:
 
 MESSAGE_BYTES = 32 << 20
 """Largest message that is accepted from a server; Go servers send at most this."""
+
+OVER_SPDY = "SPDY/3.1"
+"""Offers all SPDY versions; the server picks one."""
+
+UPGRADE_REQUIRED = "Upgrade request required"
+"""Kubernetes' message for a stream request without an upgrade."""
+
+UPGRADE_CAUSE = "UpgradeRequired"
+"""
+Reason of the cause in the error of :func:`upgrade_required`: nothing else is wrong with the
+request.
+"""
+
+STREAM_PROTOCOL = b"X-Stream-Protocol-Version"
+_ACCEPTED = b"X-Accepted-Stream-Protocol-Versions"
 
 
 @dataclass(frozen=True)
@@ -122,7 +129,7 @@ def accept(
     if resumable is not None:
         headers[RESUME_HEADER] = resumable.text()
     if offer is not None:
-        from twisted_exec.wire.resume import REJOIN_HEADER
+        from twisted_exec.wire.rejoin import REJOIN_HEADER
 
         headers[REJOIN_HEADER] = offer.answer.text()
     take = _accept_spdy if requested_protocol(request) == SPDY else _accept_websocket
@@ -264,22 +271,6 @@ def over(
     carrier = ClientMessages(socket, protocol, user)
     factory = client_factory(clock, MESSAGE_BYTES)
     return carrier, start(socket, factory, carrier, clock, linger_seconds)
-
-
-OVER_SPDY = "SPDY/3.1"
-"""Offers all SPDY versions; the server picks one."""
-
-UPGRADE_REQUIRED = "Upgrade request required"
-"""Kubernetes' message for a stream request without an upgrade."""
-
-UPGRADE_CAUSE = "UpgradeRequired"
-"""
-Reason of the cause in the error of :func:`upgrade_required`: nothing else is wrong with the
-request.
-"""
-
-STREAM_PROTOCOL = b"X-Stream-Protocol-Version"
-_ACCEPTED = b"X-Accepted-Stream-Protocol-Versions"
 
 
 def upgrade_required() -> BadRequest:
@@ -426,184 +417,3 @@ def _chosen_by_spdy(upgraded: Upgraded) -> str:
     if chosen is None:
         raise OtherProtocol("the server speaks a version over SPDY that was not offered")
     return chosen
-
-
-class MessageCarrier:
-    """Common part of both ends."""
-
-    def __init__(self, socket: MessageSocket, protocol: str, user: CarrierUser) -> None:
-        self.socket, self.protocol = socket, protocol
-        self._user, self._text = user, is_text(protocol)
-
-    # Carrier
-
-    @property
-    def transport(self) -> Any:
-        return self.socket.transport
-
-    @property
-    def blocked(self) -> bool:
-        return self.socket.blocked
-
-    def send(self, channel: Channel, data: bytes) -> None:
-        for message in messages(channel, data, self.protocol):
-            self.socket.send(message, self._text)
-
-    def ping(self) -> None:
-        self.socket.ping()
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def hang_up(self) -> None:
-        self.socket.hang_up()
-
-    def abort(self) -> None:
-        self.socket.abort()
-
-    def fail(self, reason: str) -> None:
-        self.socket.fail(reason)
-
-    def on_flow(self, changed: Callable[[bool], None]) -> None:
-        self.socket.on_flow(changed)
-
-    # SocketUser
-
-    def opened(self) -> None:
-        self._user.connected()
-        self._user.opened()
-
-    def message_received(self, message: bytes) -> None:
-        event = decode(message, self.protocol)
-        if isinstance(event, StreamData):
-            if event.data:
-                self._user.received(event.channel, event.data)
-        elif event is not None:
-            self._user.ended(event.channel)
-
-    def pong_received(self) -> None:
-        self._user.pong_received()
-
-    def failing(self, reason: str) -> None:
-        self._user.failing(reason)
-
-    def close_received(self, code: int | None) -> None:
-        self._user.close_received(code)
-
-    def lost(self, reason: str) -> None:
-        self._user.lost(reason)
-        del self._user  # which refers to this carrier
-
-
-class ServerMessages(MessageCarrier):
-    """
-    The machine's end.
-
-    Before Kubernetes 1.35 kubectl drops early messages.  Output to it is held back until it sends
-    something, the session ends, or a moment has passed.
-    """
-
-    socket: ServerSocket
-
-    def __init__(
-        self,
-        socket: ServerSocket,
-        protocol: str,
-        user: CarrierUser,
-        clock: IReactorTime,
-        hold_seconds: float = 0.0,
-    ) -> None:
-        super().__init__(socket, protocol, user)
-        self._clock, self._hold_seconds = clock, hold_seconds
-        self._hold: IDelayedCall | None = None
-        self._earlier: Mapping[str, Any] | None = None  # the state of another process
-        self._changed: Callable[[bool], None] | None = None
-
-    @property
-    def blocked(self) -> bool:
-        return self._hold is not None or super().blocked
-
-    def on_flow(self, changed: Callable[[bool], None]) -> None:
-        self._changed = changed
-        super().on_flow(self._flow)
-
-    def _flow(self, full: bool) -> None:
-        if self._hold is None and self._changed is not None:
-            self._changed(full)
-
-    def _let_go(self) -> None:
-        hold, self._hold = self._hold, None
-        if hold is not None:
-            if hold.active():
-                hold.cancel()
-            if self._changed is not None:
-                self._begin()
-            self._flow(super().blocked)
-
-    def send_status(self, document: bytes) -> None:
-        self._let_go()  # nothing may follow the status
-        self.send(Channel.ERROR, document)
-
-    @property
-    def unread(self) -> int:
-        return self.socket.unread
-
-    def export(self) -> dict[str, Any] | None:
-        if not self.socket.can_send:
-            return None
-        self._let_go()
-        return self.socket.export()
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        self._earlier = values
-
-    def opened(self) -> None:
-        earlier, self._earlier = self._earlier, None
-        if earlier is not None:
-            self.socket.restore(earlier)
-        elif self._hold_seconds:
-            self._hold = self._clock.callLater(self._hold_seconds, self._let_go)
-        else:
-            self._begin()
-        super().opened()
-
-    def _begin(self) -> None:
-        # Clients of fabric8 and Java wait for it; Kubernetes' servers send it, too.
-        self.socket.send(encode(Channel.STDOUT, b"", self.protocol), self._text)
-
-    def message_received(self, message: bytes) -> None:
-        self._let_go()
-        try:
-            super().message_received(message)
-        except RemoteProtocolError as problem:
-            self.socket.fail(str(problem))
-
-    def lost(self, reason: str) -> None:
-        self._changed = None  # first: releasing output must not report room on a lost connection
-        self._let_go()
-        super().lost(reason)
-
-
-class ClientMessages(MessageCarrier):
-    """The user's end."""
-
-    @property
-    def can_half_close(self) -> bool:
-        return self.protocol == V5
-
-    def end(self, channel: Channel) -> None:
-        self.socket.send(encode_close(channel, self.protocol))
-
-    def message_received(self, message: bytes) -> None:
-        try:
-            super().message_received(message)
-        except RemoteProtocolError:
-            pass  # servers do not send 255; kubectl ignores it too
-
-    def close_received(self, code: int | None) -> None:
-        from twisted_exec.streaming.http.websocket import NORMAL
-
-        # Version 1 has no status for success; the Close means success.
-        if code == NORMAL and not has_status(self.protocol):
-            self._user.ended(Channel.ERROR)
-        super().close_received(code)

@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import Reopen
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
-from twisted_exec.wire.resume import Mark
+from twisted_exec.wire.marks import Mark
 
 
 class FirstUser(MarkUser):

@@ -4,7 +4,7 @@ The notices about input that was not carried out: keys, messages to other users,
 
 from __future__ import annotations
 
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 READ_ONLY = Notice("you are an observer; what you type is not sent")

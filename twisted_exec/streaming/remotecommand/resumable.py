@@ -27,7 +27,7 @@ from twisted_exec.streaming.remotecommand.server import GOES_ON, HAS_LEFT, Conso
 from twisted_exec.streaming.sessions.time_limits import LastInput
 from twisted_exec.wire.channel import MAX_PAYLOAD_BYTES, Channel
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import (
+from twisted_exec.wire.marks import (
     Ack,
     Answer,
     At,
@@ -37,11 +37,11 @@ from twisted_exec.wire.resume import (
     Notice,
     Question,
     Report,
-    Resumable,
     Taken,
     encode_mark,
     parse_report,
 )
+from twisted_exec.wire.resume import Resumable
 
 GIVEN_UP = 4001
 """With this code a page closes a connection whose session goes on over another connection."""

@@ -37,19 +37,9 @@ from twisted_exec.streaming.remotecommand.client import LEAVE_SECONDS, ConsoleCl
 from twisted_exec.streaming.remotecommand.input_log import InputLog
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser, MarkUser
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
+from twisted_exec.wire.marks import Ack, At, Attendance, EchoTime, Mark
 from twisted_exec.wire.resize import Message
-from twisted_exec.wire.resume import (
-    MARKS,
-    Ack,
-    At,
-    Attendance,
-    EchoTime,
-    Mark,
-    Position,
-    Resumable,
-    Resume,
-    RoundTrip,
-)
+from twisted_exec.wire.resume import MARKS, Position, Resumable, Resume, RoundTrip
 
 CANNOT_RESUME = "the server cannot resume this session"
 
@@ -61,7 +51,7 @@ PROBE_SECONDS = 3.0
 
 
 class ResumingLife(Enum):
-    """Where a session is in its life at the user's end; :data:`RESUMING_TRANSITIONS` has the order."""
+    """The phases of a session\'s life at the user's end; :data:`RESUMING_TRANSITIONS` has their order."""
 
     OPENING = "opening"
     """It has no connection yet."""

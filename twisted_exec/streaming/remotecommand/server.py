@@ -30,8 +30,8 @@ from twisted_exec.streaming.sessions.stream import SessionStream
 from twisted_exec.streaming.sessions.time_limits import TimeLimits
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.endings import encode_ending
+from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.notices import wrapped_notice
-from twisted_exec.wire.resume import Notice
 from twisted_exec.wire.session_terms import FULL, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -72,7 +72,7 @@ class _Served(SessionStream):
 
 
 class ServedLife(Enum):
-    """Where a stream at the machine's end is in its life; :data:`SERVED_TRANSITIONS` has the order."""
+    """The phases of a stream's life at the machine's end; :data:`SERVED_TRANSITIONS` has their order."""
 
     OPENING = "opening"
     """Its channels are not open, and its attachment is not attached."""
@@ -115,7 +115,7 @@ class ConsoleServer(Living[ServedLife]):
     """
     A session's stream at the machine's end; made by :func:`.serving.serve`.
 
-    :ivar life: where it is in its life.
+    :ivar life: the phase of its life.
     :ivar terms: those that it enforces.
     """
 

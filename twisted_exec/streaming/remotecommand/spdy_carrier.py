@@ -19,11 +19,11 @@ from twisted_exec.streaming.remotecommand.carrier import CarrierUser
 from twisted_exec.tls.turns import IFramed
 from twisted_exec.wire.channel import TERMINAL, Channel, StreamClosed, StreamData
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.spdy_connection import (
+from twisted_exec.wire.spdy_connection import PingReceived
+from twisted_exec.wire.spdy_console import (
     ClientStreams,
     ConsoleEvent,
     PeerDone,
-    PingReceived,
     Ready,
     ServerStreams,
 )

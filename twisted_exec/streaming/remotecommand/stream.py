@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from twisted_exec.wire.endings import Ending
+from twisted_exec.wire.marks import At, Attendance, Mark, Notice, NoticeKind
 from twisted_exec.wire.notices import encode_gap
 from twisted_exec.wire.resize import Break, Message, Role, TerminalSize
-from twisted_exec.wire.resume import (
-    At,
-    Attendance,
-    Mark,
-    Notice,
-    NoticeKind,
-    Position,
-    RoundTrip,
-)
+from twisted_exec.wire.resume import Position, RoundTrip
 from twisted_exec.wire.typed_keys import dropped_keys
 
 
@@ -189,7 +182,7 @@ class ConsoleUser:
 
     def dropped(self, dropped: int, unsent: int) -> str:
         """
-        Return what people read of dropped keys and requests; empty for nothing.
+        Return the message about dropped keys and requests; empty for no message.
 
         :param dropped: their number, at least 1.
         :param unsent: number of those that were never sent.

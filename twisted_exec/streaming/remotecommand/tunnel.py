@@ -18,7 +18,6 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_client import Upgraded
 from twisted_exec.streaming.http.upgrade_server import header_pairs, requested_protocol, take_over
@@ -36,6 +35,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
     OtherProtocol,
 )
 from twisted_exec.streaming.remotecommand.translate import cancel
+from twisted_exec.streaming.transports import close_behind
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import SPDY, WEBSOCKET, check_websocket, tokens, values
 

@@ -37,8 +37,8 @@ from twisted_exec.streaming.remotecommand.input_queue import (
     pieces,
     restored,
 )
+from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.resize import Message, SizeDecoder
-from twisted_exec.wire.resume import Notice
 from twisted_exec.wire.stream_options import StreamOptions
 
 

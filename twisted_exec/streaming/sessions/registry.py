@@ -316,7 +316,7 @@ class StreamRequest:
 
 
 class SessionLife(Enum):
-    """Where a session is in its life; :data:`SESSION_TRANSITIONS` has the order."""
+    """The phases of a session\'s life; :data:`SESSION_TRANSITIONS` has their order."""
 
     OPENING = "opening"
     """It has no stream yet."""
@@ -382,7 +382,7 @@ class Session(Living[SessionLife]):
     """
     One session; :meth:`Sessions.open` creates it.
 
-    :ivar life: where it is in its life.
+    :ivar life: the phase of its life.
     :ivar ending: the reason that this side gave for ending the session; ``None`` while it has given
         none, also if the session ends from the other side.
     :ivar evidence: what allowed the session; ``None`` when the session is not reviewed, or is over.

@@ -15,17 +15,8 @@ from twisted.web.iweb import IRequest
 
 from twisted_exec.api.status import BadGateway, BadRequest
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import (
-    REJOIN_HEADER,
-    RESUME_HEADER,
-    Rejoin,
-    Rejoinable,
-    Resumable,
-    Resume,
-    parse_credit,
-    parse_rejoin,
-    parse_request,
-)
+from twisted_exec.wire.rejoin import REJOIN_HEADER, Rejoin, Rejoinable, parse_rejoin
+from twisted_exec.wire.resume import RESUME_HEADER, Resumable, Resume, parse_credit, parse_request
 from twisted_exec.wire.upgrade import Headers, last_value
 
 RESUME = RESUME_HEADER.encode("ascii")

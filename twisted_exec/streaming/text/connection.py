@@ -12,10 +12,10 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import take_over
 from twisted_exec.streaming.text.stream import Flow, TextStream
+from twisted_exec.streaming.transports import close_behind
 
 LINGER_SECONDS = 10.0
 """Time limit for a reader to receive the rest."""

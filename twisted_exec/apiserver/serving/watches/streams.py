@@ -10,13 +10,14 @@ from collections import deque
 from collections.abc import Iterator
 
 from twisted_exec.apiserver.serving.encoding import gathered
+from twisted_exec.streaming.http.memory_budget import Budget, SlowReader
 from twisted_exec.streaming.http.output_websocket import (
     OutputSocketUser,
     connect_socket,
     output_socket,
 )
 from twisted_exec.streaming.http.paced import Paced, PacedAnswer
-from twisted_exec.streaming.http.site import Budget, Request, SlowReader
+from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.wire.upgrade import (
     BEARER_SUBPROTOCOL,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import write_private
+from twisted_exec.tls.private_files import write_private
 
 CREATING, MADE, DELETING = "creating", "made", "deleting"
 _STATES = (CREATING, MADE, DELETING)

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.wire.spdy_connection`."""
+"""Tests for :mod:`twisted_exec.wire.spdy_console`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ from twisted_exec.wire.spdy import (
     SynReply,
     SynStream,
 )
-from twisted_exec.wire.spdy_connection import (
+from twisted_exec.wire.spdy_connection import PingReceived, PongReceived
+from twisted_exec.wire.spdy_console import (
     MAX_BUFFERED_BYTES,
     ClientStreams,
     PeerDone,
-    PingReceived,
-    PongReceived,
     Ready,
     ServerStreams,
 )

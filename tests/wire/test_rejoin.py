@@ -1,17 +1,11 @@
-"""Tests of :mod:`twisted_exec.wire.resume`."""
+"""Tests of :mod:`twisted_exec.wire.rejoin`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resume import (
-    Rejoin,
-    Rejoinable,
-    parse_received,
-    parse_rejoin,
-    received_text,
-)
+from twisted_exec.wire.rejoin import Rejoin, Rejoinable, parse_received, parse_rejoin, received_text
 
 KEY = "k" * 43
 

@@ -1,4 +1,4 @@
-"""Tests of :mod:`twisted_exec.wire.resume`."""
+"""Tests of :mod:`twisted_exec.wire.marks`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.resize import TerminalSize
-from twisted_exec.wire.resume import (
+from twisted_exec.wire.marks import (
     LONGEST_MARK_BYTES,
     Ack,
     Answer,
@@ -23,15 +22,15 @@ from twisted_exec.wire.resume import (
     NoticeKind,
     NoticeRole,
     OpenRecording,
-    Position,
     Question,
-    Resumable,
     Taken,
     encode_mark,
     encode_session,
     not_sent,
     parse_report,
 )
+from twisted_exec.wire.resize import TerminalSize
+from twisted_exec.wire.resume import Position, Resumable
 
 KEY = "k" * 43
 EPOCH = "0123456789abcdef"

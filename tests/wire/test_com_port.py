@@ -1,13 +1,12 @@
 """
-Tests for :mod:`twisted_exec.wire.telnet`.
+Tests for :mod:`twisted_exec.wire.com_port`.
 """
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.telnet import (
+from twisted_exec.wire.com_port import (
     Ask,
     CarrierDetect,
     ComPort,
@@ -20,6 +19,7 @@ from twisted_exec.wire.telnet import (
     encode_control,
     encode_purge,
 )
+from twisted_exec.wire.errors import RemoteProtocolError
 
 
 class AskTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.service`, with real ptys.
+Tests for :mod:`twisted_exec.runtimes.console_access`, with real ptys.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Tests for :mod:`twisted_exec.streaming.http.site`."""
+"""Tests for :mod:`twisted_exec.streaming.http.memory_budget`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.http.site import Budget
+from twisted_exec.streaming.http.memory_budget import Budget
 
 
 class BudgetTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.script`: real shells in pseudo-terminals.
+Tests for :mod:`twisted_exec.cli.console.shell_run`: real shells in pseudo-terminals.
 """
 
 from __future__ import annotations
@@ -21,21 +21,19 @@ from tests import needs
 from tests.clocks import pass_seconds
 from tests.console.test_floor import Person
 from tests.tiers import PROGRAMS
-from twisted_exec.cli.console import script as shell
+from twisted_exec.cli.console import shell_run as shell
+from twisted_exec.cli.console.machine import make_script
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.console.script import (
     GOES_ON,
     MAY_GO_ON,
-    NO_SHELL_CODE,
     OCCUPIED_CODE,
-    PROBE_SECONDS,
     RECORDS_ON,
     Script,
-    ShellRun,
-    make_script,
     scripted_outcome,
 )
 from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
+from twisted_exec.cli.console.shell_run import NO_SHELL_CODE, PROBE_SECONDS, ShellRun
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import HINT, WAITS, understood
@@ -48,7 +46,7 @@ from twisted_exec.wire.endings import (
     Ending,
 )
 from twisted_exec.wire.escape_sequences import PlainLines
-from twisted_exec.wire.resume import Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.shell_run import Echoes, RunReader, command_lines
 

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.flow`."""
+"""Tests for :mod:`twisted_exec.streaming.transports`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.http.test_upgrade_server import Taker
-from twisted_exec.streaming.flow import (
+from twisted_exec.streaming.transports import (
     can_half_close,
     close_behind,
     is_tls,

@@ -1,75 +1,31 @@
 """
-Tests for :mod:`twisted_exec.tls.pki`.
+Tests for :mod:`twisted_exec.tls.pki.renewal`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tls.pki.support import KillingTestCase
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import (
-    CLIENT,
-    Pair,
-    create_pki,
+from twisted_exec.tls.pki.directory import CLIENT, Pair, create_pki, open_pki
+from twisted_exec.tls.pki.renewal import (
     is_being_replaced,
     is_of_previous,
-    open_pki,
     renew,
-    renew_authority,
+    renew_authorities,
     retire_authority,
 )
 from twisted_exec.tls.server import PeerCertificate, verify
 from twisted_exec.tls.usages import DOCUMENT_SIGNING
 
 NOW = datetime.now(UTC)
-
-
-class Killed(BaseException):
-    """The program has been killed."""
-
-
-class KillingTestCase(SynchronousTestCase):
-    """Base of tests for directories whose program is killed while it writes."""
-
-    def killed_before(self, write: int, run: Callable[[], object]) -> bool:
-        """
-        Run until just before a write, as if the program were killed there.
-
-        :param write: number of a change or sync of a file, from 0.
-        :return: whether there were so many.
-        """
-        done = 0
-
-        def counted(call: Callable[..., object]) -> Callable[..., object]:
-            def replaced(*arguments: object, **named: object) -> object:
-                nonlocal done
-                # Clean-up code that runs after the exception does not run in a killed program.
-                if done >= write:
-                    raise Killed
-                done += 1
-                return call(*arguments, **named)
-
-            return replaced
-
-        patches = [
-            self.patch(os, name, counted(getattr(os, name)))
-            for name in ("fsync", "replace", "unlink")
-        ]
-        try:
-            run()
-        except Killed:
-            return True
-        finally:
-            for patch in patches:
-                patch.restore()
-        return False
 
 
 class RenewingTests(SynchronousTestCase):
@@ -95,7 +51,7 @@ class RenewingTests(SynchronousTestCase):
     def test_in_two_steps(self) -> None:
         """Certificates of both the old and the new CA are trusted until the old CA is retired."""
         pair, before = self.issued("ada")
-        renew_authority(self.pki, CLIENT, NOW)
+        renew_authorities(self.pki, [CLIENT], NOW)
         self.assertEqual(renew(self.pki, NOW, timedelta(days=1)), [pair])
         after = read_file(pair.certificate)
         self.assertEqual((self.is_trusted(before), self.is_trusted(after)), (True, True))
@@ -114,9 +70,9 @@ class RenewingTests(SynchronousTestCase):
     def test_several_times(self) -> None:
         """Old authorities stay until they expire, and no longer."""
         for _ in range(2):
-            renew_authority(self.pki, CLIENT, NOW)
+            renew_authorities(self.pki, [CLIENT], NOW)
         self.assertEqual(len(pem.certificates(read_file(self.pki.client_ca), "it")), 3)
-        renew_authority(self.pki, CLIENT, NOW + timedelta(days=3651))
+        renew_authorities(self.pki, [CLIENT], NOW + timedelta(days=3651))
         self.assertEqual(len(pem.certificates(read_file(self.pki.client_ca), "it")), 1)
 
     def test_no_use(self) -> None:
@@ -151,7 +107,7 @@ class KilledTests(KillingTestCase):
         """
         pair = self.pki.issue_user("ada", [])
         write = 0
-        while self.killed_before(write, lambda: renew_authority(self.pki, CLIENT, NOW)):
+        while self.killed_before(write, lambda: renew_authorities(self.pki, [CLIENT], NOW)):
             write += 1
             new = self.pki.authority(CLIENT).issue_client("bob")
             for each in (read_file(pair.certificate), new.certificate_pem):
@@ -171,7 +127,7 @@ class KilledTests(KillingTestCase):
         signing = read_file(self.pki.client_ca)
         write = 0
         while len(self.certificates(self.pki.client_ca)) == 1:
-            self.killed_before(write, lambda: renew_authority(self.pki, CLIENT, NOW))
+            self.killed_before(write, lambda: renew_authorities(self.pki, [CLIENT], NOW))
             write += 1
         self.assertTrue(retire_authority(self.pki, CLIENT))
         self.assertEqual(read_file(self.pki.client_ca), signing)

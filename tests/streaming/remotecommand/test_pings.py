@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.streaming.remotecommand.client`."""
+"""Tests for :mod:`twisted_exec.streaming.remotecommand.pings`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.streaming.remotecommand.client import SILENCE_SECONDS, Pings
+from twisted_exec.streaming.remotecommand.pings import SILENCE_SECONDS, Pings
 
 
 class Carrier:

@@ -1,12 +1,11 @@
 """
-Tests for :mod:`twisted_exec.tls.pki`.
+Tests for :mod:`twisted_exec.tls.pki.authority`.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
-import stat
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -17,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.tls.support import authority
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki import Authority, Issued, new_key_pem, write_private
+from twisted_exec.tls.pki.authority import Authority, Issued
 
 
 def leaf(issued: Issued) -> x509.Certificate:
@@ -61,7 +60,7 @@ class IssueTests(SynchronousTestCase):
     def test_form_of_keys(self) -> None:
         """Keys are SEC 1: fabric8 reads no EC key in PKCS #8."""
         ca = authority("a")
-        for key_pem in (ca.key_pem, ca.issue_client("jane").key_pem, new_key_pem()):
+        for key_pem in (ca.key_pem, ca.issue_client("jane").key_pem):
             self.assertTrue(key_pem.startswith(b"-----BEGIN EC PRIVATE KEY-----\n"))
 
     def test_valid_at_once(self) -> None:
@@ -78,34 +77,6 @@ class IssueTests(SynchronousTestCase):
         self.assertTrue(one.has_issued(issued))
         self.assertFalse(other.has_issued(issued))
         self.assertFalse(Authority.create("other").has_issued(issued))
-
-    def test_the_name_is_too_long(self) -> None:
-        """A common name longer than 64 characters is refused, and the message gives its length."""
-        with self.assertRaises(TLSConfigError) as caught:
-            authority("a").issue_client("u" * 65)
-        self.assertIn("it has 65", str(caught.exception))
-
-    def test_control_characters(self) -> None:
-        """Names with control characters are refused."""
-        for names in (("ja\0ne",), ("jane", ("dev\n",)), ("jane", ("dev\x1b[2J",))):
-            with self.assertRaises(TLSConfigError) as caught:
-                authority("a").issue_client(*names)  # type: ignore[arg-type]
-            self.assertIn("control characters", str(caught.exception))
-
-    def test_empty_group(self) -> None:
-        """A group must have a name."""
-        with self.assertRaises(TLSConfigError):
-            authority("a").issue_client("jane", [""])
-
-    def test_no_dns_name(self) -> None:
-        """
-        Invalid DNS names are refused; wildcards, underscores, IDNs and addresses are accepted.
-        """
-        for bad in ("a b", "", "x..y", "http://x", "a/b", "*", "x" * 64):
-            with self.assertRaises(TLSConfigError, msg=bad):
-                authority("a").issue_server([bad])
-        for good in ("*.example", "under_score", "bücher.example", "10.0.0.1", "fe80::1"):
-            authority("a").issue_server([good])
 
     def test_no_names(self) -> None:
         """A server certificate without names is refused."""
@@ -149,58 +120,12 @@ class LoadTests(SynchronousTestCase):
             Authority.load(issued.certificate_pem, issued.key_pem)
 
 
-class WriteTests(SynchronousTestCase):
-    """Tests for writing."""
+class IssuedTests(SynchronousTestCase):
+    """Tests for :class:`Issued`."""
 
     def setUp(self) -> None:
         self.directory = self.mktemp()
         os.makedirs(self.directory)
-
-    def test_private(self) -> None:
-        """A file is readable by its owner alone, whatever the umask."""
-        path = os.path.join(self.directory, "key")
-        before = os.umask(0)
-        try:
-            write_private(path, b"secret")
-        finally:
-            os.umask(before)
-        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
-
-    def test_a_link_is_replaced_not_followed(self) -> None:
-        """A symbolic link is replaced, and its target is not overwritten."""
-        target = os.path.join(self.directory, "target")
-        path = os.path.join(self.directory, "key")
-        os.symlink(target, path)
-        write_private(path, b"secret")
-        self.assertFalse(os.path.exists(target))
-        self.assertFalse(os.path.islink(path))
-
-    def test_cannot_write(self) -> None:
-        """A missing directory gives a one-line message and leaves no file behind."""
-        with self.assertRaises(TLSConfigError) as caught:
-            write_private("/nowhere/at/all/key", b"secret")
-        self.assertEqual(
-            str(caught.exception), 'cannot write "/nowhere/at/all/key": No such file or directory'
-        )
-
-    def test_not_over_a_directory(self) -> None:
-        """A failed replacement removes the temporary file."""
-        with self.assertRaises(TLSConfigError):
-            write_private(self.directory, b"secret")
-        self.assertEqual(
-            [name for name in os.listdir(os.path.dirname(self.directory)) if name[0] == "."], []
-        )
-
-    def test_neither(self) -> None:
-        """If the second of two files cannot be written, the first keeps its content."""
-        path = os.path.join(self.directory, "key")
-        write_private(path, b"old")
-        with self.assertRaises(TLSConfigError) as caught:
-            authority("a").issue_client("jane").write("/nowhere/at/all/crt", path, replace=True)
-        self.assertIn('cannot write "/nowhere/at/all/crt"', str(caught.exception))
-        with open(path, "rb") as stream:
-            self.assertEqual(stream.read(), b"old")
-        self.assertEqual(os.listdir(self.directory), ["key"])
 
     def test_no_overwriting(self) -> None:
         """Existing files are kept unless replace is true."""

@@ -41,7 +41,9 @@ class Unhealthy:
     boot: int
 
 
-class Memory:
+class SavedState:
+    """The state of the alerts of one runtime, in one file."""
+
     _log = Logger()
 
     def __init__(self, path: str, thread: Files) -> None:

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.session`: waiting for a busy server.
+Tests for :mod:`twisted_exec.cli.console.patience`: waiting for a busy server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     TooManyRequests,
 )
-from twisted_exec.cli.console.session import patiently
+from twisted_exec.cli.console.patience import patiently
 
 
 class PatienceTests(SynchronousTestCase):

@@ -1,0 +1,1 @@
+"""Certificates that the programs issue, request and renew themselves, and the directory of them."""
