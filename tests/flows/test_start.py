@@ -251,11 +251,13 @@ class APIServerTests(CommonRows, ProgramCase):
         await self.rows(
             (
                 {"listen": f"tcp:{port}:interface=127.0.0.1"},
-                f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose",
+                f"cannot listen on 127.0.0.1:{port}: Address already in use: "
+                "free it, or choose another with --listen",
             ),
             (
                 {"listen": "tcp:0:interface=192.0.2.1"},
-                "cannot listen on 192.0.2.1:0: Cannot assign requested address",
+                "cannot listen on 192.0.2.1:0: Cannot assign requested address: "
+                "choose an address of this host with --listen",
             ),
             ({"listen": "tcp:99999"}, "cannot listen on 'tcp:99999': "),
             ({"listen": "pigeon:1"}, "'pigeon:1' is no listening address such as tcp:6443"),
@@ -377,7 +379,8 @@ class PoolletTests(CommonRows, ProgramCase):
         await self.rows(
             (
                 {"listen": f"tcp:{port}:interface=127.0.0.1"},
-                f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose",
+                f"cannot listen on 127.0.0.1:{port}: Address already in use: "
+                "free it, or choose another with --listen",
             ),
             ({endpoint: None}, f"--{endpoint} is missing"),
             ({endpoint: "pigeon://x"}, "'pigeon://x' is neither unix:///absolute/path nor dns:///"),
@@ -502,7 +505,8 @@ class RuntimeTests(CommonRows, ProgramCase):
             ),
             (
                 mutual,
-                f"cannot listen on 127.0.0.1:{port}: the address is in use or not this host's",
+                f"cannot listen on 127.0.0.1:{port}: the address is in use or not this host's: "
+                "free it, or choose another with --iri-listen",
             ),
         )
         self.assertEqual(stat.S_IMODE(os.stat(shared).st_mode), 0o777)
@@ -517,7 +521,8 @@ class RuntimeTests(CommonRows, ProgramCase):
         await self.rows(
             (
                 {listen: f"tcp:{port}:interface=127.0.0.1", **tls},
-                f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose",
+                f"cannot listen on 127.0.0.1:{port}: Address already in use: "
+                "free it, or choose another with --streaming-listen",
             ),
             ({listen: "pigeon:1", **tls}, "'pigeon:1' is no listening address"),
             (
@@ -637,6 +642,17 @@ class NodeServerTests(CommonRows, ProgramCase):
             ({**none, "cert-dir": f"{self.path('garbage')}/x"}, "Not a directory"),
         )
 
+    async def test_addresses(self) -> None:
+        """A port in use is refused with the name of its option."""
+        port = self.port_in_use()
+        told = f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose"
+        await self.rows(
+            *(
+                ({name: f"tcp:{port}:interface=127.0.0.1"}, f"{told} another with --{name}")
+                for name in ("listen", "health-listen")
+            )
+        )
+
     async def test_leaves(self) -> None:
         """A missing or invalid leaves file is refused."""
         await self.rows(
@@ -656,9 +672,9 @@ class StandaloneTests(StartCase):
         os.makedirs(path, 0o700)
         return path
 
-    async def refused(self, state: str, told: str) -> None:
+    async def refused(self, state: str, told: str, port: int = 0) -> None:
         argv = [programs.script("twistd"), "-n", "--pidfile=", "exec-standalone"]
-        lines = await self.last_words([*argv, "--port=0", f"--state-dir={state}"], {})
+        lines = await self.last_words([*argv, f"--port={port}", f"--state-dir={state}"], {})
         last = [line for line in lines if "#info] " not in line]
         self.assertEqual(len(last), 1, lines)
         self.assertIn(told, last[0].partition("exec-standalone: ")[2])
@@ -689,6 +705,12 @@ class StandaloneTests(StartCase):
             return Deferred.fromCoroutine(self.refused(state, told))
 
         await gatherResults([self.turns.run(row, *each) for each in rows], consumeErrors=True)
+
+    async def test_port_in_use(self) -> None:
+        """A port in use is refused with the option that chooses another."""
+        port = self.port_in_use()
+        told = f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose "
+        await self.refused(self.state("state"), f"{told}another with --port", port)
 
 
 class UserEndTests(StartCase):
