@@ -493,7 +493,8 @@ class RuntimeTests(CommonRows, ProgramCase):
             ({listen: f"unix:///{'x' * 110}"}, "the path of a UNIX socket has at most 107 bytes"),
             (
                 {listen: f"unix://{shared}/iri.sock"},
-                f"directory {shared!r} is open to others (mode 777): name one that is for this alone",
+                f"directory {shared!r} is open to other users (mode 777): if all files in it are "
+                f"yours, type: chmod 700 {shared}; otherwise name a directory that does not exist",
             ),
             ({listen: "dns:///127.0.0.1:0"}, "dns:///127.0.0.1:0: TCP needs mutual TLS"),
             ({**mutual, "iri-client-names": None}, "--iri-client-names is missing: the common"),
@@ -551,7 +552,7 @@ class RuntimeTests(CommonRows, ProgramCase):
         self.addCleanup(first.stop)
         await first.until(rb"RuntimeHost#info\]")
         await self.rows(
-            ({"state-dir": shared}, f"directory {shared!r} is open to others (mode 777): name one"),
+            ({"state-dir": shared}, f"directory {shared!r} is open to other users (mode 777)"),
             ({"state-dir": self.path("garbage")}, f"{self.path('garbage')!r} is not a directory"),
             ({"state-dir": "/proc/x"}, "cannot use directory '/proc/x'"),
             (
@@ -693,7 +694,7 @@ class StandaloneTests(StartCase):
         Path(damaged, "pki", "ca.key").write_text("no key")
         os.symlink(audit, link)
         rows = (
-            (shared, f"--state-dir: directory {shared!r} is open to others (mode 777): name one"),
+            (shared, f"--state-dir: directory {shared!r} is open to other users (mode 777): if"),
             (self.path("garbage"), "garbage' is not a directory"),
             (link, "is a symbolic link: give the directory itself"),
             (newer, "objects.db was written by a newer version (schema 99, this program knows 1)"),
