@@ -471,7 +471,10 @@ class RuntimeTests(CommonRows, ProgramCase):
             ({"config": NOWHERE}, f"cannot read {NOWHERE}: No such file or directory"),
             ({"config": garbage}, f"{garbage} must be a mapping"),
             ({"config": broken}, f"{broken}: not YAML: line 2, column 1: "),
-            ({"config": odd}, f"{odd}: classes[0] (shell): there is no driver 'ptty'; there are"),
+            (
+                {"config": odd},
+                f"{odd}: classes[0] (shell): there is no driver 'ptty'; did you mean pty?",
+            ),
             ({"config": key}, f"{key}: classes[0] (shell): "),
         )
 
