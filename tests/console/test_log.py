@@ -286,18 +286,25 @@ class RangeTests(LogCase):
         self.assertEqual((rest(new), new.over), (b"three\nfour\n", False))
 
     def test_no_boot(self) -> None:
-        """A boot that does not exist is refused; the kubelet has words for the previous one."""
+        """A boot that does not exist is refused; the refusal names those that do."""
         self.assertEqual(self.log(boot=0), b"")
-        kubelet = 'previous terminated container "console" in machine "vm" not found; '
-        self.assertEqual(self.refusal(previous=True), f"{kubelet}there are no boots")
+        none = 'the log of machine "vm" has no previous boot; it has '
+        self.assertEqual(self.refusal(previous=True), f"{none}no boots yet")
         self.boot(1, b"one\n")
-        self.assertEqual(self.refusal(boot=-1), f"{kubelet}there is 1 boot: 1")
+        self.assertEqual(self.refusal(boot=-1), f"{none}only boot 1")
         self.boot(1, b"two\n")
         self.assertEqual(
             self.refusal(boot=7),
-            'boot 7 of machine "vm" not found; there are 2 boots: 1, 2',
+            'the log of machine "vm" has no boot 7; it has boots 1, 2',
         )
-        self.assertIn("boot -2 of", self.refusal(boot=-2))
+        self.assertIn('"vm" has no boot -2; ', self.refusal(boot=-2))
+        for number in range(3, 12):
+            self.boot(number, b"more\n")
+        self.assertTrue(
+            self.refusal(boot=12).endswith(
+                "it has 11 boots, the newest: 3, 4, 5, 6, 7, 8, 9, 10, 11"
+            )
+        )
 
     def test_silent_boot(self) -> None:
         """A boot without output has an empty log."""

@@ -252,11 +252,13 @@ class APIServerTests(CommonRows, ProgramCase):
         await self.rows(
             (
                 {"listen": f"tcp:{port}:interface=127.0.0.1"},
-                f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose",
+                f"cannot listen on 127.0.0.1:{port}: Address already in use: "
+                "free it, or choose another with --listen",
             ),
             (
                 {"listen": "tcp:0:interface=192.0.2.1"},
-                "cannot listen on 192.0.2.1:0: Cannot assign requested address",
+                "cannot listen on 192.0.2.1:0: Cannot assign requested address: "
+                "choose an address of this host with --listen",
             ),
             ({"listen": "tcp:99999"}, "cannot listen on 'tcp:99999': "),
             ({"listen": "pigeon:1"}, "'pigeon:1' is no listening address such as tcp:6443"),
@@ -378,7 +380,8 @@ class PoolletTests(CommonRows, ProgramCase):
         await self.rows(
             (
                 {"listen": f"tcp:{port}:interface=127.0.0.1"},
-                f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose",
+                f"cannot listen on 127.0.0.1:{port}: Address already in use: "
+                "free it, or choose another with --listen",
             ),
             ({endpoint: None}, f"--{endpoint} is missing"),
             ({endpoint: "pigeon://x"}, "'pigeon://x' is neither unix:///absolute/path nor dns:///"),
@@ -469,7 +472,10 @@ class RuntimeTests(CommonRows, ProgramCase):
             ({"config": NOWHERE}, f"cannot read {NOWHERE}: No such file or directory"),
             ({"config": garbage}, f"{garbage} must be a mapping"),
             ({"config": broken}, f"{broken}: not YAML: line 2, column 1: "),
-            ({"config": odd}, f"{odd}: classes[0] (shell): there is no driver 'ptty'; there are"),
+            (
+                {"config": odd},
+                f"{odd}: classes[0] (shell): there is no driver 'ptty'; did you mean pty?",
+            ),
             ({"config": key}, f"{key}: classes[0] (shell): "),
         )
 
@@ -491,7 +497,8 @@ class RuntimeTests(CommonRows, ProgramCase):
             ({listen: f"unix:///{'x' * 110}"}, "the path of a UNIX socket has at most 107 bytes"),
             (
                 {listen: f"unix://{shared}/iri.sock"},
-                f"directory {shared!r} is open to others (mode 777): name one that is for this alone",
+                f"directory {shared!r} is open to other users (mode 777): if all files in it are "
+                f"yours, type: chmod 700 {shared}; otherwise name a directory that does not exist",
             ),
             ({listen: "dns:///127.0.0.1:0"}, "dns:///127.0.0.1:0: TCP needs mutual TLS"),
             ({**mutual, "iri-client-names": None}, "--iri-client-names is missing: the common"),
@@ -503,7 +510,8 @@ class RuntimeTests(CommonRows, ProgramCase):
             ),
             (
                 mutual,
-                f"cannot listen on 127.0.0.1:{port}: the address is in use or not this host's",
+                f"cannot listen on 127.0.0.1:{port}: the address is in use or not this host's: "
+                "free it, or choose another with --iri-listen",
             ),
         )
         self.assertEqual(stat.S_IMODE(os.stat(shared).st_mode), 0o777)
@@ -518,7 +526,8 @@ class RuntimeTests(CommonRows, ProgramCase):
         await self.rows(
             (
                 {listen: f"tcp:{port}:interface=127.0.0.1", **tls},
-                f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose",
+                f"cannot listen on 127.0.0.1:{port}: Address already in use: "
+                "free it, or choose another with --streaming-listen",
             ),
             ({listen: "pigeon:1", **tls}, "'pigeon:1' is no listening address"),
             (
@@ -547,7 +556,7 @@ class RuntimeTests(CommonRows, ProgramCase):
         self.addCleanup(first.stop)
         await first.until(rb"RuntimeHost#info\]")
         await self.rows(
-            ({"state-dir": shared}, f"directory {shared!r} is open to others (mode 777): name one"),
+            ({"state-dir": shared}, f"directory {shared!r} is open to other users (mode 777)"),
             ({"state-dir": self.path("garbage")}, f"{self.path('garbage')!r} is not a directory"),
             ({"state-dir": "/proc/x"}, "cannot use directory '/proc/x'"),
             (
@@ -638,6 +647,17 @@ class NodeServerTests(CommonRows, ProgramCase):
             ({**none, "cert-dir": f"{self.path('garbage')}/x"}, "Not a directory"),
         )
 
+    async def test_addresses(self) -> None:
+        """A port in use is refused with the name of its option."""
+        port = self.port_in_use()
+        told = f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose"
+        await self.rows(
+            *(
+                ({name: f"tcp:{port}:interface=127.0.0.1"}, f"{told} another with --{name}")
+                for name in ("listen", "health-listen")
+            )
+        )
+
     async def test_leaves(self) -> None:
         """A missing or invalid leaves file is refused."""
         await self.rows(
@@ -657,9 +677,9 @@ class StandaloneTests(StartCase):
         os.makedirs(path, 0o700)
         return path
 
-    async def refused(self, state: str, told: str) -> None:
+    async def refused(self, state: str, told: str, port: int = 0) -> None:
         argv = [programs.script("twistd"), "-n", "--pidfile=", "exec-standalone"]
-        lines = await self.last_words([*argv, "--port=0", f"--state-dir={state}"], {})
+        lines = await self.last_words([*argv, f"--port={port}", f"--state-dir={state}"], {})
         last = [line for line in lines if "#info] " not in line]
         self.assertEqual(len(last), 1, lines)
         self.assertIn(told, last[0].partition("exec-standalone: ")[2])
@@ -678,7 +698,7 @@ class StandaloneTests(StartCase):
         Path(damaged, "pki", "ca.key").write_text("no key")
         os.symlink(audit, link)
         rows = (
-            (shared, f"--state-dir: directory {shared!r} is open to others (mode 777): name one"),
+            (shared, f"--state-dir: directory {shared!r} is open to other users (mode 777): if"),
             (self.path("garbage"), "garbage' is not a directory"),
             (link, "is a symbolic link: give the directory itself"),
             (newer, "objects.db was written by a newer version (schema 99, this program knows 1)"),
@@ -690,6 +710,12 @@ class StandaloneTests(StartCase):
             return Deferred.fromCoroutine(self.refused(state, told))
 
         await gatherResults([self.turns.run(row, *each) for each in rows], consumeErrors=True)
+
+    async def test_port_in_use(self) -> None:
+        """A port in use is refused with the option that chooses another."""
+        port = self.port_in_use()
+        told = f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose "
+        await self.refused(self.state("state"), f"{told}another with --port", port)
 
 
 class UserEndTests(StartCase):

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 from twisted.internet import reactor
+from twisted.internet.error import CannotListenError
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
@@ -202,9 +203,9 @@ class StartTests(TCPCase):
             taken.listen()
             port = taken.getsockname()[1]
             server = IRIServer(self.runtime, f"dns:///127.0.0.1:{port}", reactor, tls=tls)
-            with self.assertRaises(TargetError) as caught:
+            with self.assertRaises(CannotListenError) as caught:
                 server.startService()
-        self.assertIn(f"127.0.0.1:{port}", str(caught.exception))
+        self.assertEqual((caught.exception.interface, caught.exception.port), ("127.0.0.1", port))
 
     def test_missing_file(self) -> None:
         """The error for a missing certificate names the file."""

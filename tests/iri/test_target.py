@@ -98,10 +98,15 @@ class SocketTests(SynchronousTestCase):
     def test_shared_directory(self) -> None:
         """A socket in a shared directory is refused, even if the directory is sticky."""
         self.listen()
-        os.chmod(self.directory, 0o1777)
-        with self.assertRaises(TargetError) as caught:
-            check_socket(self.path, {os.getuid()})
-        self.assertIn("can be written by other users", str(caught.exception))
+        for mode, remedy in (
+            (0o777, f"type: chmod go-w {self.directory}; or choose another path"),
+            (0o1777, "choose a path in a directory that only its owner can write"),
+        ):
+            os.chmod(self.directory, mode)
+            with self.assertRaises(TargetError) as caught:
+                check_socket(self.path, {os.getuid()})
+            told = f"{self.directory} can be written by other users (mode {mode:o}); {remedy}"
+            self.assertEqual(str(caught.exception), told)
 
     def owned_by(self, uid: int, path: str) -> None:
         """

@@ -109,7 +109,9 @@ class RefusedTests(JournalTestCase):
         os.unlink(self.path)
         os.mkdir(self.path)
         os.chmod(self.path, 0o755)
-        self.check(self.journal(), "it is not a private directory of this program's user")
+        self.check(
+            self.journal(), f"it is open to other users (mode 755); type: chmod 700 {self.path}"
+        )
 
     def test_segment(self) -> None:
         """A segment is not a symbolic link, a directory, or a FIFO that nobody opens."""

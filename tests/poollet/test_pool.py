@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.poollet.doubles import CLASSES, POOLS, MemoryRuntime, machine
 from twisted_exec import build
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.poollet.pool import (
     HEARTBEAT_SECONDS,
     LOOK_SECONDS,
@@ -132,6 +132,15 @@ class PoolTests(SynchronousTestCase):
         self.start()
         self.assertIn("has providerID other://x", self.pool.problem)
         self.assertNotIn("status", self.stored())
+
+    def test_no_right(self) -> None:
+        """A kubeconfig without the rights of a poollet is reported with the role that has them."""
+        self.cluster.problem = Forbidden('User "x" cannot get resource "machinepools"')
+        self.start()
+        role = "compute.ironcore.dev:system:machinepools"
+        self.assertIn('User "x" cannot get resource "machinepools"; ', self.pool.problem)
+        self.assertIn("twisted-exec pki poollet --pool pool-a writes", self.pool.problem)
+        self.assertIn(f"bind the ClusterRole {role} to this user", self.pool.problem)
 
     def test_heartbeat(self) -> None:
         """Every ten seconds the condition says so; its transition time stays."""

@@ -245,11 +245,14 @@ class FailProgramTests(SynchronousTestCase):
         )
         self.assertIn(
             b"exec-x: cannot listen on 127.0.0.1:6443: Address already in use: "
-            b"free it, or choose another address or port\n",
+            b"free it, or choose another\n",
             told,
         )
         for number, told_as in (
-            (13, b"Permission denied: choose a place that this user may listen on; a port below "),
+            (
+                13,
+                b"Permission denied: choose an address at which this user may listen; a port below ",
+            ),
             (99, b"Cannot assign requested address: choose an address of this host\n"),
         ):
             told = self.fails_with(f'CannotListenError("10.0.0.1", 443, OSError({number}, "x"))')

@@ -147,7 +147,9 @@ class VerifyTests(SynchronousTestCase):
         """A recording whose recorder died in its first minute proves nothing."""
         text = RecordingWriter(info(), signer()).begin()
         self.assert_invalid(text, "no signed head")
-        self.assert_invalid(b"", "no signed head")
+        self.assert_invalid(
+            b"", "not a recording of twisted-exec, or its first lines are damaged: it is"
+        )
         self.assert_invalid(b'{"version": 3}\n[0, "o", "x"]\n', "# recording")
 
     def test_newer_format(self) -> None:

@@ -13,7 +13,7 @@ import yaml
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-import twisted.plugins
+from twisted.plugins import twisted_exec_drivers
 from twisted_exec.journal.retention import Retention
 from twisted_exec.runtimes import config
 from twisted_exec.runtimes.config import ConfigError, load, parse
@@ -141,8 +141,12 @@ class ParseTests(SynchronousTestCase):
         """Wrong values are refused, with their place."""
         for changes, message in (
             ({"name": "No Name"}, "not a valid name of a class"),
-            ({"driver": "xen"}, "there is no driver 'xen'; there are: "),
-            ({"driver": "xen"}, f"; plugins were searched in {twisted.plugins.__path__[0]}"),
+            ({"driver": "xen"}, "there is no driver 'xen' (drivers: command, "),
+            ({"driver": "qmeu"}, "there is no driver 'qmeu'; did you mean qemu? (drivers: "),
+            (
+                {"driver": "xen"},
+                os.path.dirname(twisted_exec_drivers.__file__),
+            ),
             ({"command": "sh -i"}, "command must be a list"),
             ({"command": []}, "command must be a list of strings"),
             ({"command": ["a", 1]}, "command must be a list of strings"),

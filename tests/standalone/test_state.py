@@ -144,7 +144,7 @@ class StateDirectoryTests(SynchronousTestCase):
             file.write("what?\n")
         self.assertIn("no version number", self.refusal())
         os.chmod(self.path, 0o755)
-        self.assertIn("open to others", self.refusal())
+        self.assertIn("open to other users", self.refusal())
         self.path = os.path.join(self.path, "lock")
         self.assertIn("not a directory", self.refusal())
 

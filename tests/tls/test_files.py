@@ -81,7 +81,9 @@ class ReadFileTests(SynchronousTestCase):
             lines = [eventAsText(event, includeTimestamp=False) for event in events]
             self.assertEqual(len(lines), count, lines)
             if lines:
-                remedy = f"{path!r} can be read by every user of this host (mode 644): chmod 600"
+                remedy = (
+                    f"{path!r} can be read by every user of this host (mode 644); type: chmod 600 "
+                )
                 self.assertIn(remedy, lines[0])
 
     def test_nul(self) -> None:

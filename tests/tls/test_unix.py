@@ -103,7 +103,9 @@ class PrivateDirectoryTests(SynchronousTestCase):
         os.chmod(self.path, 0o755)
         with open(os.path.join(self.path, "planted"), "w"):
             pass
-        self.assertIn("is open to others (mode 755): name one that is for this", self.refusal())
+        refusal = self.refusal()
+        self.assertIn("is open to other users (mode 755): if all files in it are yours", refusal)
+        self.assertIn(f"type: chmod 700 {os.path.abspath(self.path)}; otherwise name", refusal)
 
     def test_open_and_empty(self) -> None:
         """An empty directory with open permissions is made private."""

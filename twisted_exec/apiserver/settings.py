@@ -82,6 +82,7 @@ class Settings(ServingSettings):
                 "listen",
                 "Listening address: a Twisted endpoint string.",
                 default="tcp:6443",
+                listens=True,
                 short="l",
             )
         }

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from twisted.logger import Logger
 
-from twisted_exec.api.logs import CONTAINER, LogOptions
+from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import stamp
 from twisted_exec.journal.interfaces import Boot, IReadableJournal, missing_bytes, without_hidden
@@ -311,21 +311,16 @@ def _range_of_boot(journal: IReadableJournal, boot: int, machine: str) -> tuple[
         at = next((at for at, each in enumerate(boots) if each.number == boot), -1)
     end = boots[at + 1].offset if 0 <= at < len(boots) - 1 else None
     if at < 0 or (end is not None and boots[at].offset < end <= journal.start):
-        if boot == -1:  # the kubelet's words
-            raise BadRequest(
-                f'previous terminated container "{CONTAINER}" in machine "{machine}" not found; '
-                f"{_known(boots)}"
-            )
-        raise BadRequest(f'boot {boot} of machine "{machine}" not found; {_known(boots)}')
+        missing = "previous boot" if boot == -1 else f"boot {boot}"
+        raise BadRequest(f'the log of machine "{machine}" has no {missing}; it has {_known(boots)}')
     return max(journal.start, boots[at].offset), end
 
 
 def _known(boots: Sequence[Boot]) -> str:
     newest = ", ".join(str(each.number) for each in boots[-9:])
     if len(boots) < 2:
-        return f"there is 1 boot: {newest}" if boots else "there are no boots"
-    shown = "boots, the newest" if len(boots) > 9 else "boots"
-    return f"there are {len(boots)} {shown}: {newest}"
+        return f"only boot {newest}" if boots else "no boots yet"
+    return f"{len(boots)} boots, the newest: {newest}" if len(boots) > 9 else f"boots {newest}"
 
 
 class LogStream(PacedResponse):

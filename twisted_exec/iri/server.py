@@ -129,8 +129,8 @@ class IRIServer(Service):
         """
         Listen.
 
-        :raises TargetError: the socket or port cannot be listened on, or a file for TLS cannot be
-            used.
+        :raises CannotListenError: the socket or port is in use, or not this host's.
+        :raises TargetError: the directory of the socket, or a file for TLS, cannot be used.
         """
         self._start_server()
         super().startService()
@@ -161,7 +161,7 @@ class IRIServer(Service):
                 self._listen_unix()
             else:
                 self._listen_tcp()
-        except TargetError:
+        except (CannotListenError, TargetError):
             self._server.stop(None)
             self._pool.shutdown(wait=False)
             self._remove_inner()
@@ -181,7 +181,8 @@ class IRIServer(Service):
         """
         Go on after :meth:`suspend`.
 
-        :raises TargetError: as of :meth:`startService`.
+        :raises CannotListenError: as of :meth:`startService`.
+        :raises TargetError: as there.
         """
         self._start_server()
 
@@ -230,21 +231,15 @@ class IRIServer(Service):
         self._server.start()
         if self._gate is None:
             path, allowed, limit = self.target.path, self._allowed, self._limits.connections
-            try:
-                self._gate = listen_gate(self._reactor, path, inner, allowed, limit)
-            except CannotListenError as error:
-                why = f"cannot listen on {path}: {error.socketError}"
-                raise TargetError(f"{why}: free it, or choose another") from None
+            self._gate = listen_gate(self._reactor, path, inner, allowed, limit)
 
     def _listen_tcp(self) -> None:
         credentials = self._credentials()
         try:
             port = self._server.add_secure_port(self.target.address, credentials)
         except RuntimeError:
-            raise TargetError(
-                f"cannot listen on {self.target.address}: the address is in use or not this "
-                "host's: free it, or choose another"
-            ) from None
+            why = "the address is in use or not this host's"
+            raise CannotListenError(self.target.host, self.target.port, why) from None
         self.target = RuntimeAddress(host=self.target.host, port=port)
         self._server.start()
 

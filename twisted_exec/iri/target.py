@@ -8,6 +8,7 @@ Two forms of gRPC's ``doc/naming.md`` are supported: ``unix:///absolute/path`` (
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -200,7 +201,11 @@ def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -
             raise TargetError(f"{folder} belongs to user {entry.st_uid}, who is not trusted")
         shared = entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if shared and not (sticky and entry.st_mode & stat.S_ISVTX):
-            raise TargetError(f"{folder} can be written by other users")
+            remedy = f"type: chmod go-w {shlex.quote(folder)}; or choose another path"
+            if entry.st_mode & stat.S_ISVTX:  # such as /tmp, which other programs need as it is
+                remedy = "choose a path in a directory that only its owner can write"
+            mode = stat.S_IMODE(entry.st_mode)
+            raise TargetError(f"{folder} can be written by other users (mode {mode:o}); {remedy}")
         if folder == "/":
             return
         folder, sticky = os.path.dirname(folder), True

@@ -16,6 +16,7 @@ from collections.abc import Collection
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IListeningPort, IReactorUNIX
 from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import Logger
@@ -59,7 +60,8 @@ def remove_stale(path: str) -> None:
     """
     Remove a socket that an earlier process left behind, unless this process has inherited it.
 
-    :raises TargetError: another process listens there, or it is not a socket.
+    :raises CannotListenError: another process listens there.
+    :raises TargetError: it is not a socket.
     """
     if is_inherited(path):
         return
@@ -73,7 +75,7 @@ def remove_stale(path: str) -> None:
         # A listener whose backlog is full answers EAGAIN (connect(2)), and is in use.
         refused = probe.connect_ex(path) in (errno.ECONNREFUSED, errno.ENOENT)
     if not refused:
-        raise TargetError(f"{path} is in use by another process")
+        raise CannotListenError(None, path, "it is in use by another process")
     os.unlink(path)
 
 

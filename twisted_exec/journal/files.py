@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import secrets
+import shlex
 import stat
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
@@ -552,5 +553,9 @@ def _check(layer: Any, path: str) -> None:
     entry = layer.lstat(path)
     if not stat.S_ISDIR(entry.st_mode):
         raise ForeignFile(errno.ENOTDIR, "it is not a directory", path)
-    if entry.st_uid != os.geteuid() or stat.S_IMODE(entry.st_mode) & 0o077:
-        raise ForeignFile(errno.EPERM, "it is not a private directory of this program's user", path)
+    if entry.st_uid != os.geteuid():
+        raise ForeignFile(errno.EPERM, f"it belongs to user id {entry.st_uid}", path)
+    mode = stat.S_IMODE(entry.st_mode)
+    if mode & 0o077:
+        why = f"it is open to other users (mode {mode:o}); type: chmod 700 {shlex.quote(path)}"
+        raise ForeignFile(errno.EPERM, why, path)

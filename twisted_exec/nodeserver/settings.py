@@ -48,7 +48,9 @@ class Settings:
         default="tcp:10250",
         metadata={
             OPTION: ProgramOption(
-                "listen", "Listening address: a Twisted endpoint string, to which TLS is added."
+                "listen",
+                "Listening address: a Twisted endpoint string, to which TLS is added.",
+                listens=True,
             )
         },
     )
@@ -122,6 +124,7 @@ class Settings:
                 "health-listen",
                 "Endpoint for health probes, without TLS; empty for none.",
                 default="tcp:10248:interface=127.0.0.1",
+                listens=True,
             )
         },
     )

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from twisted_exec import build
 from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.status import APIError, Conflict, GatewayTimeout, NotFound
+from twisted_exec.api.status import APIError, Conflict, Forbidden, GatewayTimeout, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.loop import PokedLoop
@@ -187,7 +187,14 @@ class Pool:
             raise Again
 
     def _refused(self, error: APIError, failures: int) -> None:
-        self._pool_is_current(error.message)
+        problem = error.message
+        if error.code == Forbidden.code:
+            role = self._dialect.pool_identity_group
+            problem += (
+                f"; use the kubeconfig that twisted-exec pki poollet --pool {self.name} writes, or bind "
+                f"the ClusterRole {role} to this user"
+            )
+        self._pool_is_current(problem)
 
     def _offers(self, offered: pb.StatusResponse | None) -> bool:
         if offered is None or offered == self.offered:

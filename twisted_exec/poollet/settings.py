@@ -115,6 +115,7 @@ class Settings:
                 "listen",
                 "Listening address: a Twisted endpoint string, to which TLS is added.",
                 group=_SERVING,
+                listens=True,
             )
         },
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -248,9 +248,13 @@ class Reader:
         for part in self._parts:
             part.done()
         for key in self._left:
-            near = difflib.get_close_matches(str(key), self._known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise self.error(f"unknown key {key!r}{hint}", key)
+            raise self.error(f"unknown key {key!r}{suggestion(str(key), self._known)}", key)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown word: the known one that is most like it, if any is."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _similar(name: str) -> str:

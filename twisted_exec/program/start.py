@@ -36,9 +36,9 @@ _log = Logger()
 _failure = ""
 
 _REMEDIES = {
-    EADDRINUSE: "free it, or choose another address or port",
-    EADDRNOTAVAIL: "choose an address of this host",
-    EACCES: "choose a place that this user may listen on; a port below 1024 needs "
+    EADDRINUSE: "free it, or choose another{option}",
+    EADDRNOTAVAIL: "choose an address of this host{option}",
+    EACCES: "choose an address at which this user may listen{option}; a port below 1024 needs "
     "CAP_NET_BIND_SERVICE",
 }
 
@@ -102,7 +102,7 @@ def make_service(
         hand_over.until_ready(ready)
     if sessions is not None:
         ready.addCallback(announce, program, sessions)
-    report_start(ready, program, cast(IReactorCore, reactor))
+    report_start(ready, program, cast(IReactorCore, reactor), options)
     service: IService = cast(IService, program_service)
     return service
 
@@ -127,7 +127,12 @@ def announce(_result: None, program: str, limits: SessionLimits) -> None:
     _log.info("{program}: {limits}", program=program, limits=limits)
 
 
-def report_start(ready: Deferred[None], program: str, reactor: IReactorCore) -> None:
+def report_start(
+    ready: Deferred[None],
+    program: str,
+    reactor: IReactorCore,
+    options: ProgramOptions | None = None,
+) -> None:
     """
     Notify systemd when the program is ready, or end the program if it cannot start.
 
@@ -135,15 +140,21 @@ def report_start(ready: Deferred[None], program: str, reactor: IReactorCore) -> 
 
     :param ready: ``when_ready()`` of the program's service, or ``gatherResults`` of several.
     :param program: its name, for the line.
+    :param options: the line names the one that gave an address at which the program cannot listen.
     """
-    ready.addCallbacks(_begun, fail_program, errbackArgs=(program, reactor))
+    ready.addCallbacks(_begun, fail_program, errbackArgs=(program, reactor, options))
 
 
 def _begun(_result: None) -> None:
     notify(READY)
 
 
-def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
+def fail_program(
+    failure: Failure,
+    program: str,
+    reactor: IReactorCore,
+    options: ProgramOptions | None = None,
+) -> None:
     """
     End the program because it cannot start.
 
@@ -151,7 +162,8 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
     the last line, because services log their end after it.
     """
     global _failure
-    line = _explain(getattr(failure.value, "subFailure", failure).value)  # of gatherResults
+    # gatherResults() wraps the failure.
+    line = _explain(getattr(failure.value, "subFailure", failure).value, options)
     _failure = f"{program}: {line}"
     _log.critical("{program}: {line}", program=program, line=line)
     tell_failure(line)
@@ -194,16 +206,18 @@ def _stopping(reactor: Any) -> None:
     signal.signal(signal.SIGINT, at_once)
 
 
-def _explain(error: BaseException | None) -> str:
+def _explain(error: BaseException | None, options: ProgramOptions | None) -> str:
     if isinstance(error, CannotListenError):
-        place = f"{error.interface or 'any'}:{error.port}"
-        if isinstance(error.port, str | bytes):
-            place = os.fsdecode(error.port)
-        if isinstance(error.socketError, gaierror):
-            return f"cannot listen on {place}: {error.socketError.strerror}: {_REMEDIES[EADDRNOTAVAIL]}"
+        is_path = isinstance(error.port, str | bytes)
+        port = os.fsdecode(error.port) if is_path else str(error.port)
+        place = port if is_path else f"{error.interface or 'any'}:{port}"
         code = getattr(error.socketError, "errno", None)
         why = os.strerror(code) if code else str(error.socketError)
-        remedy = _REMEDIES.get(code or EADDRINUSE, _REMEDIES[EADDRINUSE])
+        if isinstance(error.socketError, gaierror):
+            code, why = EADDRNOTAVAIL, error.socketError.strerror
+        chosen_by = [] if options is None else options.listening_at(port)
+        option = f" with {' or '.join(f'--{each}' for each in chosen_by)}" if chosen_by else ""
+        remedy = _REMEDIES.get(code, _REMEDIES[EADDRINUSE]).format(option=option)
         return f"cannot listen on {place}: {why}: {remedy}"
     return " ".join(str(error).split()) or type(error).__name__
 

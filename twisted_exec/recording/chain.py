@@ -30,6 +30,13 @@ class InvalidRecording(Exception):
     """The file is not as a recorder wrote it; the message says why."""
 
 
+class NotARecording(InvalidRecording):
+    """The file is of another kind, or its first lines are damaged."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"not a recording of twisted-exec, or its first lines are damaged: {why}")
+
+
 def link(previous: bytes, text: bytes) -> bytes:
     """
     Return the link of a block.
@@ -92,13 +99,11 @@ def decode_info(line: bytes) -> Info:
     """
     Undo :meth:`Info.encode`.
 
+    :raises NotARecording: it is not such a line.
     :raises InvalidRecording: the line is not of the format, or of a later one.
     """
     if not line.startswith(RECORDING):
-        raise InvalidRecording(
-            "the second line does not begin with '# recording': the file is not a recording of "
-            "twisted-exec, or its first lines are damaged"
-        )
+        raise NotARecording("the second line does not begin with '# recording'")
     fields = json_object(line[len(RECORDING) :], "the second line")
     if fields.get("format") != FORMAT:
         raise InvalidRecording(

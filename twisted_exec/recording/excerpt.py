@@ -14,7 +14,7 @@ from twisted_exec.recording.chain import (
     decode_head,
     omitted_line,
 )
-from twisted_exec.recording.playback import BlockStart, block_from
+from twisted_exec.recording.playback import BlockStart, block_from, check_beginning
 
 _COPY_BYTES = 1 << 20
 
@@ -25,8 +25,10 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
 
     :param file: a closed recording; an excerpt is one, too.
     :param first: milliseconds since the epoch, as is ``last``.
+    :raises NotARecording: the file is of another kind.
     :raises InvalidRecording: the recording is damaged or not closed, or has nothing in the range.
     """
+    check_beginning(file)
     file.seek(0)
     sections = list(Blocks(file))
     heads = [decode_head(line)[0] for line in sections[-1].lines if line.startswith(HEAD)]

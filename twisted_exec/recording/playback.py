@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from twisted_exec.recording.chain import AT, RAW, InvalidRecording, json_object
+from twisted_exec.recording.chain import AT, RAW, InvalidRecording, NotARecording, json_object
 
 _FIND_BYTES = 64 << 10
 
@@ -55,7 +55,7 @@ def frames(file: BinaryIO, position: int = 0) -> Iterator[PlayedFrame]:
     :raises InvalidRecording: a line is not of the format.
     """
     if not position:
-        _check_beginning(file)
+        check_beginning(file)
     file.seek(position)
     time, block = 0, position
     raw: bytes | None = None
@@ -105,10 +105,11 @@ def _block_start(line: bytes, position: int) -> BlockStart:
     return BlockStart(position, *numbers)
 
 
-def _check_beginning(file: BinaryIO) -> None:
+def check_beginning(file: BinaryIO) -> None:
+    """:raises NotARecording: the file is of another kind.  An empty file may become a recording."""
     file.seek(0)
     if file.read(1) not in (b"{", b""):
-        raise InvalidRecording("it is no recording")
+        raise NotARecording("it does not begin with '{'")
 
 
 def first_block(file: BinaryIO) -> BlockStart | None:
@@ -117,7 +118,7 @@ def first_block(file: BinaryIO) -> BlockStart | None:
 
     :raises InvalidRecording: the file is no recording, or the block's line is not of the format.
     """
-    _check_beginning(file)
+    check_beginning(file)
     return block_from(file, 0)
 
 

@@ -17,6 +17,7 @@ from twisted_exec.recording.chain import (
     HeadContent,
     Info,
     InvalidRecording,
+    NotARecording,
     block_line,
     decode_certificate,
     decode_head,
@@ -80,6 +81,8 @@ class _Verifier:
             if section.line:
                 self._take_block(section)
             end = section.end
+        if not end:
+            raise NotARecording("it is empty")
         unsigned = end - self._signed_end
         if self._info is None or self._head is None:
             raise InvalidRecording("the recording has no signed head, so nothing in it is proven")

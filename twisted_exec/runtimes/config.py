@@ -23,6 +23,7 @@ Each driver reads its own keys (:mod:`.drivers`).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ from typing import Any
 import twisted.plugins
 from twisted_exec.api import quantity
 from twisted_exec.journal.retention import DEFAULT_RETENTION, Retention
-from twisted_exec.program.config_file import ConfigError, Reader, read_yaml
+from twisted_exec.program.config_file import ConfigError, Reader, read_yaml, suggestion
 from twisted_exec.runtimes.drivers import drivers
 from twisted_exec.runtimes.interfaces import (
     Build,
@@ -173,8 +174,8 @@ def _class(reader: Reader) -> ClassConfig:
     makers = drivers()
     if kind not in makers:
         raise reader.error(
-            f"there is no driver {kind!r}; there are: {', '.join(makers)}; plugins were searched in "
-            f"{', '.join(twisted.plugins.__path__)}",
+            f"there is no driver {kind!r}{suggestion(kind, makers)} (drivers: {', '.join(makers)}; "
+            f"plugins are in {', '.join(filter(os.path.isdir, twisted.plugins.__path__))})",
             "driver",
         )
     driver = makers[kind].configure(reader, resources)

@@ -60,6 +60,7 @@ class Settings:
                 "health-listen",
                 "Endpoint for probes and metrics, without TLS; empty: none.",
                 default="tcp:10258:interface=127.0.0.1",
+                listens=True,
             )
         },
     )

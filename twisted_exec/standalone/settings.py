@@ -87,6 +87,7 @@ class Settings:
                 "Port of the API server on 127.0.0.1; 0: any free port, another at each start.",
                 _port,
                 group="API server",
+                listens=True,
             )
         },
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -60,8 +61,10 @@ def warn_if_public(path: str, mode: int) -> None:
     """
     if mode & 0o007:
         _log.warn(
-            "{path!r} can be {how} by every user of this host (mode {mode:o}): chmod 600 it",
+            "{path!r} can be {how} by every user of this host (mode {mode:o}); "
+            "type: chmod 600 {quoted}",
             path=path,
+            quoted=shlex.quote(path),
             how="written" if mode & 0o002 else "read",
             mode=stat.S_IMODE(mode),
         )

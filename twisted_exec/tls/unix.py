@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pwd
+import shlex
 import socket
 import stat
 import struct
@@ -95,9 +96,9 @@ def _check_private(path: str) -> None:
         if mode & 0o077:
             if os.listdir(descriptor):
                 raise TLSConfigError(
-                    f"directory {path!r} is open to others (mode {mode:o}): "
-                    "name one that is for this alone (it is made), or look at what is in this "
-                    "one, and chmod 700 it when nobody else needs it"
+                    f"directory {path!r} is open to other users (mode {mode:o}): if all files in it are "
+                    f"yours, type: chmod 700 {shlex.quote(path)}; otherwise name a directory that does "
+                    "not exist yet"
                 )
             os.fchmod(descriptor, 0o700)
     finally:

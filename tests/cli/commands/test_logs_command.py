@@ -105,8 +105,7 @@ class LogsTests(ConsolesCase):
             (
                 1,
                 "",
-                'twisted-exec logs: previous terminated container "console" in machine "vm" not '
-                "found; there are no boots\n",
+                'twisted-exec logs: the log of machine "vm" has no previous boot; it has no boots yet\n',
             ),
         )
 

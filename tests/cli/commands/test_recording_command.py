@@ -116,7 +116,7 @@ class RecordingCommandTests(SynchronousTestCase):
         )
         code, _, err = self.verify(file="file.cast")
         self.assertEqual(code, 1)
-        self.assertIn("not valid", err)
+        self.assertIn("not a recording of twisted-exec", err)
 
     def test_version_2_of_others(self) -> None:
         """Only a recording is converted; a file that is none leaves nothing behind."""
@@ -131,13 +131,24 @@ class RecordingCommandTests(SynchronousTestCase):
             self.assertFalse(os.path.exists(self.path("new.cast")))
 
     def test_other_file(self) -> None:
-        """A file that is no recording is neither played nor drawn, and the message says so."""
+        """Another file or a directory is not verified, played, drawn or cut; the message says why."""
         self.write("README.md", b"# Title\n\nText\n")
-        for words in (("play",), ("export", "--svg")):
-            more = (self.path("new.svg"),) if len(words) > 1 else ()
+        told = "README.md: not a recording of twisted-exec, or its first lines are damaged: "
+        verify = ("verify", "--ca", self.path("pki", "ca.crt"))
+        start = "it does not begin with '{'"
+        for words, more, why in (
+            (("play",), (), start),
+            (("export", "--svg"), (self.path("new.svg"),), start),
+            (("cut", "--between", "1h", "1m"), (self.path("new.cast"),), start),
+            (verify, (), "the second line does not begin with '# recording'"),
+        ):
             code, _, err = self.run_main("recording", *words, self.path("README.md"), *more)
             self.assertEqual(code, 1)
-            self.assertIn("README.md: not valid: it is no recording", err)
+            self.assertIn(told + why, err)
+        for words in (("play",), verify):
+            code, _, err = self.run_main("recording", *words, self.path("."))
+            self.assertEqual(code, 1)
+            self.assertIn(" is a directory; give the file of a recording\n", err)
 
     def svg(self, source: str, *options: str, file: str = "vm-1.svg") -> tuple[int, str, str]:
         convert = ("recording", "export", self.path(source), self.path(file), "--svg")

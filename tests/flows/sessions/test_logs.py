@@ -136,7 +136,7 @@ class KubectlTests(LogCase):
                 self.assertLess(nanoseconds(told), after, name)
             code, _, told = await kubectls.run(kubectl, "logs", "sh", "-p", env=self.env)
             self.assertEqual(code, 1, name)
-            self.assertIn('previous terminated container "console"', told, name)
+            self.assertIn('the log of machine "sh" has no previous boot; it has only boot 1', told)
 
     async def test_raw(self) -> None:
         """

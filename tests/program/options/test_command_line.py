@@ -75,6 +75,26 @@ class ProgramOptionsTests(SynchronousTestCase):
         options.parseOptions(["--port=7", "--drain=0.5"])
         self.assertEqual((options["port"], options["drain"]), (7, 0.5))
 
+    def test_listening(self) -> None:
+        """A port or path leads to the option that gave it, in each program."""
+        for program, chosen, place, names in (
+            ("exec-standalone", {"port": 7443}, "7443", {"port"}),
+            ("exec-standalone", {}, "6443", {"port"}),
+            ("exec-apiserver", {"listen": "tcp:80:interface=127.0.0.1"}, "80", {"listen"}),
+            ("exec-apiserver", {"listen": "unix:/run/x"}, "/run/x", {"listen"}),
+            ("exec-apiserver", {}, "443", set()),
+            ("exec-poollet", {}, "20250", {"listen"}),
+            ("exec-nodeserver", {}, "10250", {"listen"}),
+            ("exec-nodeserver", {}, "10248", {"health-listen"}),
+            ("exec-nodeserver", {"listen": "tcp:10248"}, "10248", {"listen", "health-listen"}),
+            ("exec-spacemanager", {}, "10258", {"health-listen"}),
+            ("exec-runtime", {"iri-listen": "dns:///h:1"}, "1", {"iri-listen"}),
+            ("exec-broker", {"streaming-listen": "unix:/x/s"}, "/x/s", {"streaming-listen"}),
+        ):
+            options = TAPS[program]()
+            options.update(chosen)
+            self.assertEqual(set(options.listening_at(place)), names, program)
+
     def test_refusal(self) -> None:
         """Python prints it and exits with 1."""
         self.assertEqual(

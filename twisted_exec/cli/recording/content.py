@@ -21,7 +21,7 @@ from twisted_exec.cli.options import config_of
 from twisted_exec.journal.snapshot import NotAJournal
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.recordings import read_recording
-from twisted_exec.recording.chain import InvalidRecording
+from twisted_exec.recording.chain import InvalidRecording, NotARecording
 from twisted_exec.recording.export import NothingPrinted
 from twisted_exec.recording.signatures import UnusableCertificate
 from twisted_exec.tls.errors import TLSConfigError
@@ -115,8 +115,14 @@ def reporting(options: argparse.Namespace, command: Callable[[], int]) -> int:
         return command()
     except BrokenPipeError:
         raise
+    except IsADirectoryError as error:
+        return failed(
+            options.command, f"{error.filename} is a directory; give the file of a recording"
+        )
     except OSError as error:
         return failed(options.command, f"{error.filename or options.file}: {error.strerror}")
+    except NotARecording as error:
+        return failed(options.command, f"{options.file}: {error}")
     except InvalidRecording as error:
         return failed(options.command, f"{options.file}: not valid: {error}")
     except ModuleNotFoundError as error:

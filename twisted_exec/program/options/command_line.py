@@ -7,6 +7,7 @@ A configuration file has the names of options as keys; the command line takes pr
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -249,6 +250,19 @@ class ProgramOptions(Options):
             for name in self.all_paths()
             if name.endswith(_CERTIFICATES) and self[name]
         }
+
+    def listening_at(self, place: str) -> list[str]:
+        """
+        Return the names of the options whose addresses have this place.
+
+        :param place: a port, or the path of a UNIX socket.
+        """
+        same = re.compile(rf"(?<!\d){re.escape(place)}(?!\d)")
+        return [
+            each.name
+            for each in self.all_declared()
+            if each.listens and same.search(str(self[each.name]))
+        ]
 
     @classmethod
     def all_declared(cls) -> list[ProgramOption]:

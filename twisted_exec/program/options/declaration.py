@@ -44,6 +44,7 @@ class ProgramOption:
     :param group: heading in the help, by default that of the class of options.
     :param reverse: help of the flag ``no-NAME``, for an option that is true by default.
     :param is_path: made absolute, because twistd changes the working directory when it becomes a daemon.
+    :param listens: gives an address at which the program listens.
     :param several: may be repeated; the value is a list.
     :param convert: converts the option's value to that of the field.
     """
@@ -57,6 +58,7 @@ class ProgramOption:
     short: str | None = None
     reverse: str = ""
     is_path: bool = False
+    listens: bool = False
     several: bool = False
     required: Required | None = None
     convert: Callable[[Any], Any] | None = None

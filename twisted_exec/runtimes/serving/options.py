@@ -27,7 +27,10 @@ from twisted_exec.runtimes.serving.server import Listening, unix_path
 from twisted_exec.tls.unix import uid_of
 
 IRI_LISTEN = ProgramOption(
-    "iri-listen", "gRPC target: unix:///PATH, or dns:///HOST:PORT.", required=Required()
+    "iri-listen",
+    "gRPC target: unix:///PATH, or dns:///HOST:PORT.",
+    required=Required(),
+    listens=True,
 )
 IRI_REVISION = ProgramOption(
     "iri-revision",

@@ -87,6 +87,7 @@ class Listening:
                 "Address of consoles: unix:PATH or a TCP endpoint; default: a private UNIX socket.",
                 default="",
                 group="Consoles",
+                listens=True,
             )
         }
     )
