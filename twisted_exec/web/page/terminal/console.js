@@ -975,7 +975,7 @@ export class Console {
     this.#tell(`${what[0].toUpperCase()}${what.slice(1)} was skipped.`, "warning");
     const told = this.#held ? null : this.#message.firstElementChild;
     const mayRead = told && this.logLink !== "" && (await this.mayRead("log"));
-    if (mayRead) told.append(" ", h("a", { href: this.logLink }, "The log has it"), ".");
+    if (mayRead) told.append(" ", h("a", { href: this.logLink }, "The log has all that was stored"), ".");
   }
 
   /** Tell what is in sight already only once: a user may press many keys. */
