@@ -27,10 +27,11 @@ from twisted_exec.streaming.interfaces import (
     Position,
     Role,
 )
+from twisted_exec.streaming.remotecommand.input_notices import TELL_AGAIN_SECONDS
 from twisted_exec.wire.resume import Notice, NoticeKind, not_sent
 from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.shell_run import RunReader
-from twisted_exec.wire.typed_keys import DroppedKeys, keys_discarded
+from twisted_exec.wire.typed_keys import DroppedKeys, is_typed, keys_discarded
 
 _NOT_WRITTEN = f"the console {CANNOT_BE_RECORDED}: its input cannot be written"
 _BREAK = b"\0"  # counts as a key
@@ -111,6 +112,7 @@ class ViewerInput:
         self._missing_people = ""
         self._discarded: Ending | None = None  # for a script whose input was discarded
         self._is_told = False  # the user has the notice about that
+        self._told_at = 0.0
         self._of_outage: DroppedKeys | None = None  # keys that are discarded after an outage
         self._why = ""  # the last reason for that
         self._ended_at: float | None = None
@@ -129,6 +131,7 @@ class ViewerInput:
 
     def restore(self, state: InputState) -> None:
         self._discarded, self._is_told = state.discarded, state.is_told
+        self._told_at = self._console.clock.seconds()
         self._missing_people = state.missing_people
         self.bytes_to_machine = state.bytes_to_machine
         if state.restarted_at is not None:
@@ -186,8 +189,10 @@ class ViewerInput:
             text = f"input of {display_name(user)} did not reach the machine: {notice.why}"
             self._viewer.report(acts.INPUT_DENIED, other, text)
         ending = Ending(reason, f"the input was not sent: {notice.why}")
-        if self._discarded != ending or not self._is_told:
-            self._discarded, self._is_told = ending, True
+        now = self._console.clock.seconds()
+        is_due = now - self._told_at >= TELL_AGAIN_SECONDS and is_typed(data)
+        if self._discarded != ending or not self._is_told or is_due:
+            self._discarded, self._is_told, self._told_at = ending, True, now
             self._viewer.tell(notice)
 
     def tell_again(self) -> None:
