@@ -29,7 +29,6 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.input_notices import TELL_AGAIN_SECONDS
 from twisted_exec.wire.resume import Notice, NoticeKind, not_sent
-from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.typed_keys import DroppedKeys, is_typed, keys_discarded
 
@@ -43,8 +42,6 @@ class InputViewer(Participant, EchoUser, Protocol):
     @property
     def joined_as(self) -> str: ...
     @property
-    def terms(self) -> Terms: ...
-    @property
     def is_denied(self) -> bool: ...
     @property
     def is_ending(self) -> bool: ...
@@ -53,6 +50,7 @@ class InputViewer(Participant, EchoUser, Protocol):
     @property
     def output(self) -> ViewerOutput: ...
     def ask(self) -> bool: ...
+    def missing_recording(self) -> str: ...
     def tell(self, notice: Notice) -> None: ...
     def report(self, kind: str, other: str, text: str) -> None: ...
     def finish(self, ending: Ending) -> None: ...
@@ -161,18 +159,13 @@ class ViewerInput:
     def _is_accepted(self, data: bytes, *, outage: bool = True) -> bool:
         if self._viewer.role is not Role.WRITER:
             self.refuse(data)
-        elif missing := self._console.missing_people or self._missing_recording:
+        elif missing := self._console.missing_people or self._viewer.missing_recording():
             self._discard(INPUT_DENIED, not_sent(missing), data)
         elif (outage or self.is_behind) and (why := self.outage):
             self._discard(LINE_LOST, not_sent(why), data)
         else:
             return True
         return False
-
-    @property
-    def _missing_recording(self) -> str:
-        recording = self._viewer.terms.recording
-        return self._console.recorder.problem(recording) if recording else ""
 
     def refuse(self, data: bytes = b"") -> None:
         reason = INPUT_DENIED if self._viewer.is_denied else CONSOLE_IN_USE
