@@ -320,7 +320,8 @@ def missing_bytes(journal: IReadableJournal, first: int, last: int) -> int | Non
         gaps = [each for each in earlier if first < each.data["end"] <= last]
     if any(each.data["bytes"] is None for each in gaps):
         return None
-    return sum(each.data["end"] - max(first, each.offset) for each in gaps)
+    missing: int = sum(each.data["end"] - max(first, each.offset) for each in gaps)
+    return missing
 
 
 def recent_offset(journal: IReadableJournal, count: int) -> int:
