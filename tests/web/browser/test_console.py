@@ -359,6 +359,11 @@ class ConsoleTests(WebTestCase):
         self.assertTrue(await ada.page.evaluate(f"{mark}.hidden"))
         await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": "Off"}}, "lab")
         await ada.page.until(f"{mark}.checkVisibility() && {mark}.title === 'Machine: Shutdown'")
+        await ada.click_text("button", "Close the console of lab / vm-1")
+        await ada.open("machines/lab/vm-1")
+        await ada.until_page("The machine is not running")
+        marks = "[...document.querySelectorAll('.tabs li:last-child .badge')].filter((each) => each.checkVisibility())"
+        await ada.page.until(f"{mark}.checkVisibility() && {marks}.length === 1")
         await ada.click_text("button", "Close the console of default / vm-1")
         await ada.page.until(f"/^(vm-1)?$/.test({tabs})")
         self.check_faults()

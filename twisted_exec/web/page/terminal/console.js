@@ -103,6 +103,7 @@ export class Console {
   isAway = false;
   /** In its tab: the same. */
   awayMark = h("span", { class: "badge waiting", hidden: true, title: "No connection" }, h("span", { class: "visually-hidden" }, "No connection "));
+  #isOver = false; // the state of the session is its end
   #free = 0; // the part of the terminal below the cursor
   #role;
   #number = h("span", { class: "number dim" });
@@ -338,8 +339,9 @@ export class Console {
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
     this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
     this.#showRole();
-    this.endedMark.hidden = name !== "ended";
-    if (name === "ended") return;
+    this.#isOver = name === "ended";
+    this.#markEnded();
+    if (this.#isOver) return;
     if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
     else this.#shown();
   }
@@ -476,9 +478,15 @@ export class Console {
   #markStopped(machine) {
     const isStopped = machine !== null && machine.state !== "Running";
     this.stoppedMark.hidden = !isStopped;
+    this.#markEnded();
     if (!isStopped) return;
     this.stoppedMark.title = `Machine: ${printable(machine.state)}`;
     fill(this.stoppedMark, h("span", { class: "visually-hidden" }, `${printable(machine.state)} `));
+  }
+
+  /** Mark the tab of a session that has ended, unless it has the mark of a machine that does not run. */
+  #markEnded() {
+    this.endedMark.hidden = !this.#isOver || !this.stoppedMark.hidden;
   }
 
   #leaveMachine() {
