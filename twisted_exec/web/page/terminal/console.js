@@ -397,8 +397,10 @@ export class Console {
     this.reopen();
     const text = anewText(ending);
     // Over a terminal that has shown something the outage says the same.
-    if (isServerStopped(ending) && !this.#panel.isConnecting) this.#announce(text);
-    else this.#tell(text, ending.reason === STOPPED ? "warning" : ""); // until its user has started it
+    if (isServerStopped(ending) && !this.#panel.isConnecting) {
+      if (!this.#message.matches(".warning, .error")) this.#endMessage(); // such as that the server stops soon
+      this.#announce(text);
+    } else this.#tell(text, ending.reason === STOPPED ? "warning" : ""); // until its user has started it
   }
 
   #ended(detail) {
