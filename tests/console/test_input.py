@@ -20,6 +20,7 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
+from twisted_exec.streaming.remotecommand.input_notices import TELL_AGAIN_SECONDS
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.marks import not_sent
 from twisted_exec.wire.session_terms import FULL, MAY_ONLY_OBSERVE, Right, Terms
@@ -167,6 +168,23 @@ class RoleTests(SharedConsoleCase):
         self.assertIn(b"ann has left; this console has no writer", bob.since())
         bob.viewer.data_received(b"x")
         self.assertIn(b"not sent: this console has no writer", bob.since())
+
+    def test_told_later(self) -> None:
+        """An observer who types again later gets the notice again, but not for the mouse or the focus."""
+        bob = self.attach(user="bob")
+        bob.viewer.data_received(b"x")
+        refusal = self.shared.floor.refusal(bob.viewer).output
+        bob.since()
+        for seconds, keys, told in (
+            (TELL_AGAIN_SECONDS - 1, b"x", b""),
+            (1, b"\x1b[<35;10;5M\x1b[<35;11;5M\x1b[O\x1b[M !!", b""),
+            (0, b"x", refusal),
+            (TELL_AGAIN_SECONDS - 1, b"x", b""),
+            (1, b"\x1b[A", refusal),
+        ):
+            self.clock.advance(seconds)
+            bob.viewer.data_received(keys)
+            self.assertEqual(bob.since(), told, keys)
 
     def test_script(self) -> None:
         """A script whose input was discarded fails with the reason."""

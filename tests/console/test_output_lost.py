@@ -4,10 +4,12 @@ What readers see where a journal has lost output: :mod:`twisted_exec.console.out
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.journal.support import ManualDisk, close_segments
+from tests.journal.support import ManualDisk, SlowDisk, close_segments
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.journal.journal import Journal
@@ -66,6 +68,31 @@ class LostOutputTests(SynchronousTestCase):
         stream = MemoryStream(shared.viewer())
         before, notice, after = bytes(stream.got).partition(NOTICE)
         self.assertEqual((before.strip(), notice, after.strip()), (b"one", NOTICE, b"two"))
+
+    def test_power_cut(self) -> None:
+        """A new viewer gets the output from before a power cut, too, although the offsets have jumped."""
+        shared, line = self.console(Journal(lambda: 1, ManualDisk(self.path, run=2, cut=1)))
+        line.says(b"two")
+        stream = MemoryStream(shared.viewer())
+        before, notice, after = bytes(stream.got).partition(NOTICE)
+        self.assertEqual((before.strip(), notice, after.strip()), (b"one", NOTICE, b"two"))
+
+    def test_late_disk(self) -> None:
+        """A viewer that begins while the disk is late learns of no size that nobody knows."""
+        clock, is_late = Clock(), False
+        disk = SlowDisk(self.path, clock, lambda call: is_late)
+        disk.place = replace(disk.place, run=2, cut=1)
+        shared, line = self.console(Journal(lambda: 1, disk))
+        line.says(b"two")
+        is_late = True
+        stream = MarkStream()
+        shared.viewer().attached(stream)
+        self.assertEqual(stream.output, b"")
+        is_late = False
+        clock.advance(1)
+        *_, last = [each for each in stream.sent if isinstance(each, At)]
+        self.assertEqual(last, At(Position(shared.journal.epoch, 128 << 20), exact=False))
+        self.assertEqual(stream.output, b"two")
 
     def test_resumed(self) -> None:
         """A user who had everything before learns that output is missing, of unknown size."""

@@ -453,7 +453,7 @@ class AttachmentTransportContract(SynchronousTestCase):
     # What the user asked for.
 
     def test_21_looking_on(self) -> None:
-        """A read-only user's keys and sizes do not reach the machine; a notice says so once."""
+        """A read-only user's keys and sizes do not reach the machine; a notice says so."""
         user = self.begin(query=b"?stdin=true&stdout=true&tty=true&readOnly=true")
         self.assertTrue(self.transport.options.read_only)
         user.resizes(b'{"Width":80,"Height":24}')
@@ -466,6 +466,16 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(self.transport.bytes_to_machine, 0)
         self.transport.write(b"seen")
         self.assertEqual(user.output(), b"seen")
+
+    def test_looking_on_later(self) -> None:
+        """A read-only user who types again later gets the notice again, but not for the mouse."""
+        user = self.begin(query=b"?stdin=true&stdout=true&tty=true&readOnly=true")
+        told = []
+        for seconds, keys in ((0, b"x"), (6, b"x"), (6, b"\x1b[<35;10;5M"), (0, b"x")):
+            self.clock.advance(seconds)
+            user.types(keys)
+            told.append(user.hears().count(("output", READ_ONLY.output)))
+        self.assertEqual(told, [1, 0, 0, 1])
 
     def test_21_no_input_asked(self) -> None:
         """Without stdin=true, input is dropped silently; terminal sizes still count."""

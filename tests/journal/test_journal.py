@@ -222,6 +222,53 @@ class LineTests(SynchronousTestCase):
         self.assertEqual(journal.last_lines(1_100_000), 100_000)
         self.assertEqual(journal.last_lines(10**15), 0)
 
+    def test_last_bytes(self) -> None:
+        """The last bytes are counted from the end, or from an earlier place."""
+        journal = Journal()
+        for letter in b"xyz":
+            journal.append(bytes([letter]) * 60_000)
+        self.assertEqual([journal.last_bytes(each) for each in (5, 200_000)], [179_995, 0])
+        self.assertEqual(journal.last_bytes(5, 70_000), 69_995)
+        journal.discard_before(60_000)
+        self.assertEqual(journal.last_bytes(200_000), 60_000)
+
+    def test_last_bytes_on_disk(self) -> None:
+        """Only bytes that are stored count, in whatever file: what is missing does not."""
+        self.addCleanup(close_segments)
+        path = self.mktemp()
+        journal = Journal(disk=(disk := ManualDisk(path)))
+        for _ in range(30):
+            journal.append(b"x" * 50_000)
+        disk.seal_all()
+        again = Journal(disk=ManualDisk(path, run=2, cut=1))  # the power has failed
+        begin = again.end
+        self.assertEqual(begin, 128 << 20)
+        self.assertEqual(again.last_bytes(100), 1_499_900)
+        again.append(b"y" * 10)
+        for count, offset in ((4, begin + 6), (10, begin), (100, 1_499_910), (1_400_010, 100_000)):
+            self.assertEqual(again.last_bytes(count), offset)
+        self.assertEqual(again.last_bytes(5, begin + 2), 1_499_997)
+        self.assertEqual(again.last_bytes(5, 3_000_000), 1_499_995)
+        self.assertEqual(again.last_bytes(10_000_000), 0)
+
+    def test_within_a_gap(self) -> None:
+        """The size of a gap is unknown from each place within it; a part of a known gap is known."""
+        self.addCleanup(close_segments)
+        path = self.mktemp()
+        Journal(disk=ManualDisk(path)).append(b"one")
+        again = Journal(disk=ManualDisk(path, run=2, cut=1))
+        begin = again.end
+        again.append(b"two")
+        for first in (3, 4, begin - 1):
+            self.assertIsNone(missing_bytes(again, first, begin))
+        self.assertEqual(missing_bytes(again, begin, begin + 3), 0)
+        again.fail(OSError("full"))
+        for _ in range(10):
+            again.append(b"x" * 60_000)
+        behind = again.next_available(begin + 3)
+        self.assertGreater(behind, begin + 5)
+        self.assertEqual(missing_bytes(again, begin + 5, behind), behind - begin - 5)
+
     def test_not_kept(self) -> None:
         """Lines whose beginning is gone begin where the journal does."""
         journal = Journal()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.journal.support import ManualDisk, close_segments
 from twisted_exec.journal.journal import Journal
 from twisted_exec.runtimes.last_lines import MOST_CHARACTERS, LastLines, last_line
 
@@ -57,6 +58,14 @@ class LastLineTests(SynchronousTestCase):
             journal.booted("PoweredOn")
             journal.append(each)
         self.assertEqual(last_line(journal), "Booting")
+
+    def test_power_cut(self) -> None:
+        """The line from before a power cut counts until there is a newer one."""
+        self.addCleanup(close_segments)
+        path = self.mktemp()
+        Journal(lambda: 0, ManualDisk(path)).append(b"login: ")
+        journal = Journal(lambda: 0, ManualDisk(path, run=2, cut=1))
+        self.assertEqual(last_line(journal), "login:")
 
     def test_direction(self) -> None:
         """Characters that change the direction of the text, or take no place, are removed."""

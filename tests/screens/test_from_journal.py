@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.journal.support import SlowDisk, close_segments
+from tests.journal.support import ManualDisk, SlowDisk, close_segments
 from tests.screens.doubles import MemoryRenderer
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import BadRequest, ServiceUnavailable
@@ -187,6 +187,17 @@ class KeyFrameTests(HistoryCase):
         journal: Any = Gapped(b"one\x1b[31", b"two")
         self.journal = journal
         self.assertEqual(self.shown(), "onetwo\n")
+
+    def test_power_cut(self) -> None:
+        """A screen has what was printed before a power cut, although the offsets have jumped."""
+        self.addCleanup(close_segments)
+        path = self.mktemp()
+        self.journal = Journal(lambda: self.now, ManualDisk(path))
+        self.journal.append(b"one\r\ntwo ")
+        self.journal = Journal(lambda: self.now, ManualDisk(path, run=2, cut=1))
+        self.assertEqual(self.shown(), "one\ntwo\n")
+        self.journal.append(b"three")
+        self.assertEqual(self.shown(), "one\ntwo three\n")
 
 
 class Gapped(Journal):

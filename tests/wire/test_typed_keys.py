@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.wire.typed_keys import DroppedKeys, dropped_keys, keys_in
+from twisted_exec.wire.typed_keys import DroppedKeys, dropped_keys, is_typed, keys_in
 
 
 class TypedKeysTests(SynchronousTestCase):
@@ -34,6 +34,18 @@ class TypedKeysTests(SynchronousTestCase):
             (b"\x80\x81", 1),
         ):
             self.assertEqual(keys_in(data), count)
+
+    def test_typed(self) -> None:
+        """Reports of the mouse and of the focus are not typed."""
+        for data, typed in (
+            (b"x", True),
+            (b"\x1b[A", True),
+            (b"", True),
+            (b"\x1b[I", False),
+            (b"\x1b[<0;3;4m\x1b[M\n\n\n\x1b[O", False),
+            (b"\x1b[Ix", True),
+        ):
+            self.assertIs(is_typed(data), typed, data)
 
 
 class DroppedKeysTests(SynchronousTestCase):

@@ -27,10 +27,10 @@ from twisted_exec.streaming.interfaces import (
     Position,
     Role,
 )
+from twisted_exec.streaming.remotecommand.input_notices import TELL_AGAIN_SECONDS
 from twisted_exec.wire.marks import Notice, NoticeKind, not_sent
-from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.shell_run import RunReader
-from twisted_exec.wire.typed_keys import DroppedKeys, keys_discarded
+from twisted_exec.wire.typed_keys import DroppedKeys, is_typed, keys_discarded
 
 _NOT_WRITTEN = f"the console {CANNOT_BE_RECORDED}: its input cannot be written"
 _BREAK = b"\0"  # counts as a key
@@ -42,8 +42,6 @@ class InputViewer(Participant, EchoUser, Protocol):
     @property
     def joined_as(self) -> str: ...
     @property
-    def terms(self) -> Terms: ...
-    @property
     def is_denied(self) -> bool: ...
     @property
     def is_ending(self) -> bool: ...
@@ -52,6 +50,7 @@ class InputViewer(Participant, EchoUser, Protocol):
     @property
     def output(self) -> ViewerOutput: ...
     def ask(self) -> bool: ...
+    def missing_recording(self) -> str: ...
     def tell(self, notice: Notice) -> None: ...
     def report(self, kind: str, other: str, text: str) -> None: ...
     def finish(self, ending: Ending) -> None: ...
@@ -111,6 +110,7 @@ class ViewerInput:
         self._missing_people = ""
         self._discarded: Ending | None = None  # for a script whose input was discarded
         self._is_told = False  # the user has the notice about that
+        self._told_at = 0.0
         self._of_outage: DroppedKeys | None = None  # discarded keys, typed during an outage
         self._why = ""  # the last reason for discarding them
         self._ended_at: float | None = None
@@ -129,6 +129,7 @@ class ViewerInput:
 
     def restore(self, state: InputState) -> None:
         self._discarded, self._is_told = state.discarded, state.is_told
+        self._told_at = self._console.clock.seconds()
         self._missing_people = state.missing_people
         self.bytes_to_machine = state.bytes_to_machine
         if state.restarted_at is not None:
@@ -158,18 +159,13 @@ class ViewerInput:
     def _is_accepted(self, data: bytes, *, outage: bool = True) -> bool:
         if self._viewer.role is not Role.WRITER:
             self.refuse(data)
-        elif missing := self._console.missing_people or self._missing_recording:
+        elif missing := self._console.missing_people or self._viewer.missing_recording():
             self._discard(INPUT_DENIED, not_sent(missing), data)
         elif (outage or self.is_behind) and (why := self.outage):
             self._discard(LINE_LOST, not_sent(why), data)
         else:
             return True
         return False
-
-    @property
-    def _missing_recording(self) -> str:
-        recording = self._viewer.terms.recording
-        return self._console.recorder.problem(recording) if recording else ""
 
     def refuse(self, data: bytes = b"") -> None:
         reason = INPUT_DENIED if self._viewer.is_denied else CONSOLE_IN_USE
@@ -186,8 +182,10 @@ class ViewerInput:
             text = f"input of {display_name(user)} did not reach the machine: {notice.why}"
             self._viewer.report(acts.INPUT_DENIED, other, text)
         ending = Ending(reason, f"the input was not sent: {notice.why}")
-        if self._discarded != ending or not self._is_told:
-            self._discarded, self._is_told = ending, True
+        now = self._console.clock.seconds()
+        is_due = now - self._told_at >= TELL_AGAIN_SECONDS and is_typed(data)
+        if self._discarded != ending or not self._is_told or is_due:
+            self._discarded, self._is_told, self._told_at = ending, True, now
             self._viewer.tell(notice)
 
     def tell_again(self) -> None:

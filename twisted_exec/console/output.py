@@ -186,13 +186,9 @@ class ViewerOutput:
 
     def _is_size_known(self, first: int, last: int) -> bool:
         try:
-            missing = missing_bytes(self._journal, first, last)
+            return missing_bytes(self._journal, first, last) is not None
         except OSError:
             return False
-        if missing == 0:
-            # Either the journal has freed it, or the position is within a gap that begins before it.
-            return bool(first < self._journal.start)
-        return missing is not None
 
     def _start(self, offset: int, *, exact: bool) -> None:
         self.offset, self.skipped = offset, 0

@@ -32,7 +32,7 @@ from twisted_exec.console.shared_console_limits import DEFAULT_LIMITS, ConsoleLi
 from twisted_exec.console.unrecorded import UnrecordedConsole
 from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.console.viewers import Viewers
-from twisted_exec.journal.interfaces import IJournal
+from twisted_exec.journal.interfaces import IJournal, recent_offset
 from twisted_exec.journal.journal import Journal
 from twisted_exec.streaming.interfaces import (
     LINE_LOST,
@@ -180,7 +180,7 @@ class SharedConsole(Living[ConsoleLife]):
     @property
     def scrollback_start(self) -> int:
         """The offset at which a new viewer begins."""
-        return self.journal.next_available(self.journal.end - self.limits.scrollback_bytes)
+        return recent_offset(self.journal, self.limits.scrollback_bytes)
 
     @property
     def outage(self) -> str:

@@ -11,7 +11,6 @@ ended has left the console; a new stream gets the rest of its output and its end
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -104,6 +103,7 @@ class Viewer:
         self._user = self._session = self.joined_as = ""
         self.terms = FULL
         self.is_away = self.has_plain_client = False
+        self._is_unrecorded = False  # what the terms require could not begin
         self.output = ViewerOutput(
             console.journal,
             console.scrollback_start,
@@ -425,10 +425,27 @@ class Viewer:
         could_write = self.may_write
         is_recorded_elsewhere = terms.recording != self.terms.recording
         self.terms = terms
-        if terms.recording and is_recorded_elsewhere:
-            with suppress(APIError):  # the user reads the problem with the next input
-                self._console.recorder.require(terms.recording)
+        if is_recorded_elsewhere:
+            self._is_unrecorded = bool(terms.recording)
+            self.missing_recording()
         self._follow_rights(could_write)
+
+    def missing_recording(self) -> str:
+        """
+        Return why the session is not recorded as its terms require; empty if it is.
+
+        A recording that could not begin when the terms changed gets another try.
+        """
+        recording, recorder = self.terms.recording, self._console.recorder
+        if not recording:
+            return ""
+        if self._is_unrecorded:
+            try:
+                recorder.require(recording)
+            except APIError as refusal:
+                return refusal.message
+            self._is_unrecorded = False
+        return recorder.problem(recording)
 
     def _follow_rights(self, could_write: bool) -> None:
         if self.is_ending:

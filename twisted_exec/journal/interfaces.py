@@ -97,8 +97,8 @@ class IReadableJournal(Interface):
 
     Each byte has an offset (64 bits) that is never used for another byte of the same epoch.
 
-    These methods raise :class:`OSError` if files cannot be read at present: :meth:`last_lines`,
-    :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots`, :meth:`hidden` and
+    These methods raise :class:`OSError` if files cannot be read at present: :meth:`last_bytes`,
+    :meth:`last_lines`, :meth:`line_start`, :meth:`time_at`, :meth:`printed_since`, :meth:`boots`, :meth:`hidden` and
     :meth:`events`. The error is :class:`.Unanswered` if the disk does not answer; the watchers are
     called when it does.
     """
@@ -138,6 +138,16 @@ class IReadableJournal(Interface):
 
         The result is between ``start`` and ``end``. Reading may discover damage: call this again
         when :meth:`read` returns nothing before the end.
+        """
+
+    def last_bytes(count: int, end: int | None = None) -> int:
+        """
+        Return the offset of the last ``count`` bytes before ``end``, or of the oldest byte if there
+        are fewer.
+
+        The missing bytes of a gap do not count.
+
+        :param end: an offset from ``start`` on; by default the end of the journal.
         """
 
     def last_lines(count: int, end: int | None = None) -> int:
@@ -303,13 +313,26 @@ def missing_bytes(journal: IReadableJournal, first: int, last: int) -> int | Non
     """
     Return how many bytes of gaps are between two offsets of a journal; ``None`` if unknown.
     """
-    total = 0
-    for event in journal.events(first, last, EventKind.GAP):
-        if event.data["end"] <= last:
-            if event.data["bytes"] is None:
-                return None
-            total += event.data["bytes"]
-    return total
+    gaps = [each for each in journal.events(first, last, EventKind.GAP) if each.data["end"] <= last]
+    if not gaps and journal.next_available(first) > first >= journal.start:
+        # The offset is within a gap, which begins before it.
+        earlier = journal.events(journal.start, first, EventKind.GAP)
+        gaps = [each for each in earlier if first < each.data["end"] <= last]
+    if any(each.data["bytes"] is None for each in gaps):
+        return None
+    missing: int = sum(each.data["end"] - max(first, each.offset) for each in gaps)
+    return missing
+
+
+def recent_offset(journal: IReadableJournal, count: int) -> int:
+    """
+    Return :meth:`IReadableJournal.last_bytes`; while the disk does not answer, as if there were no
+    gaps.
+    """
+    try:
+        return int(journal.last_bytes(count))
+    except OSError:
+        return int(journal.next_available(journal.end - count))
 
 
 def without_hidden(journal: IReadableJournal, offset: int, output: bytes) -> bytes:

@@ -27,7 +27,15 @@ from zope.interface import implementer
 from twisted_exec.journal.cursors import FileCursor, MemoryCursor
 from twisted_exec.journal.files import UNSYNCED_BYTES, JournalFiles, ahead_of_all
 from twisted_exec.journal.front import Unwritten
-from twisted_exec.journal.interfaces import Boot, Event, EventKind, ICursor, IJournal, of_kind
+from twisted_exec.journal.interfaces import (
+    Boot,
+    Event,
+    EventKind,
+    ICursor,
+    IJournal,
+    of_kind,
+    recent_offset,
+)
 from twisted_exec.journal.reading import Reading
 from twisted_exec.journal.records import NewerFormat
 from twisted_exec.journal.tail import Tail
@@ -498,6 +506,14 @@ class Journal:
 
     # Lines and times.
 
+    def last_bytes(self, count: int, end: int | None = None) -> int:
+        start, end = self.start, self.end if end is None else end
+        older = count - max(0, end - self._tail.start)
+        if older <= 0 or self._reading is None or self._files is None:
+            return max(start, end - count)
+        end = min(end, self._tail.start, self._files.end)
+        return self.next_available(self._reading.last_bytes(older, end))
+
     def last_lines(self, count: int, end: int | None = None) -> int:
         start, end = self.start, self.end if end is None else end
         if count == 0 or end <= start:
@@ -581,7 +597,7 @@ class Journal:
     def _undo(self) -> bytes:
         """Return what resets the modes that the programs of the newest boot have set."""
         boots = self._boots_for_now()
-        first = max(boots[-1].offset if boots else 0, self.end - LOOK_BACK_BYTES)
+        first = max(boots[-1].offset if boots else 0, recent_offset(self, LOOK_BACK_BYTES))
         pieces = []
         while (first := self.next_available(first)) < self.end:
             if data := self.read(first, self.end - first):

@@ -133,6 +133,18 @@ class Reading:
         begin = files.firsts[number] if segment is None else segment.end
         return begin, files.firsts[number + 1] if number + 1 < len(files.firsts) else files.end
 
+    @_uses_files
+    def last_bytes(self, count: int, end: int) -> int:
+        """Return the offset of the last ``count`` bytes of the segments before ``end``."""
+        files = self._files
+        for first in files.firsts[files.number(max(0, end - 1)) :: -1]:
+            segment = files.segment(first)
+            size = 0 if segment is None else max(0, min(end, segment.end) - first)
+            if size >= count:
+                return first + size - count
+            count -= size
+        return files.start
+
     # Lines.
 
     @_uses_files

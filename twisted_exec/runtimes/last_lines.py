@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twisted_exec.api.conditions import ConditionValue
-from twisted_exec.journal.interfaces import IReadableJournal
+from twisted_exec.journal.interfaces import IReadableJournal, recent_offset
 from twisted_exec.program.options.declaration import ProgramOption
 from twisted_exec.program.options.values import whole_seconds
 from twisted_exec.wire.escape_sequences import PlainLines
@@ -31,7 +31,7 @@ def last_line(journal: IReadableJournal) -> str:
     Return the last line that is not blank, without control characters, at most 120 characters;
     empty if the last 4 KiB have none.
     """
-    first = offset = journal.next_available(max(journal.start, journal.end - _READ_BYTES))
+    first = offset = recent_offset(journal, _READ_BYTES)
     text, lines = b"", PlainLines()
     while data := journal.read(offset, _READ_BYTES):  # a read ends with a boot, or with a segment
         text += lines.feed(data)

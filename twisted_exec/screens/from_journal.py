@@ -79,11 +79,11 @@ class Screens:
     ) -> tuple[int, int, Job]:
         turns = ShortTurns(self._clock)
         end = await _end(journal, options, turns)
-        frame = self._key_frames.nearest(journal.epoch, end - LOOK_BACK, end)
+        begin = journal.last_bytes(LOOK_BACK, end)
+        frame = self._key_frames.nearest(journal.epoch, begin, end)
         if frame is None:
-            begin = max(journal.start, end - LOOK_BACK)
             if begin > journal.start:
-                begin = max(begin, min(end, _behind_newline(journal, begin)))
+                begin = min(end, _behind_newline(journal, begin))
             rows, columns = await _size_at(journal, begin, turns)
             frame = KeyFrame(begin, columns, rows, "")
         history = _History(journal, frame.offset, end)
@@ -137,8 +137,7 @@ async def _end(journal: IReadableJournal, options: ScreenOptions, turns: ShortTu
 
 def _behind_newline(journal: IReadableJournal, offset: int) -> int:
     """Return where the next line begins, if it is near: an emulator must not begin in a sequence."""
-    data = journal.read(journal.next_available(offset), _READ_BYTES)
-    return offset + data.find(b"\n") + 1
+    return offset + journal.read(offset, _READ_BYTES).find(b"\n") + 1
 
 
 async def _size_at(journal: IReadableJournal, offset: int, turns: ShortTurns) -> tuple[int, int]:

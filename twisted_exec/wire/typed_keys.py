@@ -7,6 +7,9 @@ import re
 _KEY = re.compile(rb"\x1b[\[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*|[\x80-\xbf]+")
 """The bytes of a key: a sequence such as that of an arrow, or a character in UTF-8."""
 
+_REPORTS = re.compile(rb"(?:\x1b\[(?:[IO]|<[0-9;]*[Mm]|M.{3}))+", re.DOTALL)
+"""Reports of the mouse and of the focus, which a program has asked for."""
+
 _MOST_DROPPED_BYTES = 4 << 10  # are kept, because a key may arrive in parts
 
 
@@ -33,6 +36,11 @@ def keys_discarded(count: int, when: str) -> str:
 def keys_in(data: bytes) -> int:
     """Return the number of keys that made this input."""
     return len(_KEY.findall(data))
+
+
+def is_typed(data: bytes) -> bool:
+    """Return whether input is more than what a terminal reports of its mouse and its focus."""
+    return _REPORTS.fullmatch(data) is None
 
 
 def keys_counted(count: int) -> str:

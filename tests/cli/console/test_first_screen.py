@@ -20,9 +20,10 @@ from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.cli.console import first_screen
 from twisted_exec.cli.console.first_screen import WAIT_SECONDS, FirstScreen, Past
 from twisted_exec.screens.emulator import AvtScreen
+from twisted_exec.streaming.interfaces import Position
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 from twisted_exec.testing.resumable_console import ResumableConsole
-from twisted_exec.wire.marks import Attendance, Notice, OpenRecording
+from twisted_exec.wire.marks import At, Attendance, Notice, OpenRecording
 from twisted_exec.wire.resize import TerminalSize
 
 PLAIN = b"\x1b[?6l\x1b[?7h\x1b[4l\x1b[r\x1b(B\x0f\x1b[m"
@@ -385,6 +386,17 @@ class FirstScreenTests(SynchronousTestCase):
         opened.server.oldest = 18
         opened.end.wait(1)
         self.assertEqual(opened.user.items, [CLEAR + b"the screen", 3, b"ijk"])
+
+    def test_gap_before_the_state(self) -> None:
+        """Output of unknown size that is missing before the state is not told: the screen is as it is."""
+        for offset, told in ((15, []), (8, [None])):
+            opened = Opened(b"0123456789")
+            opened.open()
+            position = Position(opened.server.epoch, 15)
+            opened.server.live[0].mark(At(position, exact=False))
+            opened.end.pump()
+            opened.answer(offset)
+            self.assertEqual([each for each in opened.user.items if each is None], told, offset)
 
     def test_left(self) -> None:
         """A session that ends before there is a state waits for nothing."""

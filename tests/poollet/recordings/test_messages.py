@@ -29,6 +29,11 @@ class EventsTests(SynchronousTestCase):
             (RECORDING, RECORDING | {"endOffset": 7}, []),
             (RECORDING, RECORDING | {"message": "disk full"}, ["RecordingInterrupted"]),
             (RECORDING | {"message": "disk full"}, RECORDING, []),
+            (
+                {"message": "the disk does not answer"},
+                RECORDING | {"message": "it began late: it has no input"},
+                ["RecordingStarted", "RecordingIncomplete"],
+            ),
             (RECORDING, CLOSED, ["RecordingClosed"]),
             ({}, CLOSED, ["RecordingStarted", "RecordingClosed"]),
             (CLOSED, CLOSED | away, ["RecordingNotStored"]),

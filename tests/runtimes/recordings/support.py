@@ -19,7 +19,7 @@ from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.retention import StoreLimits
 from twisted_exec.journal.store import JournalStore
-from twisted_exec.program.disk_thread import AtOnce
+from twisted_exec.program.disk_thread import AtOnce, Files
 from twisted_exec.recording.chain import HeadContent, decode_head
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.verification import Report, verify
@@ -49,6 +49,7 @@ class Case(SynchronousTestCase):
         os.makedirs(self.path)
         self.clock = Clock()
         self.layer: Any = os
+        self.thread: Files = AtOnce()
         self.problem = ""
         self.signer = signer()
         self.store: JournalStore
@@ -71,7 +72,7 @@ class Case(SynchronousTestCase):
             limits=StoreLimits(total_bytes=1 << 40, free_bytes=0),
             now=self.now,
             in_thread=at_once,
-            thread=AtOnce(),
+            thread=self.thread,
             memory=self.path,
             layer=self.layer,
             kernel="k1",

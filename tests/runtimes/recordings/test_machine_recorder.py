@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.console.doubles import MemoryConsole, MemoryStream
 from tests.journal.support import FailingLayer
+from tests.program.disks import FreezableThread
 from twisted_exec.api.status import APIError, Conflict, ServiceUnavailable
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.runtimes.recordings.machine_recorder import MachineRecorder
@@ -288,6 +289,74 @@ class DiskTests(ConsoleCase):
         self.kill()
         self.start()
         self.assertEqual(self.status().state, "Recording")
+
+
+class StalledDiskTests(ConsoleCase):
+    """Recordings that shall begin while the disk does not answer."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.kill()
+        self.thread = self.disk = FreezableThread()
+        self.start()
+        self.console.says(b"before\r\n")
+        self.wait(1)
+        self.disk.is_frozen = True
+
+    def test_opened(self) -> None:
+        """A session is refused, and the next one, after the disk has answered, is recorded."""
+        for seconds in (0, 2):
+            self.wait(seconds)
+            refusal = self.assertRaises(ServiceUnavailable, self.open)
+            self.assertIn("cannot be recorded: the disk does not answer", refusal.message)
+        self.disk.thaw()
+        self.wait(1)
+        self.open()
+        self.console.says(b"recorded")
+        self.end()
+        self.assertEqual(self.output(), b"recorded")
+
+    def test_new_terms(self) -> None:
+        """A session that must be recorded from now on reads why it is not, and begins it later."""
+        stream = self.attach()
+        stream.viewer.terms_changed(Terms(recording=f"{UID}/none"))
+        stream.viewer.data_received(b"x")
+        self.assertIn(b"cannot be recorded: the disk does not answer", stream.since())
+        self.disk.thaw()
+        self.wait(1)
+        stream.viewer.data_received(b"y")
+        self.assertEqual((self.console.heard(), self.status().state), (b"y", "Recording"))
+
+    def test_set(self) -> None:
+        """A recording that a poollet sets begins soon after, with the output of the time before."""
+        others = [UID.replace("1", str(number)) for number in range(2, 9)]
+        self.wait(1)
+        self.set(input="masked", since=self.now())
+        for uid in others:
+            self.set(uid=uid, since=self.now())
+        self.assertIn("the disk does not answer", self.status().message)
+        self.wait(5)
+        self.console.says(b"meanwhile\r\n")
+        self.disk.thaw()
+        self.wait(2)
+        self.assertEqual({self.status(uid).state for uid in (UID, *others)}, {"Recording"})
+        self.assertRegex(
+            self.status().message,
+            "^it began late: it has no input from 2.*Z to 2.*Z: the console cannot be recorded: "
+            "the disk does not answer$",
+        )
+        self.assertEqual(self.status(others[0]).message, "")
+        self.end()
+        self.assertEqual(self.output(), b"meanwhile\r\n")
+
+    def test_ended(self) -> None:
+        """One that ends before has failed, and is not tried any more."""
+        self.set()
+        self.set(ended=True)
+        self.assertEqual(self.status().state, "Failed")
+        self.disk.thaw()
+        self.wait(70)
+        self.assertEqual(self.status().state, "Failed")
 
 
 class InputTests(ConsoleCase):

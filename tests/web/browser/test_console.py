@@ -360,6 +360,11 @@ class ConsoleTests(WebTestCase):
         self.assertTrue(await ada.page.evaluate(f"{mark}.hidden"))
         await self.deployment.client.patch(MACHINES, "vm-1", {"spec": {"power": "Off"}}, "lab")
         await ada.page.until(f"{mark}.checkVisibility() && {mark}.title === 'Machine: Shutdown'")
+        await ada.click_text("button", "Close the console of lab / vm-1")
+        await ada.open("machines/lab/vm-1")
+        await ada.until_page("The machine is not running")
+        marks = "[...document.querySelectorAll('.tabs li:last-child .badge')].filter((each) => each.checkVisibility())"
+        await ada.page.until(f"{mark}.checkVisibility() && {marks}.length === 1")
         await ada.click_text("button", "Close the console of default / vm-1")
         await ada.page.until(f"/^(vm-1)?$/.test({tabs})")
         self.check_faults()
@@ -667,20 +672,24 @@ class ConsoleTests(WebTestCase):
         """
         After a stop of the server an observer whose page is back first is an observer, and reads so;
         the writer is the writer again; the terminals of both mark the new session.  Keys of the time between are
-        not sent, but counted, and the page says so as long as the server is away: it offers no role then, and the
-        cursor is hollow.
+        not sent, but counted, and the page says so as long as the server is away: it offers no role then, the
+        cursor is hollow, and a message of the session before is gone.
         """
         ada, bob = await self.user(), await self.user("bob")
-        await bob.keep_messages()
+        for each in (ada, bob):
+            await each.keep_messages()
         await self.open_terminal(ada)
         await bob.open(VM)
         await bob.until_page("Observing; ada types")
+        message = "document.querySelector('.message').checkVisibility()"
+        await ada.page.until(message)
         await ada.page.block("*/machines/vm-1")
         await self.deployment.end("runtime", kill=False)
         await self.deployment.start_runtime()
         await bob.until_page("This is a new session[.](?! Obs)[^]*Observing; nobody types")
         await bob.until_terminal(_MARKED)
         await ada.until_page("Server stopped for")
+        await ada.page.until(f"!{message}")  # of the session before
         await ada.focus_terminal()
         await ada.page.type("lost")
         stopped = r"Server stopped for .*\. A new session opens as soon as it is back\. 4 keys will not be sent\.\s+Try now"

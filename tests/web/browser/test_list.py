@@ -471,9 +471,14 @@ class ListTests(FleetTestCase):
                     await user.page.until(f"Math.max(...{heights}) < 60")
 
     async def test_low_window(self) -> None:
-        """In a low window the title is beside the fields, stays there above a long list, and *Filters* shows the others."""
+        """
+        In a low window the title is beside the fields, stays there above a long list, and *Filters* shows the others;
+        it has 14 machines.
+        """
         user = await self.user(size=(1000, 600))
         await user.page.until(row("web-1"))
+        whole = f"[...{_ROWS}].filter((each) => each.getBoundingClientRect().bottom <= innerHeight).length"
+        await user.page.until(f"{whole} >= 14")
         for view in ("machines", "sessions", "recordings", "alerts", "requests"):
             await user.open(view)
             await user.page.until(f"document.querySelector('.view-{view} .list-toolbar')")

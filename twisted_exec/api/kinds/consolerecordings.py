@@ -272,6 +272,8 @@ DEFAULT_INPUT = "masked"
 
 CANNOT_BE_RECORDED = "cannot be recorded"
 """Part of a runtime's refusal of a session that must be recorded."""
+BEGAN_LATE = "it began late"
+"""Begin of a runtime's message about a recording that could not begin when it was wanted."""
 NOT_STORED = "it is not stored yet"
 """Begin of a runtime's message about a closed recording that its store does not take."""
 

@@ -304,8 +304,10 @@ class FirstScreen(ConsoleUser):
 
     def skipped(self, count: int | None) -> None:
         hidden, self._hidden = self._hidden, 0
-        if count is None or count > hidden:
-            self._user.skipped(count if count is None else count - hidden)
+        if count is None and self._offset > self._hidden_until:
+            self._user.skipped(None)
+        elif count is not None and count > hidden:
+            self._user.skipped(count - hidden)
 
     def attendance_changed(self, attendance: Attendance) -> None:
         self._show_behind(lambda: self._user.attendance_changed(attendance))

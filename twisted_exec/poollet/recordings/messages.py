@@ -6,7 +6,14 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
 from twisted_exec.api import times
-from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, NOT_STORED, PHASES, RECORDING
+from twisted_exec.api.kinds.consolerecordings import (
+    BEGAN_LATE,
+    CLOSED,
+    FAILED,
+    NOT_STORED,
+    PHASES,
+    RECORDING,
+)
 from twisted_exec.api.status import one_line
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.kube.interfaces import Object
@@ -111,7 +118,7 @@ def events_of(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
 
 
 def _trouble(phase: str, message: str) -> str:
-    if phase == CLOSED:
+    if phase == CLOSED or message.startswith(BEGAN_LATE):
         return "RecordingNotStored" if message.startswith(NOT_STORED) else "RecordingIncomplete"
     return "RecordingInterrupted" if phase == RECORDING else "RecordingNotStarted"
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
+from twisted_exec.api.kinds.consolerecordings import BEGAN_LATE, CANNOT_BE_RECORDED
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.api.times import NANOSECONDS, timestamp
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.journal.journal import Journal
@@ -52,6 +54,18 @@ class RecordedMachine:
         self.names = {name: names[name] for name in _NAMES if names.get(name)}
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """
+    Why a recording could not begin.
+
+    :param time_ns: in nanoseconds since the epoch.
+    """
+
+    time_ns: int
+    why: str
+
+
 class Beginning:
     """
     Begins recordings.
@@ -84,8 +98,18 @@ class Beginning:
                 self._unusable = str(error)
         return self._unusable
 
-    def begin(self, desired: pb.WantedRecording, machine: RecordedMachine, owner: str) -> Recording:
-        """Store a new recording."""
+    def begin(
+        self,
+        desired: pb.WantedRecording,
+        machine: RecordedMachine,
+        owner: str,
+        refusal: Refusal | None = None,
+    ) -> Recording:
+        """
+        Store a new recording.
+
+        :param refusal: the first one, if it could not begin when it was set.
+        """
         journal = machine.journal
         try:
             if self._count() >= MOST_RECORDINGS:
@@ -109,6 +133,7 @@ class Beginning:
                 until_ns=desired.until,
                 owner=owner,
                 user=desired.user,
+                message="" if refusal is None else _missing(desired, refusal, self._now()),
             )
             head = facts.growing.begin(position, signer, self._now())
             self._thread.call(partial(self._files.create, facts, head), is_long=True)
@@ -130,3 +155,13 @@ class Beginning:
         for event in journal.events(first, offset - 1, EventKind.SIZE):
             size = event.data["columns"], event.data["rows"]
         return JournalPosition(offset, before), size
+
+
+def _missing(desired: pb.WantedRecording, refusal: Refusal, now: int) -> str:
+    """Return what a recording that begins late does not have; empty if it has everything."""
+    # The journal has the output of the time before, but no input.
+    parts = ["output"] * (not desired.since) + ["input"] * (desired.input != "none")
+    if not parts:
+        return ""
+    began, wanted = (timestamp(each / NANOSECONDS) for each in (now, refusal.time_ns))
+    return f"{BEGAN_LATE}: it has no {' and '.join(parts)} from {wanted} to {began}: {refusal.why}"

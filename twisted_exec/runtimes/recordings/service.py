@@ -31,8 +31,8 @@ from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.growing import GrowingRecording, render
 from twisted_exec.recording.signatures import HeadSigner
-from twisted_exec.runtimes.recordings.beginning import Beginning, RecordedMachine
-from twisted_exec.runtimes.recordings.heads import HeadParts, Heads
+from twisted_exec.runtimes.recordings.beginning import Beginning, RecordedMachine, Refusal
+from twisted_exec.runtimes.recordings.heads import RETRY_SECONDS, HeadParts, Heads
 from twisted_exec.runtimes.recordings.recording import (
     CLOSED,
     FAILED,
@@ -95,6 +95,8 @@ class ConsoleRecordings:
             journals.thread,
         )
         self._desired = DesiredRecordings(self._is_set, reactor)
+        self._refused: dict[str, Refusal] = {}
+        """The first refusal to begin each recording that has not begun."""
         self._changed: list[Callable[[str], None]] = []
         self._thread = DiskThread(reactor)
         self._heads = Heads(
@@ -306,7 +308,8 @@ class ConsoleRecordings:
     def _begin(
         self, desired: pb.WantedRecording, machine: RecordedMachine, owner: str
     ) -> Recording:
-        recording = self._beginning.begin(desired, machine, owner)
+        recording = self._beginning.begin(desired, machine, owner, self._refused.get(desired.uid))
+        self._refused.pop(desired.uid, None)
         self._add(recording)
         self._needs_changed(machine.key)
         self._log.info("recording {uid} of {key} begins", uid=recording.uid, key=machine.key)
@@ -356,13 +359,14 @@ class ConsoleRecordings:
             if desired.uid in self._files.unreadable:
                 self._files.remove(desired.uid)
             self.statuses.forget(desired.uid)
+            self._refused.pop(desired.uid, None)
             return True
-        if why := self._unreadable(desired.uid):
-            self.statuses.waiting(owner, desired, why, FAILED)
-            return True
-        if desired.ended:
+        why = self._unreadable(desired.uid)
+        if desired.ended and not why:
             why = "the recording ended before the runtime could begin it"
+        if why:
             self.statuses.waiting(owner, desired, why, FAILED)
+            self._refused.pop(desired.uid, None)
             return True
         machine = self._machines.get(desired.machine_uid)
         if machine is None:
@@ -372,6 +376,8 @@ class ConsoleRecordings:
         except ServiceUnavailable as error:
             if self.statuses.waiting(owner, desired, error.message):
                 self._log.warn("recording {uid}: {why}", uid=desired.uid, why=error.message)
+            self._refused.setdefault(desired.uid, Refusal(self._now(), error.message))
+            self._desired.try_again(desired.uid)
             return False
         return True
 
@@ -486,6 +492,8 @@ class DesiredRecordings:
     def __init__(self, carry_out: Callable[[pb.WantedRecording, str], bool], reactor: Any) -> None:
         self._carry_out, self._reactor = carry_out, reactor
         self._desired: dict[str, tuple[pb.WantedRecording, str]] = {}
+        self._refused: dict[str, None] = {}
+        self._retry: IDelayedCall | None = None
         self._is_due = self._is_stopped = False
         self._running = SingleRun(self._run, "beginning and ending recordings")
 
@@ -497,8 +505,29 @@ class DesiredRecordings:
         self._is_due = True
         self._running.start()
 
+    def try_again(self, uid: str) -> None:
+        """Carry out soon what was refused."""
+        self._refused[uid] = None
+        if self._retry is None and not self._is_stopped:
+            self._retry = self._reactor.callLater(RETRY_SECONDS, self._try_one)
+
+    def _try_one(self) -> None:
+        # One at a time: there may be thousands, which have the same problem.
+        self._retry = None
+        uid = next(iter(self._refused))
+        del self._refused[uid]
+        if uid in self._desired and self._carry_out(*self._desired[uid]):
+            del self._desired[uid]
+            self._refused.clear()
+            self.go_on()
+        elif self._refused:
+            self.try_again(next(iter(self._refused)))
+
     def stop(self) -> None:
         self._is_stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
 
     async def _run(self) -> None:
         turns = ShortTurns(self._reactor)

@@ -30,12 +30,13 @@ from twisted_exec.streaming.remotecommand.carriers import (
     of_the_protocol,
     over,
 )
-from twisted_exec.streaming.remotecommand.input_notices import READ_ONLY
+from twisted_exec.streaming.remotecommand.input_notices import READ_ONLY, ToldNotices
 from twisted_exec.wire.channel import TERMINAL, V4, V5, Channel
 from twisted_exec.wire.endings import STATUS_LIMIT_BYTES, decode_ending, encode_ending, has_status
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
+from twisted_exec.wire.typed_keys import is_typed
 from twisted_exec.wire.upgrade import SPDY
 
 BEAT_SECONDS = 10.0
@@ -128,7 +129,7 @@ class Translation:
         self._pumping = False
         self._status_sent = False  # the user got the status, or never will
         self._asked = StreamOptions()
-        self._refused = False  # an observer got the notice
+        self._told = ToldNotices(clock)
         self._withheld: list[tuple[Channel, bytes | None]] | None = None  # input of a paused user
         self._unsent = 0  # bytes of input since the machine's buffer was full
         self._reason = ""
@@ -248,7 +249,7 @@ class Translation:
         if self._status_sent or self._machine.over or self._withhold(channel, data):
             return
         if not self._asked.takes_input and (channel is Channel.STDIN or self._asked.read_only):
-            self._refuse(channel)
+            self._refuse(channel, data)
             return
         ending = self._recording.input(channel, data) if self._recording is not None else None
         if ending is not None:
@@ -264,9 +265,9 @@ class Translation:
                 # Pings stay unread too from here on; nothing else stops this client.
                 self._user.carrier.transport.pauseProducing()
 
-    def _refuse(self, channel: Channel) -> None:
-        if channel is Channel.STDIN and self._asked.read_only and not self._refused:
-            self._refused = True
+    def _refuse(self, channel: Channel, data: bytes) -> None:
+        is_key = channel is Channel.STDIN and is_typed(data)
+        if is_key and self._asked.read_only and self._told.is_due(READ_ONLY):
             self.output(Channel.STDOUT, READ_ONLY.output)
 
     def input_over(self) -> None:

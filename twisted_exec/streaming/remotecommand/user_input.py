@@ -29,6 +29,7 @@ from twisted_exec.streaming.remotecommand.input_notices import (
     NO_ROLES,
     READ_ONLY,
     SAYS_NOTHING,
+    ToldNotices,
 )
 from twisted_exec.streaming.remotecommand.input_queue import (
     InputQueue,
@@ -40,6 +41,7 @@ from twisted_exec.streaming.remotecommand.input_queue import (
 from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.resize import Message, SizeDecoder
 from twisted_exec.wire.stream_options import StreamOptions
+from twisted_exec.wire.typed_keys import is_typed
 
 
 class UserInput:
@@ -76,7 +78,7 @@ class UserInput:
         self._last_size: TerminalSize | None = None
         self._next_size: IDelayedCall | None = None
         self._is_over = self._is_closed = False
-        self._known_notices: set[Notice] = set()  # notices that the user has had
+        self._told = ToldNotices(clock)
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -93,7 +95,8 @@ class UserInput:
             self._put(data)
         else:
             self._settle(len(data))
-            self._refuse()
+            if is_typed(data):
+                self._refuse()
 
     def control_received(self, data: bytes) -> None:
         for event in self._sizes.feed(data):
@@ -175,16 +178,15 @@ class UserInput:
 
     def _refuse(self) -> None:
         if self._options.read_only:
-            self._tell_once(READ_ONLY)
+            self._tell_if_due(READ_ONLY)
         elif self._options.takes_input:
             if ITermsAttachment.providedBy(self._attachment):
                 self._attachment.input_refused()
             else:
-                self._tell_once(MAY_OBSERVE)
+                self._tell_if_due(MAY_OBSERVE)
 
-    def _tell_once(self, notice: Notice) -> None:
-        if notice not in self._known_notices:
-            self._known_notices.add(notice)
+    def _tell_if_due(self, notice: Notice) -> None:
+        if self._told.is_due(notice):
             self._tell(notice)
 
     def _wished(self, wish: Item) -> None:
@@ -202,13 +204,13 @@ class UserInput:
         if self._is_closed or self._is_over:
             return
         if self._options.read_only:
-            self._tell_once(SAYS_NOTHING)
+            self._tell_if_due(SAYS_NOTHING)
         elif not self.takes_input:
-            self._tell_once(MAY_NOT_SAY)
+            self._tell_if_due(MAY_NOT_SAY)
         elif IMessaging.providedBy(self._attachment):
             self._attachment.said(text)
         else:
-            self._tell_once(NO_MESSAGES)
+            self._tell_if_due(NO_MESSAGES)
 
     def _resize(self) -> None:
         self._next_size = self._clock.callLater(0, self._resize) if self._size is not None else None
@@ -233,7 +235,7 @@ class UserInput:
         elif IOperable.providedBy(self._attachment):
             self._attachment.wished(item)
         else:
-            self._tell_once(NO_BREAK if isinstance(item, Break) else NO_ROLES)
+            self._tell_if_due(NO_BREAK if isinstance(item, Break) else NO_ROLES)
 
 
 def _do_nothing() -> None:

@@ -133,6 +133,19 @@ test("missing output is marked in the terminal, and told", async (t) => {
   assert.deepEqual(told.find(([name]) => name === "skipped"), ["skipped", "200 B of output"]);
 });
 
+test("what is missing in the output from before a new session is marked there, and not told", async (t) => {
+  const { told, socket, written } = await attach(t);
+  accept(socket, { at: 9_000, end: 9_110 });
+  socket.message(1, "before");
+  socket.mark({ At: 9_100, Epoch: EPOCH, Exact: false });
+  socket.message(1, "behind the gap");
+  await turn();
+  assert.match(written(), /before\r\n\x1b\[m\[twisted-exec: an unknown amount of output skipped\]\r\nbehind/);
+  assert.ok(!told.some(([name]) => name === "skipped"));
+  socket.mark({ At: 9_200, Epoch: EPOCH });
+  assert.deepEqual(told.find(([name]) => name === "skipped"), ["skipped", "86 B of output"]);
+});
+
 test("a console is shown when its output is whole, or when the session ends or loses its connection before", async (t) => {
   const end = (socket) => socket.status({ code: 0, reason: "SessionDeleted", message: "" });
   const lose = (socket) => socket.lose();

@@ -131,6 +131,29 @@ test("rows before a gap stay", async () => {
   assert.deepEqual(kept, [4, 5]);
 });
 
+test("output on both sides of a gap waits for the state", async () => {
+  const { first, shown, arrive, wholes } = screen();
+  first.placed(at(50_000, 60_003));
+  first.output(bytes("before"));
+  first.placed(at(60_000, null));
+  first.behind(() => shown.push("[gap]"));
+  first.output(bytes("abc"));
+  assert.deepEqual([shown, wholes()], [[], 0]);
+  await arrive({ offset: 60_002 });
+  assert.deepEqual([shown, wholes()], [["before", "[gap]", "ab", "[state]", "c"], 1]);
+});
+
+test("a state that is older than the output does not replace it", async () => {
+  const { first, shown, arrive } = screen();
+  first.placed(at(50_000));
+  await arrive({ offset: 50_000 });
+  first.ask();
+  first.output(bytes("abc"));
+  await arrive({ offset: 50_001 });
+  first.output(bytes("def"));
+  assert.deepEqual(shown, ["[state]", "abc", "def"]);
+});
+
 test("the state may arrive before the session is open, and be ahead of the output", async () => {
   const { first, shown, arrive } = screen();
   await arrive({ offset: 50_002 });

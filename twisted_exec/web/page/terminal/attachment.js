@@ -27,6 +27,8 @@ export class Attachment {
   #hadSession; // or has one: its end is not only that of an attempt
   #hasOutput = false;
   #isReplaced = false;
+  #pastUntil = -1; // end of the output from before the session
+  #isPast = false; // the newest position is within that
   #opened; // resolves #whenOpen
   #whenOpen = new Promise((resolve) => (this.#opened = resolve));
 
@@ -89,6 +91,7 @@ export class Attachment {
         ...this.#on,
         output: (bytes) => this.#first.output(bytes),
         placed: (mark) => {
+          this.#take(mark);
           this.#first.placed(mark);
           this.#on.placed(mark);
         },
@@ -164,11 +167,18 @@ export class Attachment {
     if (text.trim()) this.#screen.show((filled) => stateOutput({ output, columns }, filled), [columns, rows]);
   }
 
+  #take({ offset, end }) {
+    this.#isPast = end === null && offset <= this.#pastUntil;
+    if (this.#pastUntil < 0 && this.#saved === null) this.#pastUntil = end ?? 0;
+    else if (end !== null) this.#pastUntil = 0; // output that came meanwhile is news
+  }
+
   #gap({ bytes, exact }) {
     const what = bytes === null ? "an unknown amount of output" : `${exact === false ? "about " : ""}${amount(bytes)} of output`;
     // A mark in the output, and then the present screen: the former one is out of date.
     const mark = `\r\n\x1b[m[twisted-exec: ${what} skipped]\r\n`;
-    this.#screen.write(new TextEncoder().encode(mark));
+    this.#first.behind(() => this.#screen.write(new TextEncoder().encode(mark)));
+    if (this.#isPast) return; // the present screen is on its way
     this.#on.skipped(what);
     this.#first.ask();
   }

@@ -103,6 +103,7 @@ export class Console {
   isAway = false;
   /** In its tab: the same. */
   awayMark = h("span", { class: "badge waiting", hidden: true, title: "No connection" }, h("span", { class: "visually-hidden" }, "No connection "));
+  #isOver = false; // the state of the session is its end
   #free = 0; // the part of the terminal below the cursor
   #role;
   #number = h("span", { class: "number dim" });
@@ -338,8 +339,9 @@ export class Console {
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
     this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
     this.#showRole();
-    this.endedMark.hidden = name !== "ended";
-    if (name === "ended") return;
+    this.#isOver = name === "ended";
+    this.#markEnded();
+    if (this.#isOver) return;
     if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
     else this.#shown();
   }
@@ -395,8 +397,10 @@ export class Console {
     this.reopen();
     const text = anewText(ending);
     // Over a terminal that has shown something the outage says the same.
-    if (isServerStopped(ending) && !this.#panel.isConnecting) this.#announce(text);
-    else this.#tell(text, ending.reason === STOPPED ? "warning" : ""); // until its user has started it
+    if (isServerStopped(ending) && !this.#panel.isConnecting) {
+      if (!this.#message.matches(".warning, .error")) this.#endMessage(); // such as that the server stops soon
+      this.#announce(text);
+    } else this.#tell(text, ending.reason === STOPPED ? "warning" : ""); // until its user has started it
   }
 
   #ended(detail) {
@@ -476,9 +480,15 @@ export class Console {
   #markStopped(machine) {
     const isStopped = machine !== null && machine.state !== "Running";
     this.stoppedMark.hidden = !isStopped;
+    this.#markEnded();
     if (!isStopped) return;
     this.stoppedMark.title = `Machine: ${printable(machine.state)}`;
     fill(this.stoppedMark, h("span", { class: "visually-hidden" }, `${printable(machine.state)} `));
+  }
+
+  /** Mark the tab of a session that has ended, unless it has the mark of a machine that does not run. */
+  #markEnded() {
+    this.endedMark.hidden = !this.#isOver || !this.stoppedMark.hidden;
   }
 
   #leaveMachine() {
@@ -975,7 +985,7 @@ export class Console {
     this.#tell(`${what[0].toUpperCase()}${what.slice(1)} was skipped.`, "warning");
     const told = this.#held ? null : this.#message.firstElementChild;
     const mayRead = told && this.logLink !== "" && (await this.mayRead("log"));
-    if (mayRead) told.append(" ", h("a", { href: this.logLink }, "The log has it"), ".");
+    if (mayRead) told.append(" ", h("a", { href: this.logLink }, "The log has all that was stored"), ".");
   }
 
   /** Tell what is in sight already only once: a user may press many keys. */

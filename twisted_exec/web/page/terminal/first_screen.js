@@ -58,8 +58,8 @@ export class FirstScreen {
   #state = null; // until it is shown
   #timer = null; // while the output waits
   #isLate = false; // the output has not waited for the state any longer
-  /** @type {Uint8Array[]} */
-  #held = [];
+  /** @type {(() => void)[]} */
+  #held = []; // what follows the output that waits, and that output
   #epoch = "";
   #offset = 0; // of the next output
   #end = 0; // of the output that the console had when the session began, or went on
@@ -93,7 +93,7 @@ export class FirstScreen {
         if (this.#reading !== reading) return;
         this.#reading = null;
         this.#state = state;
-        if (this.#timer !== null || this.#isLate) this.#release();
+        this.#release();
       });
   }
 
@@ -119,22 +119,32 @@ export class FirstScreen {
   }
 
   /** The next output begins at this position. */
-  placed({ epoch, offset, end }) {
+  placed(mark) {
+    this.behind(() => this.#place(mark));
+  }
+
+  #place({ epoch, offset, end }) {
     const isFirst = this.#epoch === "";
-    if (this.#state !== null && this.#timer === null && !isFirst) this.#apply();
+    const isSame = epoch === this.#epoch;
+    if (!isFirst && this.#state !== null && !(isSame && this.#state.offset > offset)) this.#apply();
     this.#epoch = epoch;
     this.#offset = offset;
-    this.#end = end ?? offset;
+    this.#end = end ?? Math.max(offset, isSame ? this.#end : 0);
     if (isFirst && !offset && end !== null && end < SHORT_BYTES) this.cancel();
-    else if (this.#reading !== null) this.#wait();
+    else if (this.#reading !== null && !this.#isLate) this.#wait();
     else this.#release();
   }
 
   /** Show output, or hold it back. */
   output(bytes) {
-    if (this.#timer !== null) this.#held.push(bytes);
-    else this.#feed(bytes);
+    this.behind(() => this.#feed(bytes));
     this.#tellWhole();
+  }
+
+  /** Call a function behind all output so far, which may wait for the state. */
+  behind(act) {
+    if (this.#timer !== null) this.#held.push(act);
+    else act();
   }
 
   #tellWhole() {
@@ -154,7 +164,7 @@ export class FirstScreen {
     const held = this.#held;
     this.#held = [];
     if (this.#state?.offset === this.#offset) this.#apply();
-    for (const bytes of held) this.#feed(bytes);
+    for (const act of held) this.behind(act);
     this.#tellWhole();
   }
 
