@@ -211,10 +211,10 @@ def _explain(error: BaseException | None, options: ProgramOptions | None) -> str
         is_path = isinstance(error.port, str | bytes)
         port = os.fsdecode(error.port) if is_path else str(error.port)
         place = port if is_path else f"{error.interface or 'any'}:{port}"
-        code = getattr(error.socketError, "errno", None)
+        code = getattr(error.socketError, "errno", 0)
         why = os.strerror(code) if code else str(error.socketError)
         if isinstance(error.socketError, gaierror):
-            code, why = EADDRNOTAVAIL, error.socketError.strerror
+            code, why = EADDRNOTAVAIL, str(error.socketError.strerror)
         chosen_by = [] if options is None else options.listening_at(port)
         option = f" with {' or '.join(f'--{each}' for each in chosen_by)}" if chosen_by else ""
         remedy = _REMEDIES.get(code, _REMEDIES[EADDRINUSE]).format(option=option)
