@@ -43,6 +43,21 @@ class RegexTests(SynchronousTestCase):
         for regex in ("", "a|b", r"^\[ *\d+\.\d+\] BUG: ", "(?i)panic", "caf\u00e9", "x{1,1000}"):
             self.assertEqual(problem(regex), "")
 
+    def test_example(self) -> None:
+        """A pattern has an example that it matches, if a short one with visible characters is known."""
+        for regex, example in (
+            ("OPS-[0-9]+", "OPS-0"),
+            (r"^(OPS|DEV)-\d{3,5}$", "DEV-000"),
+            (r"\bINC[1-9]\d*\b", "INC1"),
+            ("ticket", "ticket"),
+            ("x{60}", ""),
+            ("[^a]+", ""),
+            (".*", ""),
+        ):
+            search = Search(Pattern(regex, is_regex=True))
+            self.assertEqual(search.example(), example, regex)
+            self.assertGreaterEqual(search.end_in(example.encode() or b"x" * 60), 0)
+
     def test_many_complex_expressions(self) -> None:
         """
         No further expression of an object is compiled once those before it have cost too much.

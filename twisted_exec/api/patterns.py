@@ -36,6 +36,7 @@ _CLASS_INSTRUCTIONS = 300
 _CHECK_BYTES = 128 << 10
 """Memory for the check of an expression, which bounds its time to a few milliseconds."""
 _SEARCH_BYTES = 8 << 20
+_EXAMPLE_BYTES = 40
 _KEPT = 1024
 _CLASS = re.compile(r"\\[pP]")
 _TOO_COMPLEX = "it is too complex: repeat less"
@@ -101,6 +102,16 @@ class Search:
             return at if at < 0 else at + len(self._literal)
         match = self._compiled.search(text)
         return -1 if match is None else int(match.end())
+
+    def example(self) -> str:
+        """Return a short text in which the pattern matches; empty if none is known."""
+        text = self._literal
+        if self._compiled is not None:
+            # The least text that may match at the start; it is one that matches for most patterns.
+            text, _ = self._compiled.possiblematchrange(_EXAMPLE_BYTES)
+        example = text.decode(errors="replace")
+        fits = len(text) < _EXAMPLE_BYTES and example.isprintable() and self.end_in(text) >= 0
+        return example if fits else ""
 
     def spans(self, text: bytes) -> Iterator[tuple[int, int]]:
         """

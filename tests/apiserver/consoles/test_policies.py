@@ -156,11 +156,14 @@ class TermsTests(PolicyTestCase):
         self.opened(self.applicant(reason="OPS-12 disk full"))
         self.assertEqual(
             self.not_opened(self.applicant(reason="because")),
-            'ConsolePolicy "default/p" requires a reason that matches ^OPS-[0-9]+, not "because": use '
+            'ConsolePolicy "default/p" requires a reason that matches ^OPS-[0-9]+, such as OPS-0, not '
+            '"because": use '
             f"{OPEN}",
         )
         # A user without a reason also learns which one is wanted.
-        self.assertIn("requires a reason that matches ^OPS-[0-9]+: use", self.not_opened())
+        self.assertIn(
+            "requires a reason that matches ^OPS-[0-9]+, such as OPS-0: use", self.not_opened()
+        )
 
     @skipUnless(patterns.SUPPORTED, patterns.UNSUPPORTED)
     def test_cannot_evaluate(self) -> None:

@@ -90,7 +90,7 @@ class CreationTests(PolicyTestCase):
         self.make_policy(reason="Required", reasonPattern="OPS-[0-9]+", approval="Once")
         selector = {"matchLabels": {"tier": "none"}}
         self.make_policy("other", selector=selector, reason="Required", reasonPattern="never")
-        needs = 'ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+'
+        needs = 'ConsolePolicy "default/p" requires a reason that matches OPS-[0-9]+, such as OPS-0'
         remedy = "use kubectl console --request --reason TICKET -n default vm-1"
         for reason, problem in (
             ({}, f"{needs}: {remedy}"),
@@ -485,7 +485,7 @@ class ApprovalTests(PolicyTestCase):
         self.make_policy("later", reason="Required", reasonPattern="OPS-[0-9]+")
         self.assertEqual(self.reason(self.applicant()), "OPS-1")
         self.decide("r", denied=True)
-        self.assertIn('matches OPS-[0-9]+, not "because": use', self.not_opened())
+        self.assertIn('matches OPS-[0-9]+, such as OPS-0, not "because": use', self.not_opened())
 
     def test_forged_status(self) -> None:
         """Approval cannot set when it ends or who decided."""

@@ -355,6 +355,8 @@ def _check_reason(policy: ParsedPolicy, reason: str, command: str, otherwise: st
         return
     pattern = policy.spec.get("reasonPattern")
     needs = f"{policy} requires a reason" + (f" that matches {pattern}" if pattern else "")
+    if policy.search is not None and (example := policy.search.example()):
+        needs += f", such as {example}"
     raise _refused(
         f"{needs}, not {fields.shown(reason)}" if reason else needs,
         f": use {command}" + ("" if reason else otherwise),
