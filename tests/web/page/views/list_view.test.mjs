@@ -242,7 +242,7 @@ test("a list that was never read says for how long there is none, by a button th
   assert.equal(view.problem.text, "");
 });
 
-test("a problem that stays is shown once, with what a user can do who may not list", async (t) => {
+test("a problem that stays is shown once, also during an outage, with what a user can do who may not list", async (t) => {
   const shown = [];
   const instead = (namespace) => {
     shown.push(document.createElement("form"));
@@ -250,9 +250,10 @@ test("a problem that stays is shown once, with what a user can do who may not li
   };
   const { view, server } = await open(t, { address: "namespace=a", options: { instead } });
   const refusal = { code: 403, message: "forbidden" };
-  server.watches[0].onProblem(refusal);
-  server.watches[0].onProblem(refusal);
-  assert.deepEqual(view.problem.all("form"), [shown[0]]);
+  for (const each of [refusal, refusal, { code: 503, message: "busy" }, refusal]) {
+    server.watches[0].onProblem(each);
+    assert.deepEqual(view.problem.all("form"), [shown[0]]);
+  }
   assert.equal(shown[0].namespace, "a");
 });
 

@@ -174,7 +174,8 @@ export class ListView {
           this.#answered(source);
           const isOutage = error && (error.code === 0 || error.code >= 500);
           this.#tellOutage(source, isOutage ? { message: error.message, asOf: objects.asOf } : null);
-          this.#report(problem, source, error && !isOutage ? explained(error, { plural, namespace, role, labels: query?.labelSelector, instead, others }) : null);
+          if (isOutage) return; // what the user has typed into a notice stays
+          this.#report(problem, source, error && explained(error, { plural, namespace, role, labels: query?.labelSelector, instead, others }));
         },
       });
       return objects;
