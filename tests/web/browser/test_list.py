@@ -545,6 +545,7 @@ class ListTests(FleetTestCase):
         for size in ((844, 390), SIZES["phone"]):
             await user.page.resize(*size)
             await user.page.until(f"innerWidth === {size[0]} && {_TAB}")
+            await user.page.evaluate(_FRAME)  # a phone is not turned back between two frames
 
     async def test_address(self) -> None:
         """
