@@ -26,7 +26,7 @@ from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.journal.store import JournalMetrics, JournalStore
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
 from twisted_exec.poollet.alerts.controller import AlertMetrics
-from twisted_exec.poollet.machines import actor, loop, plan, references
+from twisted_exec.poollet.machines import actor, loop, references
 from twisted_exec.program.audit import SUBJECT_KEYS, Trail
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import (
@@ -158,7 +158,7 @@ class ObservingPageTests(SynchronousTestCase):
             references.INTERFACE_NOT_READY,
             references.IGNITION_NOT_READY,
             references.UNSUPPORTED,
-            plan.CLASS_NOT_READY,
+            references.CLASS_NOT_READY,
             loop.FAILED,
         )
         for reason in (*actor.FAILURES.values(), *lacking):

@@ -33,6 +33,7 @@ from twisted_exec.poollet.machines.conditions import READY, STATES, UNREACHABLE
 from twisted_exec.poollet.machines.config import MachineConfig, wants_power
 from twisted_exec.poollet.machines.parts import Parts, gather, referent
 from twisted_exec.poollet.machines.references import (
+    CLASS_NOT_READY,
     Key,
     MissingReference,
     Object,
@@ -48,7 +49,6 @@ from twisted_exec.poollet.machines.status import (
     status_patch,
 )
 
-CLASS_NOT_READY = "MachineClassNotReady"
 _MAX_LISTED = 10
 
 

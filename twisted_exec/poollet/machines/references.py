@@ -15,6 +15,7 @@ Object = dict[str, Any]
 Key = tuple[str, str]
 """Namespace and name."""
 
+CLASS_NOT_READY = "MachineClassNotReady"
 VOLUME_NOT_READY = "VolumeNotReady"
 INTERFACE_NOT_READY = "NetworkInterfaceNotReady"
 IGNITION_NOT_READY = "IgnitionNotReady"
