@@ -101,6 +101,29 @@ class CommandTests(RequestCase):
         denied = (0, 'request "no" denied\n', "")
         self.assertEqual(await self.run_command("deny", "no"), denied)
 
+    async def test_final(self) -> None:
+        """A request whose approval was used, withdrawn or denied cannot be approved, and the user reads why."""
+        await self.request("used")
+        await self.run_command("approve", "used")
+        used = await self.storage.get(REQUESTS, "default", "used")
+        status = {**used["status"], "session": "s-1", "useTime": used["status"]["decisionTime"]}
+        await self.storage.update(REQUESTS, {**used, "status": status})
+        for name, decisions in (("withdrawn", ("approve", "deny")), ("denied", ("deny",))):
+            await self.request(name)
+            for decision in decisions:
+                await self.run_command(decision, name)
+        for name, why in (
+            ("used", "its approval was for one session, which has begun"),
+            ("withdrawn", "its approval was withdrawn, which is final"),
+            ("denied", "a denial is final"),
+        ):
+            code, out, err = await self.run_command("approve", name)
+            self.assertEqual((code, out), (1, ""))
+            wanted = (
+                f'request "{name}" cannot be approved: {why}; user "jane" creates another request\n'
+            )
+            self.assertIn(wanted, err)
+
     async def test_refusals(self) -> None:
         """Errors are one line that names the object."""
         await self.request()

@@ -145,6 +145,7 @@ class ParseOptionsTests(SynchronousTestCase):
             (["vm", "--", "grep", "it's", "-v"], """--run 'grep it'"'"'s -v';"""),
             (["vm", "other"], "see kubectl console --help\n"),
             (["vm", "--run", " "], "--run has no command: give one, such as"),
+            (["vm", "--run", "a", "--run", "b"], "--run: it is given twice: join the commands"),
             (["vm", "--run", "a", "--send", "b"], "--run goes without --expect and --send: give"),
             (["vm", "--raw", "--from", "now"], "--raw is the same as --from start: give one of"),
             (["instances/vm", "--dialect", "ironcore"], "leave out --dialect, or the kind"),

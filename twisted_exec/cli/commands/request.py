@@ -10,7 +10,15 @@ from typing import Any
 
 from twisted_exec.api import times
 from twisted_exec.api.kinds import CONSOLEREQUESTS
-from twisted_exec.api.kinds.consolerequests import APPROVED, PENDING, WITHDRAWN, expiry, state_of
+from twisted_exec.api.kinds.consolerequests import (
+    APPROVED,
+    DENIED,
+    PENDING,
+    USED,
+    WITHDRAWN,
+    expiry,
+    state_of,
+)
 from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.auth.default_roles import CONSOLE_APPROVER
 from twisted_exec.cli.client import CommandClient
@@ -22,6 +30,13 @@ from twisted_exec.cli.runner import nothing_found, server_command
 from twisted_exec.cli.table import table
 
 Object = dict[str, Any]
+
+_CANNOT_APPROVE = {
+    USED: "its approval was for one session, which has begun",
+    DENIED: "a denial is final",
+    WITHDRAWN: "its approval was withdrawn, which is final",
+}
+"""Why a request in a state cannot be approved."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +125,13 @@ async def _show(client: CommandClient, options: argparse.Namespace) -> str:
 
 
 async def _approve(client: CommandClient, options: argparse.Namespace) -> str:
-    request = await _decide(client, options, {"approved": True})
+    request = await _get(client, options.name)
+    if why := _CANNOT_APPROVE.get(state_of(request, time.time())):
+        user = _quoted(request["spec"].get("user"))
+        raise InputError(
+            f'request "{options.name}" cannot be approved: {why}; user {user} creates another request'
+        )
+    request = await _decide(client, options, request, {"approved": True})
     spec, status = request["spec"], request["status"]
     line = for_stdout(
         f'request "{options.name}" approved: user {_quoted(spec.get("user"))} may '
@@ -120,7 +141,8 @@ async def _approve(client: CommandClient, options: argparse.Namespace) -> str:
 
 
 async def _deny(client: CommandClient, options: argparse.Namespace) -> str:
-    request = await _decide(client, options, {"denied": True})
+    request = await _get(client, options.name)
+    request = await _decide(client, options, request, {"denied": True})
     if state_of(request, time.time()) != WITHDRAWN:
         return f'request "{options.name}" denied\n'
     line = for_stdout(
@@ -129,8 +151,9 @@ async def _deny(client: CommandClient, options: argparse.Namespace) -> str:
     return f"{line}\n"
 
 
-async def _decide(client: CommandClient, options: argparse.Namespace, status: Object) -> Object:
-    request = await _get(client, options.name)
+async def _decide(
+    client: CommandClient, options: argparse.Namespace, request: Object, status: Object
+) -> Object:
     if options.reason:
         status["message"] = options.reason
     # With the UID, so that the server refuses if another request has got this name meanwhile.

@@ -64,11 +64,27 @@ def _add_script_options(parser: argparse.ArgumentParser) -> None:
     )
     script.add_argument(
         "--run",
+        action=_Run,
         dest="script_command",
         metavar="COMMAND",
         help="run this command in the shell that waits at the machine's prompt, print its output "
         "alone, and exit with its code",
     )
+
+
+class _Run(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        if namespace.script_command is not None:
+            raise argparse.ArgumentError(
+                self, "it is given twice: join the commands as in --run 'A; B'"
+            )
+        namespace.script_command = values
 
 
 class _Step(argparse.Action):
