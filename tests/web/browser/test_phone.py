@@ -391,6 +391,7 @@ class PhoneTests(WebTestCase):
         await carl.page.set_touch()
         await carl.page.resize(390, 844)
         await carl.page.until(f"!{_HAS_KEYS} && {_CUT}.length === 0")
+        await carl.page.until("document.querySelector('.panel').hidden")  # the console is whole
         self.deployment.near.refuses = True
         self.deployment.near.cut()
         await carl.until_page("Connection lost")

@@ -145,9 +145,7 @@ class RequestTests(WebTestCase):
         await ada.page.focus(".panel input")
         await ada.page.type("because")
         await ada.click_text(".panel button", "Try again")
-        refusal = (
-            f"/requires a reason that matches OPS-.0-9.[+], not .because.[.]$/.test({_INVALID})"
-        )
+        refusal = f"/requires a reason that matches OPS-.0-9.[+], such as OPS-0, not .because.[.]$/.test({_INVALID})"
         await ada.page.until(refusal)
         await ada.page.evaluate(f"{_FIELD}.dataset.isOld = true")
         await ada.click_text(".panel button", "Ask to type")
