@@ -54,7 +54,7 @@ the line.
 
 
 class ConsoleLife(Enum):
-    """The phases of a console\'s life; :data:`CONSOLE_TRANSITIONS` has their order."""
+    """The phases of a console's life; :data:`CONSOLE_TRANSITIONS` has their order."""
 
     NEW = "new"
     """It has no line, or has let go of it."""

@@ -52,7 +52,7 @@ _MOST_STREAMS = 20_000
 
 
 class TransportLife(Enum):
-    """The phases of a transport\'s life; :data:`TRANSPORT_TRANSITIONS` has their order."""
+    """The phases of a transport's life; :data:`TRANSPORT_TRANSITIONS` has their order."""
 
     OPENING = "opening"
     """It has no connection yet."""

@@ -112,7 +112,7 @@ class Outcome:
 
 
 class Life(Enum):
-    """The phases of a session\'s life; :data:`TRANSITIONS` has their order."""
+    """The phases of a session's life; :data:`TRANSITIONS` has their order."""
 
     NEW = "new"
     """It has no input and output yet."""

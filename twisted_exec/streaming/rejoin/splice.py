@@ -25,7 +25,7 @@ _USER_CLOSED = "client closed"
 
 
 class SpliceLife(Enum):
-    """The phases of a splice\'s life; :data:`SPLICE_TRANSITIONS` has their order."""
+    """The phases of a splice's life; :data:`SPLICE_TRANSITIONS` has their order."""
 
     OPENING = "opening"
     """A connection, or both, are not up yet."""

@@ -175,7 +175,7 @@ def _answer(upgraded: Upgraded) -> Resumable | None:
 
 
 class ClientLife(Enum):
-    """The phases of a connection\'s life at the user's end; :data:`CLIENT_TRANSITIONS` has their order."""
+    """The phases of a connection's life at the user's end; :data:`CLIENT_TRANSITIONS` has their order."""
 
     OPENING = "opening"
     """The channels are not open yet."""

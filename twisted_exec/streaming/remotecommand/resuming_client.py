@@ -51,7 +51,7 @@ PROBE_SECONDS = 3.0
 
 
 class ResumingLife(Enum):
-    """The phases of a session\'s life at the user's end; :data:`RESUMING_TRANSITIONS` has their order."""
+    """The phases of a session's life at the user's end; :data:`RESUMING_TRANSITIONS` has their order."""
 
     OPENING = "opening"
     """It has no connection yet."""

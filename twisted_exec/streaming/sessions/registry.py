@@ -316,7 +316,7 @@ class StreamRequest:
 
 
 class SessionLife(Enum):
-    """The phases of a session\'s life; :data:`SESSION_TRANSITIONS` has their order."""
+    """The phases of a session's life; :data:`SESSION_TRANSITIONS` has their order."""
 
     OPENING = "opening"
     """It has no stream yet."""
