@@ -90,7 +90,7 @@ MODULES = [
     "cli.console.status",
     "cli.console.takeover",
     "cli.console.terminal",
-    "cli.console.timers",
+    "cli.console.pausable_timers",
     "cli.console.type_ahead",
     "cli.console.views",
     "cli.console.window",

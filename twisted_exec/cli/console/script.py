@@ -16,8 +16,8 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.patterns import Search
 from twisted_exec.cli.console.display import SessionScript
+from twisted_exec.cli.console.pausable_timers import Timers
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
-from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import RoleNotices
 from twisted_exec.wire.endings import COMPLETED, MACHINE_DELETED, POOL_DELETED, POWERED_OFF

@@ -24,10 +24,10 @@ from twisted_exec.cli.console.display import NO_TERMINAL, Display, SessionScript
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.menu_command import Conversation, write_message
 from twisted_exec.cli.console.outage import Outage, Silence
+from twisted_exec.cli.console.pausable_timers import Timers
 from twisted_exec.cli.console.people import People
 from twisted_exec.cli.console.status import status
 from twisted_exec.cli.console.takeover import Takeover
-from twisted_exec.cli.console.timers import Timers
 from twisted_exec.cli.console.type_ahead import (
     SCRIPT_SECONDS,
     EndOfInput,

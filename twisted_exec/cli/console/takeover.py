@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.display import Display
     from twisted_exec.cli.console.menu_command import Talk
+    from twisted_exec.cli.console.pausable_timers import Timers
     from twisted_exec.cli.console.people import Person
-    from twisted_exec.cli.console.timers import Timers
     from twisted_exec.wire.marks import Notice
 
 TAKES_OVER = "y takes over; any other key cancels: "

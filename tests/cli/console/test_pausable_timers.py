@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.cli.console.timers`.
+Tests for :mod:`twisted_exec.cli.console.pausable_timers`.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.console.timers import Timers
+from twisted_exec.cli.console.pausable_timers import Timers
 
 
 class TimersTests(SynchronousTestCase):
