@@ -31,8 +31,8 @@ from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.loader import load_inline
 from twisted_exec.program.config_file import ConfigError
 from twisted_exec.recording.asciicast_v2 import to_version_2
-from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.playback import frames
+from twisted_exec.recording.proof_lines import InvalidRecording
 from twisted_exec.runtimes import config
 from twisted_exec.shipping import config as shipping
 from twisted_exec.tls.errors import TLSConfigError

@@ -11,7 +11,7 @@ from functools import cache
 from cryptography import x509
 
 from twisted_exec.journal.interfaces import Event
-from twisted_exec.recording.chain import Info
+from twisted_exec.recording.proof_lines import Info
 from twisted_exec.recording.signatures import HeadSigner, TrustedRecorders
 from twisted_exec.recording.writer import RecordingWriter
 from twisted_exec.tls import pem

@@ -9,9 +9,9 @@ import io
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, SECOND, Entry, info, record, signer, trust
-from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.excerpt import excerpt
 from twisted_exec.recording.playback import frames
+from twisted_exec.recording.proof_lines import InvalidRecording
 from twisted_exec.recording.verification import Report, verify
 from twisted_exec.recording.writer import RecordingWriter
 

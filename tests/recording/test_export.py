@@ -13,9 +13,9 @@ from tests.journal.support import ManualDisk, close_segments
 from tests.recording.support import NOW, SECOND, signer, trust
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
-from twisted_exec.recording.chain import HEAD
 from twisted_exec.recording.export import HEAD_BYTES, NothingPrinted, export
 from twisted_exec.recording.playback import frames
+from twisted_exec.recording.proof_lines import HEAD
 from twisted_exec.recording.signatures import UnusableCertificate
 from twisted_exec.recording.verification import verify
 

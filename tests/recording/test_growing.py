@@ -18,7 +18,6 @@ from tests.recording.support import NOW, SECOND, info, signer, trust
 from tests.recording.test_writer import played
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
-from twisted_exec.recording.chain import InvalidRecording, decode_head
 from twisted_exec.recording.growing import (
     GrowingRecording,
     SignedHead,
@@ -26,6 +25,7 @@ from twisted_exec.recording.growing import (
     render,
 )
 from twisted_exec.recording.journal_ranges import JournalPosition, MissingOutput, RangeReader
+from twisted_exec.recording.proof_lines import InvalidRecording, decode_head
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.verification import verify
 

@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, SECOND, Entry, record
 from tests.recording.test_writer import played
-from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.playback import block_before, first_block, frames
+from twisted_exec.recording.proof_lines import InvalidRecording
 from twisted_exec.recording.writer import BLOCK_BYTES
 
 

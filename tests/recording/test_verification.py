@@ -15,7 +15,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests import soak
 from tests.recording.support import NOW, SECOND, Entry, info, record, signer, trust
 from twisted_exec.journal.interfaces import Event, EventKind
-from twisted_exec.recording.chain import HEAD, HeadContent, Info, InvalidRecording, decode_head
+from twisted_exec.recording.proof_lines import (
+    HEAD,
+    HeadContent,
+    Info,
+    InvalidRecording,
+    decode_head,
+)
 from twisted_exec.recording.signatures import TrustedRecorders
 from twisted_exec.recording.verification import Report, verify
 from twisted_exec.recording.writer import RecordingWriter

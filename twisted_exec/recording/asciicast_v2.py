@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from twisted_exec.recording.chain import InvalidRecording, compact, json_object
 from twisted_exec.recording.playback import decode_event
+from twisted_exec.recording.proof_lines import InvalidRecording, compact, json_object
 
 _CODES = ("o", "i", "m", "r")
 """The codes of events that version 2 has."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import BinaryIO
 
-from twisted_exec.recording.chain import (
+from twisted_exec.recording.proof_lines import (
     BLOCK,
     CERTIFICATE,
     HEAD,

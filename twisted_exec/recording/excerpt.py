@@ -7,14 +7,14 @@ from math import inf
 from typing import BinaryIO
 
 from twisted_exec.recording.blocks import Blocks, Section
-from twisted_exec.recording.chain import (
+from twisted_exec.recording.playback import BlockStart, block_from, check_beginning
+from twisted_exec.recording.proof_lines import (
     CERTIFICATE,
     HEAD,
     InvalidRecording,
     decode_head,
     omitted_line,
 )
-from twisted_exec.recording.playback import BlockStart, block_from, check_beginning
 
 _COPY_BYTES = 1 << 20
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.snapshot import PrintedOutput, Snapshot
-from twisted_exec.recording.chain import MILLISECOND, Info
+from twisted_exec.recording.proof_lines import MILLISECOND, Info
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.recording.writer import RecordingWriter
 

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.snapshot import PrintedOutput
-from twisted_exec.recording.chain import Info, decode_head
 from twisted_exec.recording.journal_ranges import JournalPosition, RangeReader
+from twisted_exec.recording.proof_lines import Info, decode_head
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.recording.writer import RecordingWriter, Signing, WriterProgress
 

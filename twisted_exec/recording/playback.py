@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from twisted_exec.recording.chain import AT, RAW, InvalidRecording, NotARecording, json_object
+from twisted_exec.recording.proof_lines import AT, RAW, InvalidRecording, NotARecording, json_object
 
 _FIND_BYTES = 64 << 10
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from twisted_exec.recording.chain import HeadContent, InvalidRecording
+from twisted_exec.recording.proof_lines import HeadContent, InvalidRecording
 from twisted_exec.tls.usages import DOCUMENT_SIGNING
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

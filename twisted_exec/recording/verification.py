@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from twisted_exec.recording.blocks import Blocks, Section
-from twisted_exec.recording.chain import (
+from twisted_exec.recording.proof_lines import (
     CERTIFICATE,
     HEAD,
     HeadContent,

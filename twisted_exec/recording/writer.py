@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from twisted_exec.journal.interfaces import Event, EventKind
-from twisted_exec.recording.chain import (
+from twisted_exec.recording.proof_lines import (
     AT,
     END,
     EVENT,

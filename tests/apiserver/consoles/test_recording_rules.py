@@ -11,7 +11,7 @@ from tests.apiserver.support import MERGE
 from tests.recording.support import signer
 from twisted_exec.api.kinds import CONSOLERECORDINGS, Object
 from twisted_exec.apiserver.consoles.recording_rules import MOST_OPEN, MOST_RETAINED
-from twisted_exec.recording.chain import HeadContent
+from twisted_exec.recording.proof_lines import HeadContent
 
 RECORDINGS = f"{GROUP}/consolerecordings"
 

@@ -19,7 +19,7 @@ from twisted_exec.iri.interfaces import IConsoleRecordings
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.poollet.recordings import controller
 from twisted_exec.poollet.recordings.controller import RecordingController
-from twisted_exec.recording.chain import decode_head
+from twisted_exec.recording.proof_lines import decode_head
 from twisted_exec.testing.cluster import MemoryCluster
 
 RESOURCE = CONSOLERECORDINGS.resource

@@ -20,7 +20,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.retention import StoreLimits
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.disk_thread import AtOnce, Files
-from twisted_exec.recording.chain import HeadContent, decode_head
+from twisted_exec.recording.proof_lines import HeadContent, decode_head
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.verification import Report, verify
 from twisted_exec.runtimes.recordings.beginning import RecordedMachine

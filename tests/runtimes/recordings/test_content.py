@@ -22,7 +22,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import console_pb2 as console
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.recording.chain import decode_head
+from twisted_exec.recording.proof_lines import decode_head
 from twisted_exec.recording.signatures import TrustedRecorders
 from twisted_exec.recording.verification import verify
 from twisted_exec.runtimes.recordings import service

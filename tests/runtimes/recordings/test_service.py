@@ -17,7 +17,7 @@ from tests.recording.support import signer
 from tests.recording.test_writer import played
 from twisted_exec.api.status import APIError, BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.iri.protos import console_pb2 as pb
-from twisted_exec.recording.chain import InvalidRecording
+from twisted_exec.recording.proof_lines import InvalidRecording
 from twisted_exec.runtimes.recordings.service import READ_WAIT_SECONDS, STOP_SECONDS
 
 from .support import KEY, OTHER, UID, Case, at_once, head_of

@@ -30,7 +30,7 @@ from twisted_exec.apiserver.consoles.machine_references import MachineReferences
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.auth.interfaces import IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.recording.chain import HeadContent, InvalidRecording, decode_head
+from twisted_exec.recording.proof_lines import HeadContent, InvalidRecording, decode_head
 from twisted_exec.storage.interfaces import IStorage
 
 MOST_OPEN, MOST_RETAINED = 16, 1000

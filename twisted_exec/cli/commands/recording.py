@@ -24,8 +24,8 @@ from twisted_exec.cli.recording.player import Player, play
 from twisted_exec.cli.recording.verification import verify_recording
 from twisted_exec.cli.runner import server_command
 from twisted_exec.cli.times import since_time
-from twisted_exec.recording.chain import MILLISECOND
 from twisted_exec.recording.playback import frames
+from twisted_exec.recording.proof_lines import MILLISECOND
 
 _EXPORT = """\
 Write a ConsoleRecording of a cluster to FILE; or, with --certificate, a range of a journal as a

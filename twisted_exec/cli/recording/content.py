@@ -21,8 +21,8 @@ from twisted_exec.cli.options import config_of
 from twisted_exec.journal.snapshot import NotAJournal
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.recordings import read_recording
-from twisted_exec.recording.chain import InvalidRecording, NotARecording
 from twisted_exec.recording.export import NothingPrinted
+from twisted_exec.recording.proof_lines import InvalidRecording, NotARecording
 from twisted_exec.recording.signatures import UnusableCertificate
 from twisted_exec.tls.errors import TLSConfigError
 

@@ -19,9 +19,9 @@ from twisted_exec.cli.recording.animation import animated_svg
 from twisted_exec.cli.recording.content import is_file, temporary_file, use_content
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.recording.asciicast_v2 import to_version_2
-from twisted_exec.recording.chain import MILLISECOND
 from twisted_exec.recording.excerpt import excerpt
 from twisted_exec.recording.export import export
+from twisted_exec.recording.proof_lines import MILLISECOND
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import read_file

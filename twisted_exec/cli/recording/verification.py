@@ -13,14 +13,14 @@ from twisted_exec.api.times import stamp
 from twisted_exec.cli.failures import InputError, failed
 from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.recording.content import is_file, use_content
-from twisted_exec.recording.chain import (
+from twisted_exec.recording.playback import end_time
+from twisted_exec.recording.proof_lines import (
     HEAD,
     MILLISECOND,
     HeadContent,
     InvalidRecording,
     decode_head,
 )
-from twisted_exec.recording.playback import end_time
 from twisted_exec.recording.signatures import TrustedRecorders
 from twisted_exec.recording.verification import Report, verify
 from twisted_exec.tls import pem

@@ -12,8 +12,8 @@ from zope.interface import implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.nodeserver.recordings.file import RecordingFile
-from twisted_exec.recording.chain import MILLISECOND, Info
 from twisted_exec.recording.echo import EchoedInput
+from twisted_exec.recording.proof_lines import MILLISECOND, Info
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.recording.writer import RecordingWriter
 from twisted_exec.streaming.interfaces import INTERNAL, Ending, IStreamRecorder, TerminalSize

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from twisted.logger import Logger
 
-from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.journal_ranges import MissingOutput
+from twisted_exec.recording.proof_lines import InvalidRecording
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import COMPLETED
 from twisted_exec.streaming.text.stream import PacedResponse

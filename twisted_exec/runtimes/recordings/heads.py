@@ -18,8 +18,8 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.turns import ShortTurns
-from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.journal_ranges import JournalPosition, MissingOutput, RangeReader
+from twisted_exec.recording.proof_lines import InvalidRecording
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.runtimes.recordings.recording import (
     FAILED,

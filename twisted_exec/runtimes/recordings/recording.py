@@ -17,13 +17,13 @@ from twisted.logger import Logger
 
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.file_access import opened, sync_directory
-from twisted_exec.recording.chain import MILLISECOND, Info, InvalidRecording, decode_head
 from twisted_exec.recording.growing import (
     WITHOUT_CERTIFICATE,
     GrowingRecording,
     SignedHead,
     decode_signed_head,
 )
+from twisted_exec.recording.proof_lines import MILLISECOND, Info, InvalidRecording, decode_head
 from twisted_exec.runtimes.recordings.retained import Needed
 from twisted_exec.tls.unix import private_directory
 

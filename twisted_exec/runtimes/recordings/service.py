@@ -28,8 +28,8 @@ from twisted_exec.journal.store import JournalStore
 from twisted_exec.program.disk_thread import DiskThread, Unanswered
 from twisted_exec.program.tasks import ends_within
 from twisted_exec.program.turns import ShortTurns
-from twisted_exec.recording.chain import InvalidRecording
 from twisted_exec.recording.growing import GrowingRecording, render
+from twisted_exec.recording.proof_lines import InvalidRecording
 from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.runtimes.recordings.beginning import Beginning, RecordedMachine, Refusal
 from twisted_exec.runtimes.recordings.heads import RETRY_SECONDS, HeadParts, Heads
