@@ -27,19 +27,19 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     one_line,
 )
-from twisted_exec.iri.interfaces import (
-    IConsoleAlerts,
-    IConsoleRecordings,
-    IMachineLogs,
-    IMachineRuntime,
-)
-from twisted_exec.iri.methods import (
+from twisted_exec.iri.errors import (
     CHANGE_SECONDS,
     DEADLINE_SECONDS,
     Metadata,
     attached_status,
     exec_metadata,
     from_grpc,
+)
+from twisted_exec.iri.interfaces import (
+    IConsoleAlerts,
+    IConsoleRecordings,
+    IMachineLogs,
+    IMachineRuntime,
 )
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb

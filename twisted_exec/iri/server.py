@@ -36,8 +36,8 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
     TooManyRequests,
 )
+from twisted_exec.iri.errors import DEADLINE_SECONDS, TOKENS, read_exec_metadata, to_grpc
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
-from twisted_exec.iri.methods import DEADLINE_SECONDS, TOKENS, read_exec_metadata, to_grpc
 from twisted_exec.iri.revision import RevisedCall, Revision
 from twisted_exec.iri.revisions import CONSOLE, IRONCORE, SPHERIC
 from twisted_exec.iri.revisions import revision as revision_named

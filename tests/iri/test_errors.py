@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.iri.methods`; messages are tested with the client and the server."""
+"""Tests for :mod:`twisted_exec.iri.errors`; messages are tested with the client and the server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import grpc
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import status as api
-from twisted_exec.iri.methods import from_grpc, to_grpc
+from twisted_exec.iri.errors import from_grpc, to_grpc
 
 CODES = {
     grpc.StatusCode.CANCELLED: 503,
