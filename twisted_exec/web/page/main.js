@@ -10,7 +10,7 @@ import { userOf } from "./login/requests.js";
 import { Machines, whatIsServed } from "./machines.js";
 import { machineLink, parse } from "./routes.js";
 import { Store } from "./store.js";
-import { forgetMessages } from "./terminal/messages.js";
+import { forgetMessages } from "./terminal/message_list.js";
 import { load as loadTerminal } from "./terminal/screen.js";
 import { Theme } from "./theme.js";
 import { homeOf } from "./views/filter.js";

@@ -18,7 +18,7 @@ import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
 import { Lifecycle } from "./lifecycle.js";
 import { MachineWatch, stateOf } from "./machine_watch.js";
-import { Messages, keptMessages } from "./messages.js";
+import { Messages, keptMessages } from "./message_list.js";
 import { Panel } from "./panel.js";
 import { reset } from "./reset.js";
 import { explain, opening } from "./rights.js";

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { install } from "../dom.mjs";
 
 install();
-const { MOST_MESSAGES, Messages, forgetMessages, keptMessages } = await import("../../../../twisted_exec/web/page/terminal/messages.js");
+const { MOST_MESSAGES, Messages, forgetMessages, keptMessages } = await import("../../../../twisted_exec/web/page/terminal/message_list.js");
 const { Store } = await import("../../../../twisted_exec/web/page/store.js");
 
 function messages(kept = { get: () => null, set: () => {} }) {
