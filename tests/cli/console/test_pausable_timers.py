@@ -7,15 +7,15 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.console.pausable_timers import Timers
+from twisted_exec.cli.console.pausable_timers import PausableTimers
 
 
 class TimersTests(SynchronousTestCase):
-    """Tests for :class:`Timers`."""
+    """Tests for :class:`PausableTimers`."""
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.timers = Timers(self.clock)
+        self.timers = PausableTimers(self.clock)
         self.fired: list[str] = []
 
     def after(self, name: str, seconds: float, *, steady: bool = False) -> None:

@@ -1,5 +1,7 @@
 """
-Timers with names, which an outage pauses.
+Timers with names, which stop while the connection of a console is lost.
+
+The modules that start them have their times, such as :mod:`.script` and :mod:`.window`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ class _Timer:
     pending: IDelayedCall | None = None
 
 
-class Timers:
+class PausableTimers:
     """
     Timers with names.
 

@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.patterns import Search
 from twisted_exec.cli.console.display import SessionScript
-from twisted_exec.cli.console.pausable_timers import Timers
+from twisted_exec.cli.console.pausable_timers import PausableTimers
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import RoleNotices
@@ -84,7 +84,7 @@ class Script(SessionScript):
         self._session: Driven | None = None
         self._notices = RoleNotices()
         self._stripper = Stripper()
-        self._timers = Timers(clock)
+        self._timers = PausableTimers(clock)
         self._is_settled = False
         self._line = b""
         self._raw_line = b""

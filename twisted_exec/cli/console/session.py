@@ -24,7 +24,7 @@ from twisted_exec.cli.console.display import NO_TERMINAL, Display, SessionScript
 from twisted_exec.cli.console.escape import DIALOGS, EscapeCommand, Escapes, SysRq, Typed
 from twisted_exec.cli.console.menu_command import Conversation, write_message
 from twisted_exec.cli.console.outage import Outage, Silence
-from twisted_exec.cli.console.pausable_timers import Timers
+from twisted_exec.cli.console.pausable_timers import PausableTimers
 from twisted_exec.cli.console.people import People
 from twisted_exec.cli.console.status import status
 from twisted_exec.cli.console.takeover import Takeover
@@ -196,7 +196,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._script = script or SessionScript()
         self._watch_network = watch_network
         self._tell_recorded = tell_recorded or self._inform_recorded
-        self._timers = Timers(clock)
+        self._timers = PausableTimers(clock)
         self._display = Display(
             script=script,
             terminal=terminal,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.console.dialog import Dialog
     from twisted_exec.cli.console.display import Display
     from twisted_exec.cli.console.menu_command import Talk
-    from twisted_exec.cli.console.pausable_timers import Timers
+    from twisted_exec.cli.console.pausable_timers import PausableTimers
     from twisted_exec.cli.console.people import Person
     from twisted_exec.wire.marks import Notice
 
@@ -79,7 +79,7 @@ class Takeover:
     def __init__(
         self,
         session: TakingSession,
-        timers: Timers,
+        timers: PausableTimers,
         display: Display,
         escapes: Escapes | None,
         people_soon: Callable[[], Awaitable[Sequence[Person]]],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from twisted_exec.cli.console.pausable_timers import Timers
+from twisted_exec.cli.console.pausable_timers import PausableTimers
 from twisted_exec.wire.resize import Break, Role
 from twisted_exec.wire.typed_keys import DroppedKeys
 
@@ -124,7 +124,7 @@ class EndOfInput:
 
     def __init__(
         self,
-        timers: Timers,
+        timers: PausableTimers,
         linger_seconds: float | None,
         *,
         limited: bool,

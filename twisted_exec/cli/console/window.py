@@ -16,7 +16,7 @@ from twisted_exec.console.notices import NOBODY
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.display import Display, UserTerminal
-    from twisted_exec.cli.console.pausable_timers import Timers
+    from twisted_exec.cli.console.pausable_timers import PausableTimers
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
     from twisted_exec.wire.resize import TerminalSize
 
@@ -56,7 +56,7 @@ class Window:
         self,
         session: WindowedSession,
         clock: IReactorTime,
-        timers: Timers,
+        timers: PausableTimers,
         terminal: UserTerminal,
         display: Display,
     ) -> None:
