@@ -6,12 +6,12 @@ import { test } from "node:test";
 import { install } from "../dom.mjs";
 
 install();
-const { MOST_MESSAGES, Messages, forgetMessages, keptMessages } = await import("../../../../twisted_exec/web/page/terminal/message_list.js");
+const { MOST_MESSAGES, MessageList, forgetMessages, keptMessages } = await import("../../../../twisted_exec/web/page/terminal/message_list.js");
 const { Store } = await import("../../../../twisted_exec/web/page/store.js");
 
 function messages(kept = { get: () => null, set: () => {} }) {
   const counts = [];
-  const made = new Messages(kept, { news: () => counts.push(made.unread), moved: () => {}, focus: () => {} });
+  const made = new MessageList(kept, { news: () => counts.push(made.unread), moved: () => {}, focus: () => {} });
   const texts = () => made.element.children.map((each) => each.children[0].text);
   const say = (...numbers) => numbers.forEach((number) => made.add(`message from bob: "${number}"`));
   return { made, counts, texts, say };

@@ -18,7 +18,7 @@ import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
 import { Lifecycle } from "./lifecycle.js";
 import { MachineWatch, stateOf } from "./machine_watch.js";
-import { Messages, keptMessages } from "./message_list.js";
+import { MessageList, keptMessages } from "./message_list.js";
 import { Panel } from "./panel.js";
 import { reset } from "./reset.js";
 import { explain, opening } from "./rights.js";
@@ -133,7 +133,7 @@ export class Console {
     this.element = h("section", { class: "console", "aria-label": `Console of ${printable(place.name)}` });
     this.#on = on;
     this.#roles = new Roles(place.mode === "observe" || place.observes, () => context.user);
-    this.#messages = new Messages(keptMessages(context, place), { news: () => on.news(), moved: () => this.#placeMessages(), focus: () => this.focus() });
+    this.#messages = new MessageList(keptMessages(context, place), { news: () => on.news(), moved: () => this.#placeMessages(), focus: () => this.focus() });
     for (const [event, listener] of Object.entries(this.#listeners)) context.api.addEventListener(event, listener);
     this.#build();
     this.#start();

@@ -1,4 +1,4 @@
-/** Questions about a console: what to paste, which SysRq, which command. */
+/** Dialogs of a console: what to paste, what to write to the other viewers, which SysRq, which command. */
 
 import { ask } from "../dialogs.js";
 import { button, h, printable, printableLines } from "../dom.js";

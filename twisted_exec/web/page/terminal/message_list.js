@@ -1,4 +1,8 @@
-/** Messages at one console: over its terminal until the user has seen them, and the last ones for Details. */
+/**
+ * The list of messages from user to user at one console: over its terminal until they are seen, and the last ones for Details.
+ *
+ * `dialogs.js` asks for the text of a new one; `company.js` has the receipt that it was sent.
+ */
 
 import { button, fill, h, printable } from "../dom.js";
 import { unreadText } from "../frame.js";
@@ -23,7 +27,7 @@ export function forgetMessages({ api, store }) {
   api.dispatchEvent(new Event("another user"));
 }
 
-export class Messages {
+export class MessageList {
   // Not in the terminal, where a machine could print the same, nor in place of what the server says.
   element = h("div", { class: "said-list", role: "log", "aria-label": "Messages of users" });
   /** How many were not in sight yet. */
