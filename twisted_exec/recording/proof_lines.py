@@ -1,7 +1,7 @@
 """
-The chain of proof of a recording, sans I/O.
+Lines of proof in a recording file, encoded and decoded, sans I/O: what is recorded, the links of its blocks, signed heads.
 
-``docs/reference/recording-format.rst`` has the format.
+``docs/reference/recording-format.rst`` has the format; :mod:`.writer` writes the lines for players.
 """
 
 from __future__ import annotations
