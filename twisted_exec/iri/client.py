@@ -27,14 +27,9 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     one_line,
 )
-from twisted_exec.iri.errors import (
-    CHANGE_SECONDS,
-    DEADLINE_SECONDS,
-    Metadata,
-    attached_status,
-    exec_metadata,
-    from_grpc,
-)
+from twisted_exec.iri.deadlines import CHANGE_SECONDS, DEADLINE_SECONDS
+from twisted_exec.iri.errors import Metadata, attached_status, from_grpc
+from twisted_exec.iri.exec_metadata import exec_metadata
 from twisted_exec.iri.interfaces import (
     IConsoleAlerts,
     IConsoleRecordings,

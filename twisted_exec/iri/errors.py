@@ -1,14 +1,14 @@
 """
-Conventions of the gRPC client and server: errors, metadata and deadlines.
+API errors as errors of gRPC, and back: status codes, messages and trailing metadata.
 
-Errors are gRPC status codes, mostly by ``google.rpc.Code``'s mapping to HTTP. Programs of this
-project also send the ``Status`` as binary metadata, because the codes do not express all of it.
+The codes follow ``google.rpc.Code``'s mapping to HTTP. Programs of this project also send the
+``Status`` as binary metadata, because the codes do not express all of it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -18,40 +18,12 @@ from twisted_exec.api import status as api
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
-USER, MACHINE_UID, SESSION = "user", "machine_uid", "session"
-_EXEC_KEYS = {
-    USER: "twisted-exec-user-bin",
-    MACHINE_UID: "twisted-exec-machine-uid-bin",
-    SESSION: "twisted-exec-session-bin",
-}
 _RETRY_AFTER = "retry-after"
 _STATUS = "twisted-exec-status-bin"
 
 # gRPC implementations refuse trailers of more than 8 KiB in total.
 _LONGEST_STATUS_BYTES = 2048
 _LONGEST_MESSAGE_BYTES = 4096
-
-TOKENS = ("exec", "log", "recording")
-"""Attributes of the methods that create a token for a user."""
-
-DEADLINE_SECONDS: Mapping[str, float] = {
-    "version": 5.0,
-    "status": 5.0,
-    "exec": 60.0,  # a poollet gives up sooner if the runtime answers no such call
-    "log": 5.0,
-    "list_machines": 10.0,
-    "list_events": 10.0,
-    "update_machine_annotations": 10.0,
-    "set_alerts": 10.0,
-    "list_matches": 35.0,
-    "set_recordings": 10.0,
-    "list_recordings": 35.0,
-    "recording": 5.0,
-}
-"""Deadlines of read-only methods, and of those that a poollet depends on, by attribute."""
-
-CHANGE_SECONDS = 30.0
-"""Deadline of all other methods, which change something."""
 
 _TO_GRPC = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -190,24 +162,3 @@ def _retry_after(trailing: Iterable[tuple[str, str | bytes]]) -> int:
         if key.lower() == _RETRY_AFTER and text.isascii() and text.isdigit():
             return max(1, min(int(text[:5]), 3600))
     return 1
-
-
-def exec_metadata(**facts: str) -> Metadata:
-    return tuple((_EXEC_KEYS[name], text.encode()) for name, text in facts.items() if text)
-
-
-def read_exec_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, Any]:
-    """
-    Return the keyword arguments of ``IMachineRuntime.exec`` and similar calls.
-
-    :raises BadRequest: a value is not UTF-8.
-    """
-    sent = dict(metadata)
-    facts = {}
-    for name, key in _EXEC_KEYS.items():
-        value = sent.get(key, b"")
-        try:
-            facts[name] = value if isinstance(value, str) else value.decode()
-        except UnicodeDecodeError:
-            raise api.BadRequest(f"metadata {key} is not UTF-8") from None
-    return facts

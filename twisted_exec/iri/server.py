@@ -36,7 +36,9 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
     TooManyRequests,
 )
-from twisted_exec.iri.errors import DEADLINE_SECONDS, TOKENS, read_exec_metadata, to_grpc
+from twisted_exec.iri.deadlines import DEADLINE_SECONDS
+from twisted_exec.iri.errors import to_grpc
+from twisted_exec.iri.exec_metadata import TOKENS, read_exec_metadata
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.revision import RevisedCall, Revision
 from twisted_exec.iri.revisions import CONSOLE, IRONCORE, SPHERIC
