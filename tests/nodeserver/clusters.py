@@ -37,7 +37,7 @@ from tests.chain import (
     until,
 )
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
-from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
+from twisted_exec.apiserver.node_pods.options import KubeletAccess
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.settings import Settings
 from twisted_exec.kube.client import KubeClient

@@ -11,7 +11,7 @@ from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.controllers.signer import DEFAULT_LIFE_SECONDS
 from twisted_exec.apiserver.identity.credentials import Identities
-from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
+from twisted_exec.apiserver.node_pods.options import KubeletAccess
 from twisted_exec.apiserver.serving_settings import ServingSettings
 from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required

@@ -1,5 +1,5 @@
 """
-Kubelets of Nodes: addresses, credentials and options.
+Kubelets of Nodes: their addresses, and our credentials for them.
 
 A kubelet is dialled with our client certificate; its certificate is always verified.
 """
@@ -7,16 +7,14 @@ A kubelet is dialled with our client certificate; its certificate is always veri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.kinds import ADDRESS_TYPES, NODES, Object
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.consoles.poollets import no_address, usable_addresses
-from twisted_exec.program.options.declaration import OPTION, ProgramOption
-from twisted_exec.program.options.values import seconds as read_seconds
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
@@ -25,71 +23,6 @@ from twisted_exec.tls.errors import TLSConfigError
 KUBELET_PORT = 10250
 """Port of a kubelet whose Node reports none."""
 _LARGEST_PORT = 65535
-
-
-@dataclass(frozen=True)
-class KubeletAccess:
-    """Files and settings for connections to kubelets; paths of PEM files."""
-
-    certificate: str = field(
-        metadata={
-            OPTION: ProgramOption(
-                "kubelet-client-certificate",
-                "Client certificate for kubelets (PEM); with it, Pods are stored objects on Nodes "
-                "instead of the view of machines.",
-                default="",
-                is_path=True,
-            )
-        }
-    )
-    key: str = field(
-        metadata={
-            OPTION: ProgramOption(
-                "kubelet-client-key",
-                "Private key of that certificate (PEM).",
-                default="",
-                is_path=True,
-            )
-        }
-    )
-    ca: str = field(
-        metadata={
-            OPTION: ProgramOption(
-                "kubelet-certificate-authority",
-                "CA of kubelets' certificates (PEM).",
-                default="",
-                is_path=True,
-            )
-        }
-    )
-    address_types: Sequence[str] = field(
-        default=ADDRESS_TYPES,
-        metadata={
-            OPTION: ProgramOption(
-                "kubelet-preferred-address-types",
-                "Types of Nodes' addresses, separated by commas: only the first match is dialled.",
-                default=",".join(ADDRESS_TYPES),
-                convert=lambda types: tuple(each.strip() for each in types.split(",")),
-            )
-        },
-    )
-    seconds: float = field(
-        default=5.0,
-        metadata={
-            OPTION: ProgramOption(
-                "kubelet-timeout",
-                "Time limit to connect to a kubelet, and for its response.",
-                read_seconds,
-            )
-        },
-    )
-
-    def kubelets(self, clock: IReactorTime) -> Kubelets:
-        """Return access to the kubelets, without reading files."""
-        credentials = ClientCredentials(
-            ca=self.ca, certificate=self.certificate, key=self.key, clock=clock
-        )
-        return Kubelets(credentials, self.address_types, self.seconds)
 
 
 @dataclass(frozen=True)

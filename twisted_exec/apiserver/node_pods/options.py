@@ -4,15 +4,19 @@ Options of the connections to kubelets, named as those of kube-apiserver.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.usage import UsageError
 
 from twisted_exec.api.kinds import ADDRESS_TYPES
-from twisted_exec.apiserver.node_pods.kubelets import KubeletAccess
-from twisted_exec.program.options.declaration import settings_of
+from twisted_exec.apiserver.node_pods.kubelets import Kubelets
+from twisted_exec.program.options.declaration import OPTION, ProgramOption, settings_of
 from twisted_exec.program.options.sessions import BrowserOptions
+from twisted_exec.program.options.values import seconds as read_seconds
+from twisted_exec.tls.client import ClientCredentials
 
 _KUBELET_FILES = {
     "kubelet-client-certificate": "the client certificate for kubelets",
@@ -22,6 +26,71 @@ _KUBELET_FILES = {
 _ADDRESS_TYPES = "kubelet-preferred-address-types"
 _DEFAULT_ADDRESS_TYPES = ",".join(ADDRESS_TYPES)
 _KUBELET_TIMEOUT = "kubelet-timeout"
+
+
+@dataclass(frozen=True)
+class KubeletAccess:
+    """Files and settings for connections to kubelets; paths of PEM files."""
+
+    certificate: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "kubelet-client-certificate",
+                "Client certificate for kubelets (PEM); with it, Pods are stored objects on Nodes "
+                "instead of the view of machines.",
+                default="",
+                is_path=True,
+            )
+        }
+    )
+    key: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "kubelet-client-key",
+                "Private key of that certificate (PEM).",
+                default="",
+                is_path=True,
+            )
+        }
+    )
+    ca: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "kubelet-certificate-authority",
+                "CA of kubelets' certificates (PEM).",
+                default="",
+                is_path=True,
+            )
+        }
+    )
+    address_types: Sequence[str] = field(
+        default=ADDRESS_TYPES,
+        metadata={
+            OPTION: ProgramOption(
+                "kubelet-preferred-address-types",
+                "Types of Nodes' addresses, separated by commas: only the first match is dialled.",
+                default=",".join(ADDRESS_TYPES),
+                convert=lambda types: tuple(each.strip() for each in types.split(",")),
+            )
+        },
+    )
+    seconds: float = field(
+        default=5.0,
+        metadata={
+            OPTION: ProgramOption(
+                "kubelet-timeout",
+                "Time limit to connect to a kubelet, and for its response.",
+                read_seconds,
+            )
+        },
+    )
+
+    def kubelets(self, clock: IReactorTime) -> Kubelets:
+        """Return access to the kubelets, without reading files."""
+        credentials = ClientCredentials(
+            ca=self.ca, certificate=self.certificate, key=self.key, clock=clock
+        )
+        return Kubelets(credentials, self.address_types, self.seconds)
 
 
 class KubeletOptions(BrowserOptions):
