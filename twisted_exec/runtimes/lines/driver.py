@@ -1,5 +1,5 @@
 """
-The common part of the drivers of existing lines: which machine has which line, and its settings.
+The base class of the drivers of existing lines, and which machine has which line.
 """
 
 from __future__ import annotations
@@ -10,15 +10,11 @@ from typing import Any, Generic, TypeVar
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.display import listed
-from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, Power, SharedLine
-from twisted_exec.wire.com_port import FLOWS, PARITIES, STOP_BITS, LineSettings
 
 _Options = TypeVar("_Options")
 
-SERIAL_KEYS = ("baud", "data_bits", "parity", "stop_bits", "flow", "dtr", "rts")
-"""The keys that :func:`line_settings` reads."""
 _MAX_LISTED = 20
 
 
@@ -115,27 +111,3 @@ class Lines(Generic[_Options]):
         if not free:
             return "all lines of the class are taken"
         return f"free lines are: {listed(free, _MAX_LISTED)}"
-
-
-def line_settings(reader: Reader) -> LineSettings:
-    """
-    Read the settings of a serial line: :data:`SERIAL_KEYS`.
-
-    :raises ConfigError: a value is not possible.
-    """
-    stop_bits = reader.number("stop_bits", 1, 2, 1)
-    if stop_bits not in STOP_BITS:
-        raise reader.error(f"stop_bits must be 1, 1.5 or 2, not {stop_bits:g}", "stop_bits")
-    lines: dict[str, bool | None] = {}
-    for name in ("dtr", "rts"):
-        state = reader.choice(name, ("on", "off", "keep"), "keep")
-        lines[name] = None if state == "keep" else state == "on"
-    return LineSettings(
-        baud=int(reader.number("baud", 50, 4_000_000, 9600)),
-        data_bits=int(reader.number("data_bits", 5, 8, 8)),
-        parity=reader.choice("parity", tuple(PARITIES), "none"),
-        stop_bits=stop_bits,
-        flow=reader.choice("flow", tuple(FLOWS), "none"),
-        dtr=lines["dtr"],
-        rts=lines["rts"],
-    )

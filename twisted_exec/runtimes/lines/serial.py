@@ -24,8 +24,9 @@ from zope.interface import implementer
 
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.driver import LineDriver, line_settings
+from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
+from twisted_exec.runtimes.lines.serial_settings import line_settings
 from twisted_exec.wire.com_port import LineSettings
 
 

@@ -30,7 +30,8 @@ from zope.interface import implementer
 
 from twisted_exec.program.config_file import Reader
 from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.driver import SERIAL_KEYS, LineDriver, line_settings
+from twisted_exec.runtimes.lines.driver import LineDriver
+from twisted_exec.runtimes.lines.serial_settings import SERIAL_KEYS, line_settings
 from twisted_exec.runtimes.lines.telnet import TelnetEndpoint
 from twisted_exec.tls.fast.transport import KEEP_ALIVE
 from twisted_exec.wire.com_port import LineSettings
