@@ -6,13 +6,13 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.runtimes.config import ClassConfig
 from twisted_exec.runtimes.drivers import DriverMaker
 from twisted_exec.runtimes.host import RuntimeHost
-from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.lines.driver import Lines
 from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
 from twisted_exec.runtimes.machinebroker.host import BrokerHost
-from twisted_exec.runtimes.machinebroker.host import Settings as BrokerSettings
+from twisted_exec.runtimes.machinebroker.settings import Settings as BrokerSettings
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions
+from twisted_exec.runtimes.settings import Settings as RuntimeSettings
 from twisted_exec.standalone.service import Standalone
 from twisted_exec.standalone.settings import Settings as StandaloneSettings
 from twisted_exec.wire.com_port import LineSettings

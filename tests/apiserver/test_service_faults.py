@@ -17,7 +17,8 @@ from tests.apiserver.support import ALL_MACHINES, MACHINES, MERGE, POOLS, APITes
 from tests.apiserver.test_tap import arguments
 from tests.chain import reactor
 from twisted_exec.api import kinds
-from twisted_exec.apiserver import assembly, tap
+from twisted_exec.apiserver import assembly
+from twisted_exec.apiserver.options import Options, settings
 from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import server_endpoint
@@ -42,13 +43,13 @@ class FaultTests(APITestCase):
         """A server that no poollet could let in does not start, and says what it needs."""
         for name in ("machinepoollet-client-certificate", "machinepoollet-client-key"):
             with self.assertRaises(SystemExit) as caught:
-                tap.Options().parseOptions(arguments(**{name: ""}))
+                Options().parseOptions(arguments(**{name: ""}))
             self.assertIn(f"exec-apiserver: --{name} is missing: ", str(caught.exception.code))
 
     def test_4_no_authority(self) -> None:
         """Without the CA of poollets the server does not start: none is believed unseen."""
         with self.assertRaises(SystemExit) as caught:
-            tap.Options().parseOptions(arguments(machinepoollet_certificate_authority=""))
+            Options().parseOptions(arguments(machinepoollet_certificate_authority=""))
         told = str(caught.exception.code)
         self.assertIn("--machinepoollet-certificate-authority is missing: the CA", told)
 
@@ -96,9 +97,9 @@ class FaultTests(APITestCase):
     def test_41_scheduler(self) -> None:
         """Machines are placed unless that is switched off."""
         for flags, wanted in (([], True), (["--no-scheduler"], False)):
-            options = tap.Options()
+            options = Options()
             options.parseOptions([*arguments(), *flags])
-            self.assertIs(tap.settings(options).scheduling, wanted)
+            self.assertIs(settings(options).scheduling, wanted)
 
 
 class ConsoleFaultTests(ChainTestCase):

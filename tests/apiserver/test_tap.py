@@ -18,8 +18,9 @@ from twisted_exec.api.dialects import IRONCORE, NAMES, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, load
 from twisted_exec.apiserver.identity.credentials import Identities
+from twisted_exec.apiserver.options import Options, settings
 from twisted_exec.apiserver.settings import Settings
-from twisted_exec.apiserver.tap import Options, makeService, settings
+from twisted_exec.apiserver.tap import makeService
 from twisted_exec.program.session_limits import SessionLimits
 
 NEEDED = {

@@ -252,7 +252,8 @@ def serve(path: str, *, disk: bool) -> None:
     from twisted_exec.iri.protos import machine_pb2 as pb
     from twisted_exec.program.audit_file import JSONLinesAudit
     from twisted_exec.runtimes.config import parse
-    from twisted_exec.runtimes.host import RuntimeHost, Settings
+    from twisted_exec.runtimes.host import RuntimeHost
+    from twisted_exec.runtimes.settings import Settings
 
     reactor: Any = any_reactor
     line = "x" * 78

@@ -9,7 +9,8 @@ from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.taps import refusal
-from twisted_exec.nodeserver.tap import Options, makeService
+from twisted_exec.nodeserver.options import Options
+from twisted_exec.nodeserver.tap import makeService
 from twisted_exec.program.service import ServiceWithCleanup
 
 KUBECONFIG = """

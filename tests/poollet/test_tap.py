@@ -12,7 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.poollet.allowed_hosts import AllowedHost
-from twisted_exec.poollet.tap import Options, PoolletProgram, makeService, settings
+from twisted_exec.poollet.options import Options, settings
+from twisted_exec.poollet.tap import PoolletProgram, makeService
 
 KUBECONFIG = """
 clusters: [{name: c, cluster: {server: 'https://127.0.0.1:6443'}}]

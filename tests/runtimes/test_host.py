@@ -36,9 +36,10 @@ from twisted_exec.program.audit_file import AuditUnavailable, JSONLinesAudit
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.metrics import metrics_text
 from twisted_exec.runtimes.config import parse
-from twisted_exec.runtimes.host import RuntimeHost, Settings
+from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.processes import ProcessFamily
 from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.settings import Settings
 from twisted_exec.shipping.config import parse as parse_shipping
 from twisted_exec.streaming.interfaces import RESUMED, SHUTTING_DOWN, Role, TerminalSize
 from twisted_exec.wire.marks import Ack, At, Notice

@@ -15,7 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.taps import refusal
 from twisted_exec.iri.target import MutualTLS
-from twisted_exec.runtimes.tap import Options, makeService, settings
+from twisted_exec.runtimes.options import Options, settings
+from twisted_exec.runtimes.tap import makeService
 
 CONFIG = """
 classes:

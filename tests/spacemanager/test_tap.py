@@ -19,8 +19,9 @@ from twisted_exec.api.spaces import PROVIDER_TYPES
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.spacemanager import tap
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, ProviderSpec
+from twisted_exec.spacemanager.options import Options
 from twisted_exec.spacemanager.service import SpaceManager
-from twisted_exec.spacemanager.tap import Options, makeService, provider_makers
+from twisted_exec.spacemanager.tap import makeService, provider_makers
 
 
 class TapTests(SynchronousTestCase):

@@ -1,4 +1,6 @@
-"""Settings of an API server and their options."""
+"""
+Settings of ``exec-apiserver``, each with the option of the command line that sets it.
+"""
 
 from __future__ import annotations
 

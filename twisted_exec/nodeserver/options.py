@@ -1,4 +1,6 @@
-"""Command-line options of the node server."""
+"""
+The command line of ``exec-nodeserver``: options beside those of :mod:`.settings`, and checks of all of them.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +34,7 @@ from twisted_exec.nodeserver.nodes.conditions import LEAF, READY_POLICIES
 from twisted_exec.nodeserver.nodes.plan import FULL, NODE_SOURCES, NONE
 from twisted_exec.nodeserver.nodes.worker import PublishedEndpoint
 from twisted_exec.nodeserver.ownership import POLICIES
+from twisted_exec.nodeserver.recordings.options import RecordingOptions
 from twisted_exec.nodeserver.settings import USERS_SHARE, Settings
 from twisted_exec.program.options.audit import AuditOptions
 from twisted_exec.program.options.command_line import ProgramOptions
@@ -299,3 +302,11 @@ def _check_address(kind: str, address: str) -> None:
             raise UsageError(f"--node-address: {address!r} is no {what}")
     elif ipaddress.ip_address(address).is_unspecified:
         raise UsageError(f"--node-address: {address} is no address that could be dialled")
+
+
+class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions, RecordingOptions):
+    """Command line of the node server."""
+
+    program = PROGRAM
+    synopsis = "--client-ca-file=FILE --leaves=FILE [options]"
+    longdesc = "Answers a cluster's API server as a kubelet does, for Pods of other clusters."

@@ -1,4 +1,6 @@
-"""Settings of the node server."""
+"""
+Settings of ``exec-nodeserver``, each with the option of the command line that sets it.
+"""
 
 from __future__ import annotations
 

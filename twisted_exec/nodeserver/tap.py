@@ -28,8 +28,7 @@ from twisted_exec.nodeserver.machine_pods import MachinePods
 from twisted_exec.nodeserver.nodes.controller import NodeController
 from twisted_exec.nodeserver.nodes.plan import NONE
 from twisted_exec.nodeserver.nodes.probe import RootProbe, probe_routes
-from twisted_exec.nodeserver.options import LeafOptions, NodeOptions, ServerOptions, SyncOptions
-from twisted_exec.nodeserver.recordings.options import RecordingOptions
+from twisted_exec.nodeserver.options import Options
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.syncer.service import Syncer
 from twisted_exec.program.config_file import ConfigError
@@ -42,14 +41,6 @@ from twisted_exec.tls.files import Expiry
 
 ROUTES = (stream_routes, run_routes, log_routes, pod_routes, stats_routes)
 """The routes of the kubelet API."""
-
-
-class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions, RecordingOptions):
-    """Command line of the node server."""
-
-    program = PROGRAM
-    synopsis = "--client-ca-file=FILE --leaves=FILE [options]"
-    longdesc = "Answers a cluster's API server as a kubelet does, for Pods of other clusters."
 
 
 def makeService(options: Options) -> IService:

@@ -1,5 +1,5 @@
 """
-Configuration of a poollet.
+Settings of ``exec-poollet``, each with the option of the command line that sets it.
 """
 
 from __future__ import annotations

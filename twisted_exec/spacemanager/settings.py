@@ -1,4 +1,6 @@
-"""Settings of the Space Manager."""
+"""
+Settings of ``exec-spacemanager``, each with the option of the command line that sets it.
+"""
 
 from __future__ import annotations
 

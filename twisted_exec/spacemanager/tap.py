@@ -1,26 +1,22 @@
-"""``twistd exec-spacemanager``: command line of the Space Manager."""
+"""
+``twistd exec-spacemanager``: the Space Manager, as a program.
+"""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 from twisted.application.service import IService
-from twisted.python.usage import UsageError
 
-from twisted_exec.api.names import dns_label, dns_subdomain
-from twisted_exec.api.spaces import CLUSTERPROFILE, KCP, KIND, KUBEFLEX, LOCAL, PROVIDER_TYPES
+from twisted_exec.api.spaces import CLUSTERPROFILE, KCP, KIND, KUBEFLEX, LOCAL
 from twisted_exec.control.metrics import WorkQueueMetrics
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
 from twisted_exec.program.metrics import ExpiryMetrics
-from twisted_exec.program.options.declaration import ProgramOption, settings_of
-from twisted_exec.program.options.sessions import ReplaceableOptions
-from twisted_exec.program.options.shared import SPACE_PORT_RANGE
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
 from twisted_exec.spacemanager import PROGRAM
@@ -31,13 +27,10 @@ from twisted_exec.spacemanager.interfaces import (
     ProviderContext,
     ProviderSpec,
 )
+from twisted_exec.spacemanager.options import Options
 from twisted_exec.spacemanager.service import ISpaceController, SpaceManager
-from twisted_exec.spacemanager.settings import Settings
 from twisted_exec.spacemanager.spaces.loop import SpaceLoop
 from twisted_exec.tls.files import Expiry
-
-__all__ = ["PROVIDERS", "Options", "makeService", "provider_makers"]
-
 
 PROVIDERS = {
     LOCAL: "twisted_exec.spacemanager.providers.local.provider",
@@ -100,63 +93,3 @@ def _program(options: Options, reactor: Any) -> ServiceWithCleanup[SpaceManager]
     certificates = {"kubeconfig": lambda: config.current().certificate.data}
     ExpiryMetrics(manager.registry, Expiry({}, certificates).ends)
     return ServiceWithCleanup(manager, client.close)
-
-
-class Options(ReplaceableOptions):
-    """Command line of the space manager."""
-
-    program = PROGRAM
-    settings_class = Settings
-    more = (
-        ProgramOption(
-            "kubeconfig",
-            "Kubeconfig for the cluster with the Spaces; default: $KUBECONFIG, or in-cluster.",
-            group="Cluster with the Spaces",
-        ),
-        ProgramOption(
-            "context",
-            "Context of the kubeconfig; default: the current context.",
-            group="Cluster with the Spaces",
-        ),
-        ProgramOption(
-            "providers",
-            "Comma-separated list of the enabled provider types.",
-            default=",".join(PROVIDER_TYPES),
-        ),
-        replace(SPACE_PORT_RANGE, group=""),
-    )
-    group = "Space Manager"
-    groups = dict.fromkeys(("Cluster with the Spaces", "Leader election"), ())
-    synopsis = "[options]"
-    longdesc = (
-        "Manages Spaces: creates and discovers control planes, and manages their credentials."
-    )
-
-    def postOptions(self) -> None:
-        if not self["state-dir"]:
-            raise UsageError("--state-dir must not be empty")
-        if dns_label(self["namespace"]):
-            raise UsageError(f"--namespace: {self['namespace']!r} is not a name")
-        if dns_subdomain(self["lease"]):
-            raise UsageError(f"--lease: {self['lease']!r} is not a name")
-        self.types()
-
-    def types(self) -> Sequence[str]:
-        """
-        Return the enabled provider types, in order.
-
-        :raises UsageError: the list is empty, or has an unknown type.
-        """
-        types = [each.strip() for each in self["providers"].split(",") if each.strip()]
-        if not types:
-            raise UsageError(f"--providers is empty; give some of {', '.join(PROVIDER_TYPES)}")
-        for each in types:
-            if each not in PROVIDER_TYPES:
-                raise UsageError(
-                    f"--providers: {each!r} is not a provider type; use some of "
-                    f"{', '.join(PROVIDER_TYPES)}"
-                )
-        return tuple(dict.fromkeys(types))
-
-    def settings(self) -> Settings:
-        return settings_of(Settings, self)

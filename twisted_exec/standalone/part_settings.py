@@ -10,8 +10,8 @@ from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.poollet.settings import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
-from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.recordings.settings import RecordingSettings
+from twisted_exec.runtimes.settings import Settings as RuntimeSettings
 from twisted_exec.standalone.certificates import POOL, Certificates
 from twisted_exec.standalone.machines import CLASSES, SHELLS
 from twisted_exec.standalone.settings import Settings

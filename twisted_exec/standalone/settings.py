@@ -1,4 +1,6 @@
-"""Settings of the standalone program."""
+"""
+Settings of ``exec-standalone``, each with the option of the command line that sets it.
+"""
 
 from __future__ import annotations
 

@@ -4,42 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from twisted.application.service import IService
 
-from twisted_exec.apiserver.identity.oidc_options import OIDCOptions, issuers, web_client
 from twisted_exec.program.config_file import ConfigError
-from twisted_exec.program.options.declaration import settings_of
 from twisted_exec.program.start import make_service
+from twisted_exec.standalone.options import PROGRAM, Options
+from twisted_exec.standalone.options import settings as settings_from
 from twisted_exec.standalone.parent_watch import stop_with_parent
 from twisted_exec.standalone.service import Standalone
-from twisted_exec.standalone.settings import Settings
 from twisted_exec.standalone.standard_output import FirstCommands, TerminalSummary
-from twisted_exec.storage.quota import QuotaLimits
-
-PROGRAM = "exec-standalone"
-
-
-class Options(OIDCOptions):
-    """Command line of the standalone program."""
-
-    program = PROGRAM
-    settings_class = Settings
-    # Two of the API server, two of the poollet, one of the runtime and one of the machine.
-    descriptors_per_session = 6
-    group = "Start and stop"
-    groups = dict.fromkeys(("API server", "Storage", "Users", "Spaces"), ())
-    synopsis = "[options]"
-    longdesc = (
-        "API server, poollet and runtime on loopback, with certificates made on the first start "
-        "and two machines: demo-shell, a shell of your own, and with QEMU demo-vm, which boots U-Boot."
-    )
-
-    def postOptions(self) -> None:
-        super().postOptions()
-        self.check_pairs()
 
 
 def makeService(options: Options) -> IService:
@@ -56,7 +31,7 @@ def makeService(options: Options) -> IService:
 def _program(options: Options, reactor: Any) -> Standalone:
     if options["with-parent"]:
         reactor.callWhenRunning(stop_with_parent, reactor)
-    settings = _settings(options)
+    settings = settings_from(options)
     has_summary = not settings.verbose and _logs_on_terminal(options.parent)
     summary = TerminalSummary() if has_summary else None
     standalone = Standalone(settings, reactor, summary=summary)
@@ -78,16 +53,3 @@ def _logs_on_terminal(twistd: Mapping[str, Any] | None) -> bool:
     if twistd is None or any(map(twistd.get, ("logfile", "logger", "syslog"))):
         return False
     return bool(twistd.get("nodaemon")) and sys.stdout is not None and sys.stdout.isatty()
-
-
-def _settings(options: Options) -> Settings:
-    storage = options["storage"]
-    limits = settings_of(QuotaLimits, options)
-    return settings_of(
-        Settings,
-        options,
-        issuers=issuers(options),
-        storage=partial(storage, limits=limits) if storage else None,
-        sessions=options.session_limits(),
-        web_client=web_client(options),
-    )

@@ -11,8 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.test_tap import arguments
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.aggregated.trust import RequestHeaderOverrides
+from twisted_exec.apiserver.options import Options, settings
 from twisted_exec.apiserver.settings import Settings
-from twisted_exec.apiserver.tap import Options, makeService, settings
+from twisted_exec.apiserver.tap import makeService
 from twisted_exec.kube.client import KubeClient
 
 KUBECONFIG = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.apiserver.node_pods.options import kubelet_access
-from twisted_exec.apiserver.tap import Options, settings
+from twisted_exec.apiserver.options import Options, settings
 
 NEEDED = [
     "--tls-cert-file=c",

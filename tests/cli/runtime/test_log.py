@@ -23,7 +23,8 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.exec_urls import Dialler
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.runtimes.config import parse
-from twisted_exec.runtimes.host import RuntimeHost, Settings
+from twisted_exec.runtimes.host import RuntimeHost
+from twisted_exec.runtimes.settings import Settings
 
 PRINTS = SHELL | {"command": ["/bin/sh", "-c", "echo one; echo two; exec sleep 600"]}
 

@@ -30,9 +30,10 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.runtimes.machinebroker import streams
-from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
+from twisted_exec.runtimes.machinebroker.host import BrokerHost
 from twisted_exec.runtimes.machinebroker.ledgers import LEASES
 from twisted_exec.runtimes.machinebroker.place import BrokerIdentity, BrokerPlace
+from twisted_exec.runtimes.machinebroker.settings import Settings
 from twisted_exec.runtimes.machinebroker.tokens import new_key
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN

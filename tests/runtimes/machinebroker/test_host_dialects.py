@@ -14,8 +14,9 @@ from tests.tiers import PROGRAMS
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC, Dialect
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.runtimes.machinebroker import streams
-from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
+from twisted_exec.runtimes.machinebroker.host import BrokerHost
 from twisted_exec.runtimes.machinebroker.place import BrokerIdentity, BrokerPlace
+from twisted_exec.runtimes.machinebroker.settings import Settings
 from twisted_exec.streaming.interfaces import POWERED_OFF
 
 

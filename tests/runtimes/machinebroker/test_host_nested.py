@@ -32,10 +32,11 @@ from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
-from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.machinebroker import streams
-from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
+from twisted_exec.runtimes.machinebroker.host import BrokerHost
 from twisted_exec.runtimes.machinebroker.place import BrokerIdentity, BrokerPlace
+from twisted_exec.runtimes.machinebroker.settings import Settings
+from twisted_exec.runtimes.settings import Settings as RuntimeSettings
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http import session_requests
 from twisted_exec.streaming.proxy import Proxy

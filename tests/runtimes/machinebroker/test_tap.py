@@ -15,7 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.spaces.support import IMPORTED, Hub, kubeconfig
 from tests.taps import refusal
 from twisted_exec.api.dialects import IRONCORE, ONMETAL
-from twisted_exec.runtimes.machinebroker.tap import Options, _target, makeService, settings
+from twisted_exec.runtimes.machinebroker.options import Options, settings
+from twisted_exec.runtimes.machinebroker.tap import _target, makeService
 
 KUBECONFIG = """
 apiVersion: v1

@@ -9,7 +9,6 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -20,19 +19,15 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.auth.subresources import LOG, SCREEN
 from twisted_exec.control.polling import until
 from twisted_exec.iri.request_cache import StreamLinks
-from twisted_exec.iri.revisions import IRONCORE
-from twisted_exec.iri.target import MutualTLS
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
 from twisted_exec.program.interfaces import IAuditSink
-from twisted_exec.program.options.declaration import OPTION, ProgramOption
-from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.runtimes.machinebroker.ledgers import LeaseLedger, MemoryLedger
 from twisted_exec.runtimes.machinebroker.objects import CachedMachine
-from twisted_exec.runtimes.machinebroker.place import BrokerIdentity, BrokerPlace
 from twisted_exec.runtimes.machinebroker.service import MachineBroker
+from twisted_exec.runtimes.machinebroker.settings import Settings
 from twisted_exec.runtimes.machinebroker.space_target import SpaceTarget
 from twisted_exec.runtimes.machinebroker.streams import (
     HOP,
@@ -41,12 +36,6 @@ from twisted_exec.runtimes.machinebroker.streams import (
     TargetUpstream,
 )
 from twisted_exec.runtimes.machinebroker.tokens import Tokens, key_of, new_key
-from twisted_exec.runtimes.serving.options import (
-    ALLOW_UID,
-    IRI_LISTEN,
-    IRI_REVISION,
-    SERVING_DRAIN_SECONDS,
-)
 from twisted_exec.runtimes.serving.server import Listening, ServerRoutes, StreamHost, TokenServer
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.endings import MachineKey
@@ -57,51 +46,6 @@ from twisted_exec.tls.unix import private_directory, runtime_directory
 
 _CURRENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 """Longest wait of a successor for its caches, and the interval of its checks."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """
-    Settings of a broker.
-
-    :param place: namespace and pools of the machines in the target.
-    :param state_directory: for the socket of consoles without another address.
-    :param sessions: limits of concurrent sessions; ``None`` for as many as file descriptors allow, up
-        to 10000.
-    :param token_key: path of the key that all replicas share; empty for a single broker.
-    """
-
-    place: BrokerPlace
-    identity: BrokerIdentity
-    state_directory: str = field(
-        metadata={
-            OPTION: ProgramOption(
-                "state-dir",
-                "Directory for the private socket of consoles.",
-                default="exec-broker-state",
-                group="Program",
-                is_path=True,
-            )
-        }
-    )
-    iri_target: str = field(metadata={OPTION: IRI_LISTEN})
-    streaming: Listening = Listening("")
-    iri_tls: MutualTLS | None = None
-    iri_revision: str = field(default=IRONCORE.name, metadata={OPTION: IRI_REVISION})
-    allowed_uids: Sequence[int] = field(default_factory=tuple, metadata={OPTION: ALLOW_UID})
-    token_key: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "token-key-file",
-                "File with a key that all replicas behind one address share.",
-                group="Program",
-                is_path=True,
-            )
-        },
-    )
-    drain_seconds: float = field(default=5.0, metadata={OPTION: SERVING_DRAIN_SECONDS})
-    sessions: SessionLimits | None = None
 
 
 @implementer(IHandsOver)
