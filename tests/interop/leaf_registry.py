@@ -25,7 +25,8 @@ from twisted_exec.api.status import NotFound
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.nodeserver import root_pods
-from twisted_exec.nodeserver.leaves.registry import LeafRegistry, RegistrySettings
+from twisted_exec.nodeserver.leaves.registry import LeafRegistry
+from twisted_exec.nodeserver.leaves.settings import RegistrySettings
 
 reactor: Any = _reactor
 US = "leaf-user"

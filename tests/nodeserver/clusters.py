@@ -46,8 +46,8 @@ from twisted_exec.nodeserver.kubelet_api.logs import log_routes
 from twisted_exec.nodeserver.kubelet_api.pods import pod_routes
 from twisted_exec.nodeserver.kubelet_api.run import run_routes
 from twisted_exec.nodeserver.kubelet_api.streams import stream_routes
-from twisted_exec.nodeserver.leaves.registry import LeafRegistry, RegistrySettings
-from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
+from twisted_exec.nodeserver.leaves.registry import LeafRegistry
+from twisted_exec.nodeserver.leaves.settings import RegistrySettings, SpaceChoice
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.settings import Settings as NodeSettings
 from twisted_exec.storage.memory import MemoryStorage

@@ -20,8 +20,7 @@ from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.spaces import VIEWPOINTS
 from twisted_exec.api.status import APIError
 from twisted_exec.nodeserver import PROGRAM
-from twisted_exec.nodeserver.leaves.registry import RegistrySettings
-from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
+from twisted_exec.nodeserver.leaves.settings import RegistrySettings, SpaceChoice
 from twisted_exec.nodeserver.nodes.addresses import (
     EXTERNAL_IP,
     INTERNAL_DNS,

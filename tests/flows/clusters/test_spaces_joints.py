@@ -23,7 +23,7 @@ from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import APIError
-from twisted_exec.nodeserver.leaves.spaces import SpaceChoice
+from twisted_exec.nodeserver.leaves.settings import SpaceChoice
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.directory import CLIENT
 

@@ -19,7 +19,8 @@ from tests.nodeserver.support import (
     put_secret,
 )
 from twisted_exec.api.status import NotFound
-from twisted_exec.nodeserver.leaves.registry import LeafRegistry, RegistrySettings
+from twisted_exec.nodeserver.leaves.registry import LeafRegistry
+from twisted_exec.nodeserver.leaves.settings import RegistrySettings
 from twisted_exec.nodeserver.root_pods import SETTLE_SECONDS
 
 OTHER = "https://other.example:6443"

@@ -20,8 +20,9 @@ from twisted_exec.api.kinds.spaces import SPACES
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.api.status import NotFound, ServiceUnavailable, Unauthorized
 from twisted_exec.nodeserver.interfaces import ILeaf
-from twisted_exec.nodeserver.leaves.registry import LeafRegistry, RegistrySettings
-from twisted_exec.nodeserver.leaves.spaces import SPACE_ANNOTATION, SpaceChoice
+from twisted_exec.nodeserver.leaves.registry import LeafRegistry
+from twisted_exec.nodeserver.leaves.settings import RegistrySettings, SpaceChoice
+from twisted_exec.nodeserver.leaves.spaces import SPACE_ANNOTATION
 from twisted_exec.nodeserver.leaves.spec import ISource
 from twisted_exec.nodeserver.ownership import MACHINES
 from twisted_exec.spaces.interfaces import ISpaceListener

@@ -4,7 +4,6 @@ Registry of leaf clusters: their sources by the settings, their leaves, and the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -16,48 +15,10 @@ from twisted_exec.nodeserver.leaves.file import LeafFile
 from twisted_exec.nodeserver.leaves.index import Leaves
 from twisted_exec.nodeserver.leaves.kosmos import Clusters
 from twisted_exec.nodeserver.leaves.leaf import Leaf, LeafContext
-from twisted_exec.nodeserver.leaves.spaces import SpaceChoice, SpaceLeaves, space_client
+from twisted_exec.nodeserver.leaves.settings import RegistrySettings
+from twisted_exec.nodeserver.leaves.spaces import SpaceLeaves, space_client
 from twisted_exec.nodeserver.leaves.spec import ISource, LeafSpec
-from twisted_exec.nodeserver.ownership import DEFAULT_ROOT
 from twisted_exec.nodeserver.root_pods import RootPods
-from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
-
-
-@dataclass(frozen=True)
-class RegistrySettings:
-    """
-    Settings of the registry.
-
-    :param root_name: the root's name in its leaves, a valid label value.
-    """
-
-    leaves: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "leaves",
-                "YAML file with the leaf clusters.",
-                is_path=True,
-                required=Required(
-                    "the file with the leaf clusters; give --leaves, --kosmos or --spaces",
-                    unless=["kosmos", "spaces"],
-                ),
-            )
-        },
-    )
-    kosmos: bool = field(
-        default=False,
-        metadata={
-            OPTION: ProgramOption(
-                "kosmos", "Use the clusters of Kosmos's Cluster objects as leaves."
-            )
-        },
-    )
-    root_name: str = field(
-        default=DEFAULT_ROOT,
-        metadata={OPTION: ProgramOption("root-name", "Name of this root in its leaves.")},
-    )
-    spaces: SpaceChoice | None = field(default=None, metadata={OPTION: SpaceChoice})
 
 
 class LeafRegistry:

@@ -9,7 +9,6 @@ even with new credentials.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -17,11 +16,11 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api import names, spaces
-from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.kube.client import MakeKubeClient
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.leaves.settings import SpaceChoice
 from twisted_exec.nodeserver.leaves.spec import (
     CLUSTER,
     ISource,
@@ -29,56 +28,12 @@ from twisted_exec.nodeserver.leaves.spec import (
     KubeconfigSpace,
     LeafSpec,
 )
-from twisted_exec.nodeserver.ownership import OWNED, POLICIES
-from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.nodeserver.ownership import POLICIES
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener, SpaceName
 
 SPACE_ANNOTATION = spaces.SPACE_LABEL
 """Annotation of a Node: the Space that it stands for, as ``PROVIDER/NAME``."""
-
-
-@dataclass(frozen=True)
-class SpaceChoice:
-    """
-    Which Spaces are leaves.
-
-    :param providers: empty selects all, and imported Spaces as well.
-    :param viewpoint: one of :data:`~twisted_exec.api.spaces.VIEWPOINTS`.
-    :param policy: ownership of Pods where a Space's label does not decide, see
-        :class:`~twisted_exec.nodeserver.ownership.OwnershipRule`.
-    """
-
-    providers: tuple[str, ...] = field(
-        metadata={
-            OPTION: ProgramOption(
-                "spaces", "Use the Spaces of these providers as leaves; * for all.", default=""
-            )
-        }
-    )
-    selector: LabelSelector = field(
-        metadata={
-            OPTION: ProgramOption(
-                "space-selector",
-                "Use only Spaces with these labels: a label selector.",
-                default="",
-            )
-        }
-    )
-    viewpoint: str = field(
-        default=spaces.EXTERNAL,
-        metadata={
-            OPTION: ProgramOption(
-                "space-viewpoint", f"Kubeconfig of Spaces: {' or '.join(spaces.VIEWPOINTS)}."
-            )
-        },
-    )
-    policy: str = field(
-        default=OWNED,
-        metadata={
-            OPTION: ProgramOption("space-pods", f"Pod ownership in Spaces: {', '.join(POLICIES)}.")
-        },
-    )
 
 
 def space_client(
