@@ -25,7 +25,7 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.runtimes.handover import SessionsHandOver
-from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
 from twisted_exec.runtimes.viewer_export import export_viewer
 from twisted_exec.streaming.http.responses import Dispatcher

@@ -27,7 +27,7 @@ from twisted_exec.runtimes.keeper import client
 from twisted_exec.runtimes.keeper.client import LOG, Keeper
 from twisted_exec.runtimes.processes import read_process
 from twisted_exec.runtimes.service import MachineRuntime
-from twisted_exec.runtimes.supervised_machines import MachineSettings
+from twisted_exec.runtimes.settings import MachineSettings
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand.client import connect

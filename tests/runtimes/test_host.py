@@ -38,7 +38,7 @@ from twisted_exec.program.metrics import metrics_text
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.processes import ProcessFamily
-from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.settings import Settings
 from twisted_exec.shipping.config import parse as parse_shipping
 from twisted_exec.streaming.interfaces import RESUMED, SHUTTING_DOWN, Role, TerminalSize

@@ -27,7 +27,7 @@ from twisted_exec.poollet.exec_urls import Dialler
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
-from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.settings import Settings
 from twisted_exec.tls.endpoints import unix_client_endpoint
 

@@ -262,7 +262,7 @@ from twisted_exec.iri.request_cache import RequestCache, StreamLinks
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.service import MARK, MachineRuntime
-from twisted_exec.runtimes.supervised_machines import MachineSettings
+from twisted_exec.runtimes.settings import MachineSettings
 
 async def main():
     table = ProcessTable(reactor, MARK)

@@ -47,8 +47,9 @@ from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.recordings.service import (
     ConsoleRecordings,
 )
+from twisted_exec.runtimes.settings import MachineSettings
 from twisted_exec.runtimes.state import RuntimeState
-from twisted_exec.runtimes.supervised_machines import MachineSettings, SupervisedMachines
+from twisted_exec.runtimes.supervised_machines import SupervisedMachines
 from twisted_exec.streaming.interfaces import POWERED_OFF, SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.streaming.subject import Subject

@@ -9,24 +9,51 @@ from dataclasses import dataclass, field
 
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.target import MutualTLS
+from twisted_exec.journal.retention import DEFAULT_LIMITS, DEFAULT_RETENTION, Retention, StoreLimits
 from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
 from twisted_exec.program.options.values import whole_seconds
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.runtimes.config import ClassConfig, load
+from twisted_exec.runtimes.last_lines import LAST_LINE_SECONDS
+from twisted_exec.runtimes.recordings.settings import NO_RECORDINGS, RecordingSettings
 from twisted_exec.runtimes.serving.options import (
     ALLOW_UID,
     IRI_LISTEN,
     IRI_REVISION,
     SERVING_DRAIN_SECONDS,
-)
-from twisted_exec.runtimes.serving.server import (
-    REJOIN_SECONDS,
-    RESUME_SECONDS,
     Listening,
 )
-from twisted_exec.runtimes.supervised_machines import MachineSettings
+from twisted_exec.runtimes.serving.server import REJOIN_SECONDS, RESUME_SECONDS
 from twisted_exec.shipping.config import ShippingConfig
 from twisted_exec.shipping.config import load as load_shipping
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSettings:
+    """
+    Settings of the machines of a runtime.
+
+    :param keep_machines: let machines outlive the runtime if their driver supports it.
+    :param retention: limits of the output of classes without limits of their own.
+    :param last_line_seconds: least time between updates of a console's last line, which all users
+        see who may read its machine; 0 to show none.
+    """
+
+    keep_machines: bool = field(
+        default=False,
+        metadata={
+            OPTION: ProgramOption(
+                "keep-machines",
+                "Let machines outlive this program, if their driver supports it.",
+            )
+        },
+    )
+    retention: Retention = DEFAULT_RETENTION
+    journal_limits: StoreLimits = DEFAULT_LIMITS
+    last_line_seconds: int = field(default=0, metadata={OPTION: LAST_LINE_SECONDS})
+    recording: RecordingSettings = field(
+        default=NO_RECORDINGS, metadata={OPTION: RecordingSettings}
+    )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
@@ -26,24 +25,17 @@ from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IFollowedJournal, IWritableJournal
-from twisted_exec.journal.retention import (
-    DEFAULT_LIMITS,
-    DEFAULT_RETENTION,
-    Retention,
-    StoreLimits,
-)
-from twisted_exec.program.options.declaration import OPTION, ProgramOption
 from twisted_exec.program.tasks import each_alone
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.interfaces import MachineFacts
-from twisted_exec.runtimes.last_lines import LAST_LINE_SECONDS, LastLines
+from twisted_exec.runtimes.last_lines import LastLines
 from twisted_exec.runtimes.machine_records import Inherited, MachineRecord, MachineRecords
 from twisted_exec.runtimes.processes import Leader, ProcessTable
 from twisted_exec.runtimes.recordings.beginning import RecordedMachine
 from twisted_exec.runtimes.recordings.machine_recorder import MachineRecorder
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
-from twisted_exec.runtimes.recordings.settings import NO_RECORDINGS, RecordingSettings
+from twisted_exec.runtimes.settings import MachineSettings
 from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.runtimes.supervisor import Supervisor
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
@@ -58,34 +50,6 @@ _LEVELS = {"Warning": LogLevel.warn, "Normal": LogLevel.info}
 _GATHERING_SECONDS = 2.0
 """How long reports of journals are gathered, to log one line for many machines."""
 _MOST_NAMED = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class MachineSettings:
-    """
-    Settings of the machines of a runtime.
-
-    :param keep_machines: let machines outlive the runtime if their driver supports it.
-    :param retention: limits of the output of classes without limits of their own.
-    :param last_line_seconds: least time between updates of a console's last line, which all users
-        see who may read its machine; 0 to show none.
-    """
-
-    keep_machines: bool = field(
-        default=False,
-        metadata={
-            OPTION: ProgramOption(
-                "keep-machines",
-                "Let machines outlive this program, if their driver supports it.",
-            )
-        },
-    )
-    retention: Retention = DEFAULT_RETENTION
-    journal_limits: StoreLimits = DEFAULT_LIMITS
-    last_line_seconds: int = field(default=0, metadata={OPTION: LAST_LINE_SECONDS})
-    recording: RecordingSettings = field(
-        default=NO_RECORDINGS, metadata={OPTION: RecordingSettings}
-    )
 
 
 class SupervisedMachines:

@@ -46,9 +46,9 @@ from twisted_exec.poollet import service as poollet
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.service import MARK, MachineRuntime
-from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamServer
-from twisted_exec.runtimes.supervised_machines import MachineSettings
+from twisted_exec.runtimes.settings import MachineSettings
 from twisted_exec.streaming.http.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint, unix_client_endpoint

@@ -555,7 +555,7 @@ class StartTests(HostCase):
 
     async def test_over_tls(self) -> None:
         """Consoles are offered where it listens, by TLS."""
-        from twisted_exec.runtimes.serving.server import Listening
+        from twisted_exec.runtimes.serving.options import Listening
 
         pair = pki().pair("apiserver")
         listening = Listening(

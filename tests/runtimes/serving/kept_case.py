@@ -16,7 +16,7 @@ from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.program.metrics import metrics_text
 from twisted_exec.program.session_limits import SessionLimits
-from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
 from twisted_exec.streaming.interfaces import IAttachment
 from twisted_exec.streaming.subject import Subject

@@ -10,7 +10,7 @@ from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
 from tests.retained import entries
 from tests.runtimes.serving.test_server import UPGRADE, Raw, StreamCase
 from tests.streaming.frames import masked
-from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamServer
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
 from twisted_exec.wire.rejoin import Rejoin, Rejoinable, parse_received

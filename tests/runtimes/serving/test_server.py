@@ -31,7 +31,7 @@ from twisted_exec.iri.target import TargetError
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.runtimes.serving import server as server_module
-from twisted_exec.runtimes.serving.server import Listening, unix_path
+from twisted_exec.runtimes.serving.options import Listening, unix_path
 from twisted_exec.runtimes.serving.stream_server import StreamServer
 from twisted_exec.streaming.interfaces import (
     COMPLETED,

@@ -25,7 +25,7 @@ from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.program.session_limits import SessionLimits
-from twisted_exec.runtimes.serving.server import Listening
+from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamRoutes, StreamServer
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest

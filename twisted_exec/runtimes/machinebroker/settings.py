@@ -17,8 +17,8 @@ from twisted_exec.runtimes.serving.options import (
     IRI_LISTEN,
     IRI_REVISION,
     SERVING_DRAIN_SECONDS,
+    Listening,
 )
-from twisted_exec.runtimes.serving.server import Listening
 
 
 @dataclass(frozen=True)

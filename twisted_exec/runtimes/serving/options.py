@@ -1,14 +1,12 @@
 """
-Options of programs that serve a machine runtime: ``exec-runtime`` and ``exec-broker``.
-
-:mod:`twisted_exec.runtimes.serving.server` has those of the server for consoles: its address and
-certificate.
+Options that ``exec-runtime`` and ``exec-broker`` share: of the runtime interface, and of the server for consoles.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from twisted.python.usage import UsageError
 
@@ -16,15 +14,15 @@ from twisted_exec.iri.revisions import IRONCORE, REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.program.options.audit import AuditOptions
 from twisted_exec.program.options.declaration import (
+    OPTION,
     ProgramOption,
     Required,
     options_of,
     settings_of,
 )
 from twisted_exec.program.options.sessions import BrowserOptions
-from twisted_exec.program.options.shared import DRAIN_SECONDS
-from twisted_exec.runtimes.serving.server import Listening, unix_path
-from twisted_exec.tls.unix import uid_of
+from twisted_exec.program.options.shared import ALLOWED_ORIGIN, DRAIN_SECONDS
+from twisted_exec.tls.unix import checked_socket_path, uid_of
 
 IRI_LISTEN = ProgramOption(
     "iri-listen",
@@ -45,6 +43,65 @@ ALLOW_UID = ProgramOption(
     several=True,
 )
 SERVING_DRAIN_SECONDS = replace(DRAIN_SECONDS, default=5.0, group="Sessions")
+
+
+@dataclass(frozen=True)
+class Listening:
+    """
+    The address of a stream server.
+
+    :param address: ``unix:PATH``, or a Twisted endpoint string for TCP.
+    :param base_url: URL for clients, as a prefix of exec URLs; by default from ``address``.
+    :param certificate: PEM file; required for TCP, except on loopback addresses.
+    :param allowed_uids: users besides root and the server's own that may use a UNIX socket.
+    :param allowed_origins: origins of web pages besides the server's own that may open a console.
+    """
+
+    address: str = field(
+        metadata={
+            OPTION: ProgramOption(
+                "streaming-listen",
+                "Address of consoles: unix:PATH or a TCP endpoint; default: a private UNIX socket.",
+                default="",
+                group="Consoles",
+                listens=True,
+            )
+        }
+    )
+    base_url: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "base-url",
+                "URL of consoles for poollets; default: from the address.",
+                group="Consoles",
+            )
+        },
+    )
+    certificate: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "tls-cert-file",
+                "Serving certificate of the consoles, for TCP.",
+                group="Consoles",
+                is_path=True,
+            )
+        },
+    )
+    key: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "tls-private-key-file",
+                "Private key of that certificate.",
+                group="Consoles",
+                is_path=True,
+            )
+        },
+    )
+    allowed_uids: Sequence[int] = ()
+    allowed_origins: Collection[bytes] = field(default=(), metadata={OPTION: ALLOWED_ORIGIN})
 
 
 class ServingOptions(BrowserOptions, AuditOptions):
@@ -143,3 +200,19 @@ class ServingOptions(BrowserOptions, AuditOptions):
             raise TargetError("--iri-ca-file is for a TCP --iri-listen")
         ca, certificate, key = files
         return MutualTLS(ca, certificate, key, client_names=allowed)
+
+
+def unix_path(address: str) -> str:
+    """
+    Return the path of ``unix:PATH``; colons in the path may be escaped.
+
+    :raises TargetError: there are options, or the path is not absolute.
+    :raises TLSConfigError: the path is too long for a socket.
+    """
+    path = address.removeprefix("unix:").replace("\\:", "\0")
+    if ":" in path:
+        raise TargetError(f"{address!r}: unix:PATH takes no options here")
+    path = path.replace("\0", ":")
+    if not path.startswith("/"):
+        raise TargetError(f"{address!r}: the path of a UNIX socket must be absolute")
+    return checked_socket_path(path)

@@ -8,7 +8,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -34,12 +34,11 @@ from twisted_exec.program.health import Health, Probe
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.listening import LISTENING, listen_unix, stop_unix_port
 from twisted_exec.program.metrics import CONTENT_TYPE, new_registry
-from twisted_exec.program.options.declaration import OPTION, ProgramOption
-from twisted_exec.program.options.shared import ALLOWED_ORIGIN
 from twisted_exec.program.service import AsyncService
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
+from twisted_exec.runtimes.serving.options import Listening, unix_path
 from twisted_exec.streaming.http.responses import CLIENT_LEFT, Dispatcher, respond, respond_text
 from twisted_exec.streaming.http.routes import Routes, respond_ready
 from twisted_exec.streaming.http.session_requests import FurtherRequest
@@ -55,7 +54,7 @@ from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
 from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
 from twisted_exec.tls.fast.transport import accept_unbuffered
 from twisted_exec.tls.server import ServerTLS
-from twisted_exec.tls.unix import checked_socket_path, peer_uid
+from twisted_exec.tls.unix import peer_uid
 
 STREAM_SOCKET = "stream.sock"
 
@@ -66,65 +65,6 @@ REJOIN_SECONDS = 30
 
 RESUME_SECONDS = 60
 """Default time that a session waits for its user after the loss of a connection."""
-
-
-@dataclass(frozen=True)
-class Listening:
-    """
-    The address of a stream server.
-
-    :param address: ``unix:PATH``, or a Twisted endpoint string for TCP.
-    :param base_url: URL for clients, as a prefix of exec URLs; by default from ``address``.
-    :param certificate: PEM file; required for TCP, except on loopback addresses.
-    :param allowed_uids: users besides root and the server's own that may use a UNIX socket.
-    :param allowed_origins: origins of web pages besides the server's own that may open a console.
-    """
-
-    address: str = field(
-        metadata={
-            OPTION: ProgramOption(
-                "streaming-listen",
-                "Address of consoles: unix:PATH or a TCP endpoint; default: a private UNIX socket.",
-                default="",
-                group="Consoles",
-                listens=True,
-            )
-        }
-    )
-    base_url: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "base-url",
-                "URL of consoles for poollets; default: from the address.",
-                group="Consoles",
-            )
-        },
-    )
-    certificate: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "tls-cert-file",
-                "Serving certificate of the consoles, for TCP.",
-                group="Consoles",
-                is_path=True,
-            )
-        },
-    )
-    key: str = field(
-        default="",
-        metadata={
-            OPTION: ProgramOption(
-                "tls-private-key-file",
-                "Private key of that certificate.",
-                group="Consoles",
-                is_path=True,
-            )
-        },
-    )
-    allowed_uids: Sequence[int] = ()
-    allowed_origins: Collection[bytes] = field(default=(), metadata={OPTION: ALLOWED_ORIGIN})
 
 
 class SocketRoutes(Dispatcher):
@@ -355,22 +295,6 @@ class TokenServer(Service):
         self._site.drain()
         ending = Ending(SHUTTING_DOWN, STOPPING)
         await self.sessions.drain(self._reactor, self._drain_seconds, ending)
-
-
-def unix_path(address: str) -> str:
-    """
-    Return the path of ``unix:PATH``; colons in the path may be escaped.
-
-    :raises TargetError: there are options, or the path is not absolute.
-    :raises TLSConfigError: the path is too long for a socket.
-    """
-    path = address.removeprefix("unix:").replace("\\:", "\0")
-    if ":" in path:
-        raise TargetError(f"{address!r}: unix:PATH takes no options here")
-    path = path.replace("\0", ":")
-    if not path.startswith("/"):
-        raise TargetError(f"{address!r}: the path of a UNIX socket must be absolute")
-    return checked_socket_path(path)
 
 
 def _is_loopback(host: str) -> bool:

@@ -43,11 +43,11 @@ from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 from twisted_exec.runtimes.recordings.stored_content import StoredStream
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
 from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
+from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.serving.rejoin_requests import Rejoining
 from twisted_exec.runtimes.serving.server import (
     REJOIN_SECONDS,
     RESUME_SECONDS,
-    Listening,
     ServerRoutes,
     TokenServer,
     header_text,
