@@ -14,7 +14,7 @@ from typing import Any
 from tests.apiserver.chain import ChainTestCase, Poollet
 from tests.apiserver.rights import binding
 from tests.apiserver.support import ALL_MACHINES, MACHINES, MERGE, POOLS, APITestCase, machine
-from tests.apiserver.test_tap import arguments
+from tests.apiserver.test_options import arguments
 from tests.chain import reactor
 from twisted_exec.api import kinds
 from twisted_exec.apiserver import assembly

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.tap`."""
+"""Tests for :mod:`twisted_exec.nodeserver.tap`, and for all options of the program together."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from twisted.application.service import IServiceMaker
 from twisted.plugin import getPlugins
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.test_tap import arguments
-from tests.poollet.test_tap import KUBECONFIG
-from tests.runtimes.test_tap import CONFIG
+from tests.apiserver.test_options import arguments
+from tests.poollet.test_options import KUBECONFIG
+from tests.runtimes.test_options import CONFIG
 from twisted_exec.program import start as program_module
 
 from .test_plugins import PROGRAMS

@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.chain import reactor, until
 from tests.poollet.chain import EXEC, PoolletCase, status
 from tests.poollet.doubles import MACHINES
-from tests.poollet.test_tap import KUBECONFIG
+from tests.poollet.test_options import KUBECONFIG
 from twisted_exec.api.status import TooManyRequests
 from twisted_exec.poollet import tap
 from twisted_exec.poollet.service import Poollet

@@ -8,7 +8,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.test_tap import arguments
+from tests.apiserver.test_options import arguments
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated
 from twisted_exec.apiserver.aggregated.trust import RequestHeaderOverrides
 from twisted_exec.apiserver.options import Options, settings

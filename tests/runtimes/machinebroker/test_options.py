@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.machinebroker.tap`.
+Tests for :mod:`twisted_exec.runtimes.machinebroker.options`, and for the service that :mod:`twisted_exec.runtimes.machinebroker.tap` makes of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ contexts: [{name: x, context: {cluster: x, user: x}}]
 LEAST = ("--namespace=ns", "--source-cluster-name=a", "--iri-listen=unix:///run/x/iri.sock")
 
 
-class TapTests(SynchronousTestCase):
+class OptionsTests(SynchronousTestCase):
     """The command line."""
 
     def options(self, *arguments: str) -> Options:

@@ -1,4 +1,6 @@
-"""Tests for :mod:`twisted_exec.poollet.tap`."""
+"""
+Tests for :mod:`twisted_exec.poollet.options`, and for the service that :mod:`twisted_exec.poollet.tap` makes of them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ current-context: x
 """
 
 
-class TapTests(SynchronousTestCase):
+class OptionsTests(SynchronousTestCase):
     """The command line."""
 
     def setUp(self) -> None:

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.tap`.
+Tests for :mod:`twisted_exec.runtimes.options`, and for the service that :mod:`twisted_exec.runtimes.tap` makes of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ classes:
 """
 
 
-class TapTests(SynchronousTestCase):
+class OptionsTests(SynchronousTestCase):
     """The command line."""
 
     def setUp(self) -> None:
