@@ -42,8 +42,9 @@ from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.poollet import service as poollet
 from twisted_exec.program.audit_file import JSONLinesAudit
-from twisted_exec.runtimes import host
 from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.host import RuntimeHost
+from twisted_exec.runtimes.settings import Settings as RuntimeSettings
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.interfaces import MACHINE_DELETED
 
@@ -104,7 +105,7 @@ class ChainCase(TestCase):
             dialect.workload_class, {"metadata": {"name": CLASS}, "capabilities": capabilities}
         )
         target = f"unix://{self.directory}/{dialect.name}/iri.sock"
-        settings = host.Settings(
+        settings = RuntimeSettings(
             classes=parse(CLASSES),
             state_directory=str(self.directory / f"{dialect.name}-state"),
             iri_target=target,
@@ -112,7 +113,7 @@ class ChainCase(TestCase):
             drain_seconds=0,
             resume_seconds=self.resume_seconds,
         )
-        await self.begin(host.RuntimeHost(settings, self.audit, reactor))
+        await self.begin(RuntimeHost(settings, self.audit, reactor))
         runtime = IRIClient(
             target, reactor, revision=dialect.iri_revision, timeout_seconds=PATIENCE_SECONDS
         )

@@ -21,8 +21,9 @@ from tests.poollet.chain import EXEC, PoolletCase, status
 from tests.poollet.doubles import MACHINES
 from tests.poollet.test_options import KUBECONFIG
 from twisted_exec.api.status import TooManyRequests
-from twisted_exec.poollet import tap
+from twisted_exec.poollet.options import Options
 from twisted_exec.poollet.service import Poollet
+from twisted_exec.poollet.tap import PoolletProgram, makeService
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 
 
@@ -158,7 +159,7 @@ class StartTests(SynchronousTestCase):
         self.patch(os, "environ", {"HOME": "/nonexistent"})
         path = Path(self.mktemp())
         path.write_text(KUBECONFIG)
-        options = tap.Options()
+        options = Options()
         self.assertFalse([name for name in options.longOpt if "leader" in name])
         options.parseOptions(
             [
@@ -169,4 +170,4 @@ class StartTests(SynchronousTestCase):
                 "--tls-private-key-file=tls.key",
             ]
         )
-        self.assertIsInstance(tap.makeService(options), tap.PoolletProgram)
+        self.assertIsInstance(makeService(options), PoolletProgram)

@@ -61,7 +61,7 @@ class Settings:
     :param keep_machines: virtual machines and shells continue when the program stops.
     :param space_ports: ports for the API servers of local spaces; ``None`` for the default range.
     :param strict_verbs: ``create`` on ``machines/exec`` includes no right at a console.
-    :param last_line_seconds: see :class:`twisted_exec.runtimes.host.Settings`.
+    :param last_line_seconds: see :class:`twisted_exec.runtimes.settings.Settings`.
     :param recording_store: creates the store of closed recordings, if there is one.
     :param has_parent: a parent process waits for the end of this process, so that no successor can take
         its place.
