@@ -22,6 +22,7 @@ from twisted_exec.api.patterns import Pattern
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.apiserver.aggregated.control_plane import Aggregated, Behind
 from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, load
+from twisted_exec.apiserver.serving.fairness import ExpensiveRequestMetrics
 from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.journal.store import JournalMetrics, JournalStore
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
@@ -30,7 +31,6 @@ from twisted_exec.poollet.machines import actor, loop, references
 from twisted_exec.program.audit import SUBJECT_KEYS, Trail
 from twisted_exec.program.interfaces import IAuditSink
 from twisted_exec.program.metrics import (
-    ExpensiveRequestMetrics,
     ExpiryMetrics,
     MetricsRegistry,
     register_build,

@@ -63,7 +63,7 @@ from twisted_exec.apiserver.node_pods.verbs import Bindings, NodePodVerbs
 from twisted_exec.apiserver.restriction.restrictions import RestrictedAuthorizer, Restrictions
 from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.documents import Documents
-from twisted_exec.apiserver.serving.fairness import Execute, FairQueue
+from twisted_exec.apiserver.serving.fairness import Execute, ExpensiveRequestMetrics, FairQueue
 from twisted_exec.apiserver.serving.probes import Probes
 from twisted_exec.apiserver.serving.registry import KindRegistry
 from twisted_exec.apiserver.serving.request_limits import RequestLimits
@@ -80,7 +80,7 @@ from twisted_exec.kube.leases import LeaderServices
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.health import Health
 from twisted_exec.program.interfaces import IAuditSink
-from twisted_exec.program.metrics import ExpensiveRequestMetrics, MetricsRegistry
+from twisted_exec.program.metrics import MetricsRegistry
 from twisted_exec.program.session_metrics import SessionMetrics
 from twisted_exec.program.turns import SharedTurns
 from twisted_exec.storage.interfaces import IStorage

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -97,35 +97,6 @@ def state_gauge(
     """Add a gauge that is 1 while a condition holds."""
     gauge = Gauge(name, description, registry=registry)
     gauge.set_function(lambda: float(is_true()))
-
-
-class ExpensiveRequestMetrics:
-    """
-    Metrics of requests that are too expensive for the reactor thread.
-
-    ``twisted_exec_expensive_requests_waiting`` and
-    ``twisted_exec_expensive_requests_refused_total``.
-    """
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._waiting = Gauge(
-            "twisted_exec_expensive_requests_waiting",
-            "Requests with large objects that wait for their user's turn.",
-            registry=registry,
-        )
-        self._refused = Counter(
-            "twisted_exec_expensive_requests_refused",
-            "Requests with large objects that were refused because too many were waiting.",
-            registry=registry,
-        )
-
-    def waiting(self, count: int) -> None:
-        """Set the number of requests that wait."""
-        self._waiting.set(count)
-
-    def refused(self) -> None:
-        """A request was refused."""
-        self._refused.inc()
 
 
 class ExpiryMetrics(Collector):

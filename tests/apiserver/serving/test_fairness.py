@@ -20,10 +20,10 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import BadRequest, TooManyRequests
 from twisted_exec.apiserver.serving import verbs
 from twisted_exec.apiserver.serving.costs import CHEAP
-from twisted_exec.apiserver.serving.fairness import FairQueue, Work
+from twisted_exec.apiserver.serving.fairness import ExpensiveRequestMetrics, FairQueue, Work
 from twisted_exec.auth.interfaces import User
 from twisted_exec.program import turns
-from twisted_exec.program.metrics import ExpensiveRequestMetrics, metrics_text, new_registry
+from twisted_exec.program.metrics import metrics_text, new_registry
 from twisted_exec.testing.network import MemoryClient
 
 ANN, BOB, EVE = User("ann"), User("bob"), User("eve")

@@ -1,5 +1,5 @@
 """
-Fair turns for expensive requests.
+Fair turns for expensive requests, and their metrics.
 
 Expensive work runs in one other thread, and users take turns.
 """
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 
 from twisted_exec.api.status import TooManyRequests
 from twisted_exec.apiserver.serving.costs import CHEAP
 from twisted_exec.auth.interfaces import User
-from twisted_exec.program.metrics import ExpensiveRequestMetrics
 
 Result = TypeVar("Result")
 
@@ -32,6 +32,35 @@ class _Job:
     user: str
     function: Callable[[], Any]
     done: Deferred[Any] = field(default_factory=Deferred)
+
+
+class ExpensiveRequestMetrics:
+    """
+    Metrics of requests that are too expensive for the reactor thread.
+
+    ``twisted_exec_expensive_requests_waiting`` and
+    ``twisted_exec_expensive_requests_refused_total``.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._waiting = Gauge(
+            "twisted_exec_expensive_requests_waiting",
+            "Requests with large objects that wait for their user's turn.",
+            registry=registry,
+        )
+        self._refused = Counter(
+            "twisted_exec_expensive_requests_refused",
+            "Requests with large objects that were refused because too many were waiting.",
+            registry=registry,
+        )
+
+    def waiting(self, count: int) -> None:
+        """Set the number of requests that wait."""
+        self._waiting.set(count)
+
+    def refused(self) -> None:
+        """A request was refused."""
+        self._refused.inc()
 
 
 class FairQueue:
