@@ -1,5 +1,5 @@
 """
-Settings of each API server, whatever its control plane.
+Settings of each API server, whatever its control plane: dialects, scheduler, audit policy.
 
 :mod:`twisted_exec.apiserver.settings` adds those of the listening server: its address, certificates and
 poollets.

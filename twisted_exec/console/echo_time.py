@@ -1,4 +1,8 @@
-"""The time from input to its echo."""
+"""
+The time from input to its echo.
+
+:mod:`twisted_exec.program.session_metrics` has its metric.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The machine runtime that the options of a command select, and a client of it.
+Options of ``twisted-exec iri`` that name a machine runtime, and a client of the runtime that they name.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """
 The base class of the drivers of existing lines, and which machine has which line.
+
+The settings of serial lines are in :mod:`.serial_settings`.
 """
 
 from __future__ import annotations

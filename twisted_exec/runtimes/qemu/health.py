@@ -1,5 +1,7 @@
 """
-The health of a virtual machine, as its QEMU reports it.
+The health of a running virtual machine, as its QEMU reports it: suspended, or with failed disks.
+
+The texts about a start that failed, a panic and a lost line are in :mod:`.driver`.
 """
 
 from __future__ import annotations
