@@ -236,10 +236,11 @@ test("a machine that does not exist has the namespace in which it is looked for,
 });
 
 test("a refusal by roles names the right and whom to ask, and leads only to what its user may read", async () => {
-  const refusal = { reason: "Forbidden", code: 403, message: "machines is forbidden", kind: "machines", causes: [{ reason: "Decided", message: "" }] };
+  const refusal = { reason: "Forbidden", code: 403, message: 'machines is forbidden: ask an administrator for the role console-observer in the namespace "default"', kind: "machines", causes: [{ reason: "Decided", message: "" }] };
   const { made, labels } = panel(refusal, { readable: ["log"] });
   await turn();
   assert.match(made.element.text, /observe or drive on machines\/console.*administrator.*console-observer.*default.*is forbidden/);
+  assert.equal(made.element.text.match(/administrator/g)?.length, 1);
   assert.deepEqual(labels(), ["Try again", "Log", "List of machines"]);
   assert.ok(made.element.all("button").every((each) => !each.class.includes("primary")));
 });

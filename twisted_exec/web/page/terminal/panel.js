@@ -1,7 +1,7 @@
 /** The panel over a terminal without a session: how far it is, or why it has ended and how to open it again. */
 
 import { acknowledged } from "../acts.js";
-import { causesOf } from "../details.js";
+import { causesOf, withoutRemedy } from "../details.js";
 import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
@@ -208,7 +208,7 @@ export class Panel {
     this.#fill(
       "You may not open this console",
       h("p", {}, "It needs the verb observe or drive on machines/console. Ask your administrator for the role “console-observer”, to watch, or “console-user”, to type, in the namespace ", h("strong", {}, printable(this.#owner.place.namespace)), "."),
-      h("p", { class: "dim" }, printable(text)),
+      h("p", { class: "dim" }, printable(withoutRemedy(text))),
       h(
         "div",
         { class: "actions" },
