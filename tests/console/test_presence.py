@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted_exec.streaming.interfaces import Role, TerminalSize
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.marks import Attendance
+from twisted_exec.wire.marks import Attendance, Notice, NoticeRole
 
 from .viewer_case import DELETED, EYES, MISSING, READ_ONLY, ViewerCase
 
@@ -110,6 +110,41 @@ class PresenceTests(ViewerCase):
         viewer.window_changed(TerminalSize(100, 30))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_size_at_once(self) -> None:
+        """
+        Observers know at once for which size a program draws from now on: when they join, when it changes, and behind the
+        notice of a take-over. The sizes of a window that is being dragged are told together.
+        """
+        writer, ann = self.attach(user="ann")
+        writer.window_changed(TerminalSize(120, 40))
+        self.clock.advance(60)
+        _, bob = self.attach(user="bob", options=READ_ONLY)
+
+        def sizes() -> list[TerminalSize | None]:
+            return [each.size for each in bob.sent if isinstance(each, Attendance)]
+
+        self.assertEqual(sizes(), [TerminalSize(120, 40)])
+        self.clock.advance(60)
+        bob.sent.clear()
+        dragged = [TerminalSize(columns, 40) for columns in (110, 105, 100)]
+        for each in dragged:
+            writer.window_changed(each)
+            self.clock.advance(0)
+        self.assertEqual(sizes(), dragged[:1])
+        self.clock.advance(0.5)
+        self.assertEqual(sizes(), [dragged[0], dragged[-1]])
+        other, _ = self.attach(user="eve")
+        other.window_changed(TerminalSize(80, 24))
+        self.clock.advance(0.5)
+        for each in (ann, bob):
+            each.sent.clear()
+        other.wished(Role.WRITER)
+        self.clock.advance(0)
+        notice, mark = ann.sent
+        self.assertEqual(bob.sent, [mark])
+        self.assertIn("eve has taken over", notice.text)
+        self.assertEqual((mark.writer, mark.size), ("eve", TerminalSize(80, 24)))
+
     def test_slow_client(self) -> None:
         """A client that reads nothing gets the newest mark only, when it reads again."""
         viewer, ann = self.attach(user="ann")
@@ -119,6 +154,18 @@ class PresenceTests(ViewerCase):
             self.assertEqual(self.told(ann), [])
         viewer.resumeProducing()
         self.assertEqual(self.told(ann), [attendance(6, "ann", 2)])
+
+    def test_behind_role(self) -> None:
+        """An observer who joins behind much output learns the role before it gets a mark, which clients rely on."""
+        writer, _ = self.attach(user="ann")
+        writer.window_changed(TerminalSize(120, 40))
+        self.console.says(b"x" * 10_000)
+        _, bob = self.attach(user="bob", capacity=1000)
+        self.assertEqual([each for each in bob.sent if isinstance(each, Attendance | Notice)], [])
+        self.clock.advance(0.5)
+        bob.take()
+        notice, mark = [each for each in bob.sent if isinstance(each, Attendance | Notice)]
+        self.assertEqual((notice.role, mark.writer), (NoticeRole.OBSERVER, "ann"))
 
     def test_ordinary_streams(self) -> None:
         """Without a client that reads marks there is nothing to do."""

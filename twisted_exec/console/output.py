@@ -308,9 +308,14 @@ class ViewerOutput:
     def _pending(self) -> bool:
         return bool(self.skipped or self._notices)
 
+    @property
+    def _awaits_role(self) -> bool:
+        """Whether a notice about the role waits for output: clients know their role by the next attendance."""
+        return any(each.role is not None for each in self._notices)
+
     def _write_some(self) -> bool:
         assert self._stream is not None
-        if self._marks is not None and self._attendance is not None:
+        if self._marks is not None and self._attendance is not None and not self._awaits_role:
             attendance, self._attendance = self._attendance, None
             self._marks.send_mark(attendance)
             return True

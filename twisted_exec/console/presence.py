@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted_exec.api.display import display_name
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.viewer import Viewer
-from twisted_exec.streaming.interfaces import TerminalSize
+from twisted_exec.streaming.interfaces import Role, TerminalSize
 from twisted_exec.wire.marks import Attendance, OpenRecording
 from twisted_exec.wire.resize import MESSAGE_CHARACTERS
 
@@ -42,6 +42,7 @@ class Presence:
         self._told_recordings: tuple[OpenRecording, ...] = ()
         self._writer, self._since = "", 0.0
         self._call: IDelayedCall | None = None
+        self._sized_at = -_DELAY_SECONDS
 
     @property
     def attendance(self) -> Attendance:
@@ -68,6 +69,22 @@ class Presence:
             self.stop()
         elif self._call is None and any(each.reads_marks for each in self._viewers):
             self._call = self._clock.callLater(_DELAY_SECONDS, self._tell)
+
+    def joined(self, viewer: Viewer) -> None:
+        """Tell an observer at once for which size a program draws."""
+        if viewer.role is Role.OBSERVER and self._size() is not None:
+            viewer.tell_attendance(self.attendance)
+
+    def size_changed(self) -> None:
+        """
+        Tell a new size behind the notices of the present turn, such as who has taken over, and before what a program
+        draws for it. The sizes of a window that is being dragged are told together.
+        """
+        self.changed()
+        now = self._clock.seconds()
+        if self._call is not None and now - self._sized_at >= _DELAY_SECONDS:
+            self._sized_at = now
+            self._call.reset(0)
 
     def recordings_changed(self) -> None:
         """Tell the viewers if the recordings of this console have changed."""

@@ -115,7 +115,7 @@ class Viewers:
 
     def size_changed(self) -> None:
         if self._console.ending is None and not self.is_suspended:
-            self._presence.changed()
+            self._presence.size_changed()
 
     def role_changed(self, viewer: Viewer) -> None:
         if viewer in self._all and not self.is_suspended:
@@ -194,6 +194,7 @@ class Viewers:
             else:
                 self.floor.rejoin(viewer, observe=viewer.observes)
             self.attendance_changed()
+            self._presence.joined(viewer)
         console.pace()
 
     @property

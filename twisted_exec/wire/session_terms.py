@@ -19,7 +19,7 @@ TERMS_HEADER = "X-Twisted-Exec-Terms"
 RECORDED_HEADER = "X-Twisted-Exec-Recorded"
 """
 In the 101 of an API server, for the user's client alone: the session is recorded, with this input
-(:data:`RECORDED_INPUT`).
+(:data:`RECORDED_INPUT`). The header is missing while an optional recording has not begun.
 """
 
 MAY_ONLY_OBSERVE = (

@@ -117,11 +117,27 @@ class RecordedTests(ChainTestCase):
         self.assertEqual((self.term(), len(await self.recordings())), ("", 1))
 
     async def test_header(self) -> None:
-        """The client learns from the answer how much is recorded, also if that is optional."""
+        """
+        The client learns from the answer how much is recorded; of a recording that is optional only when it has begun,
+        because the session does not wait for that.
+        """
         await self.open(user="jane", query=STDIN)
         self.assertNotIn(b"Recorded", await self.answer_head())
-        await self.make_policy(mode="Optional", input="all")
+        await self.make_policy("a", mode="Optional", input="all")
+        self.assertNotIn(b"Recorded", await self.answer_head())
+        (recording,) = await self.recordings()
+        name, begun = recording["metadata"]["name"], {"status": {"phase": "Recording"}}
+        await self.admin.patch(RECORDINGS, name, begun, "default", subresource="status")
+        head = b""
+        while b"X-Twisted-Exec-Recorded: all\r\n" not in head:  # the server follows its store
+            head = await self.answer_head()
+        await self.make_policy("b", input="masked")
         self.assertIn(b"X-Twisted-Exec-Recorded: all\r\n", await self.answer_head())
+
+    async def test_required_header(self) -> None:
+        """A session that requires a recording begins with it, and the client learns so from the answer."""
+        await self.make_policy(input="masked")
+        self.assertIn(b"X-Twisted-Exec-Recorded: masked\r\n", await self.answer_head())
 
     async def answer_head(self) -> bytes:
         """The head of the answer to a WebSocket of jane."""

@@ -176,7 +176,7 @@ class ListPictures(_Album, FleetTestCase):
             await self.take_view(ada, f"{view}?filter=nothing", f"no-match-{view}")
             await self.take_view(ada, f"{view}?namespace=team-a", f"namespace-{view}")
         await self.take_dialogs(ada)
-        for name, said in (("none", "no such machine"), ("build-7", "powered off")):
+        for name, said in (("none", "has no machine none"), ("build-7", "powered off")):
             await ada.open(f"machines/default/{name}")
             await ada.until_page(said)
             await self.take(ada, f"machine-{name}")

@@ -293,7 +293,7 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("not running[^]*pool of this machine does not exist")
         await ada.until_page("Pending[^]*opens as soon as the machine runs")
         self.assertEqual(
-            await ada.page.evaluate("/no such machine/i.test(document.body.innerText)"), False
+            await ada.page.evaluate("/has no machine/i.test(document.body.innerText)"), False
         )
         # The scheduler reports a missing pool after some seconds; then the command says more.
         await ada.page.until(f"/^Events(,Copy the command)?$/.test({labels})")
@@ -307,14 +307,14 @@ class ConsoleTests(WebTestCase):
         """The panel of a machine that does not exist says when it exists, and has one primary button at any time."""
         ada = await self.user()
         await ada.open("machines/default/vm-9")
-        await ada.until_page("There is no such machine")
+        await ada.until_page("The namespace default has no machine vm-9")
         primary = f"[...document.querySelectorAll('{PANEL} .button.primary')].filter((each) => each.checkVisibility()).map((each) => each.innerText).join()"
         await ada.page.until(f"{primary} === 'Close this console'")
         await self.deployment.create_machine("vm-9", "shell")
         await ada.until_page("The machine exists now")
         await ada.page.until(f"{primary} === 'Open again'")
         text = await ada.page.evaluate(f"document.querySelector('{PANEL}').innerText")
-        self.assertNotRegex(text, "no such machine|has no machine|Did you mean")
+        self.assertNotRegex(text, "has no machine|Did you mean")
         await self.check_layout(ada, "created", PANEL, f"{PANEL} .button", ".console-head")
         await ada.click_text("button", "Open again")
         await ada.until_page("You can type")
@@ -325,15 +325,11 @@ class ConsoleTests(WebTestCase):
         ada = await self.user()
         for part in ("logs", "screen"):
             await ada.open(f"machines/default/vm-9/{part}")
-            await ada.until_page(
-                r"There is no such machine\. The namespace default has no machine vm-9\.\s+Did you mean vm-1"
-            )
+            await ada.until_page(r"The namespace default has no machine vm-9\.\s+Did you mean vm-1")
             link = f"document.querySelector(\".notice a[href='#/{VM}/{part}']\")"
             await ada.page.until(f"{link}?.checkVisibility()")
         await ada.open("recordings/default/none")
-        await ada.until_page(
-            r"There is no such recording\. The namespace default has no recording none\."
-        )
+        await ada.until_page(r"The namespace default has no recording none\.")
         self.assertNotIn("not found", await ada.page.evaluate("document.body.innerText"))
         self.check_faults()
 
@@ -802,14 +798,16 @@ class ConsoleTests(WebTestCase):
         for width, height in ((844, 390), (390, 844), (1000, 600), (844, 390)):
             await bob.page.resize(width, height)
             self.assertEqual(await faults_of(bob.page), [], width)
-            await bob.page.until(f"{_END} === '{drawn}'")
+            await bob.page.until(f"{_END} === '{drawn}' && {_HAS_WHOLE_ROWS}")
         self.assertEqual(await bob.page.evaluate("resizes"), [])
         await bob.page.evaluate(f"{_BOX}.scrollTo(0, 0)")
         await ada.page.type("x\n")
         await bob.until_terminal("x$")
         await bob.page.until("new Promise(requestAnimationFrame)")
         self.assertEqual(await bob.page.evaluate(f"[{_BOX}.scrollLeft, {_BOX}.scrollTop]"), [0, 0])
-        await bob.page.drag(200, 250, 200, 150)
+        await bob.page.drag(
+            200, 250, 200, 150
+        )  # on a slow machine it is a swipe, which goes on to the end
         await bob.page.until(f"{_BOX}.scrollTop > 0 && {_HAS_WHOLE_ROWS}")
         await ada.page.press("Control+d")
         await bob.page.until(f"{_CELLS} !== '{drawn}' && document.querySelector('.message').hidden")

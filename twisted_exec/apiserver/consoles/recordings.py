@@ -116,7 +116,10 @@ class OpenRecordings(StoreFollower):
                 raise
             self._log.warn("a console is not recorded: {why}", why=error.message)
             return ""
-        context.recorded_input, metadata = demand.input, recording["metadata"]
+        metadata = recording["metadata"]
+        if demand.is_required or _has_begun(recording):
+            # Else the session does not wait for the recording; a mark says when that begins.
+            context.recorded_input = demand.input
         context.learn(recording=metadata["name"], recording_uid=metadata["uid"])
         if is_new:
             context.call_unopened(partial(self._abandon, recording, user))

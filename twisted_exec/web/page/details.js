@@ -32,6 +32,13 @@ export function kindOf(status) {
   return text(status?.details?.kind);
 }
 
+const ROLE_TO_READ = /: ask an administrator for the role [^:;]*$/;
+
+/** Return the message of a refusal without the server's own remedy, which is a role to ask for: a view says that itself. */
+export function withoutRemedy(message) {
+  return message.replace(ROLE_TO_READ, "");
+}
+
 /** Whether one of the causes has a reason. */
 export function has(causes, reason) {
   return causes.some((cause) => cause.reason === reason);

@@ -173,6 +173,28 @@ test("a console whose machine has no pool yet follows its condition, leads to it
   assert.ok(!labels().includes("Copy the command"));
 });
 
+test("a console whose pool does not exist says so once", () => {
+  const { made } = panel({ reason: "NotFound", code: 404, message: 'machinepools "absent" not found', kind: "machinepools" });
+  const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
+  made.follow({ state: "Pending", problem: "", runs: false, isOff: false }, false);
+  assert.deepEqual(seen(), ["The pool of this machine does not exist.", "Pending. This console opens as soon as the machine runs."]);
+  made.follow({ state: "Pending", problem: 'machinepool "absent" does not exist', runs: false, isOff: false }, false);
+  assert.deepEqual(seen().filter((each) => /does not exist/.test(each)), ['Pending: machinepool "absent" does not exist. This console opens as soon as the machine runs.']);
+});
+
+test("the title of a form says what a policy demands; its text repeats that only with details", () => {
+  const demand = (reason, demand) => ({ reason, message: `ConsolePolicy "p" requires ${demand}` });
+  for (const [causes, title, text] of [
+    [[demand("ReasonRequired", "a reason")], "This console needs a reason", 'ConsolePolicy "p" requires it.'],
+    [[demand("ApprovalRequired", "the approval of another user")], "This console needs an approval to type", 'ConsolePolicy "p" requires it.'],
+    [[demand("ReasonRequired", "a reason that matches OPS")], "This console needs a reason", 'ConsolePolicy "p" requires a reason that matches OPS.'],
+  ]) {
+    const { made } = panel({ reason: "Forbidden", code: 403, message: "", causes });
+    assert.equal(made.element.all("h3")[0].text, title);
+    assert.deepEqual(made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text), [text]);
+  }
+});
+
 test("a console does not open by itself at a machine that runs already", () => {
   const { made, opened, labels } = panel({ reason: "Conflict", code: 409, message: "" });
   made.follow(RUNNING, false);
@@ -180,7 +202,7 @@ test("a console does not open by itself at a machine that runs already", () => {
 });
 
 test("a console opens at another machine of the same name only if the user wants that, by the panel's only primary button", () => {
-  const [DELETED_ONE, UNKNOWN_ONE] = [["The machine is deleted", "There is a new machine"], ["There is no such machine", "The machine exists now"]];
+  const [DELETED_ONE, UNKNOWN_ONE] = [["The machine is deleted", "There is a new machine"], ["The namespace default has no machine vm", "The machine exists now"]];
   // A machine that is missing behind a lost connection was deleted meanwhile.
   for (const [ending, [before, after]] of [[DELETED, DELETED_ONE], [{ ...MISSING, hadSession: true }, DELETED_ONE], [MISSING, UNKNOWN_ONE]]) {
     const { made, opened, labels, primary, announced } = panel(ending);
@@ -203,7 +225,8 @@ test("a console opens at another machine of the same name only if the user wants
 test("a machine that does not exist has the namespace in which it is looked for, and one that the user may have meant", async () => {
   const near = panel(MISSING, { names: [["default", "vm-2"], ["default", "database"]] });
   await turn();
-  assert.match(near.made.element.text, /The namespace default has no machine vm\.Did you mean vm-2\?/);
+  assert.match(near.made.element.text, /^The namespace default has no machine vmDid you mean vm-2\?/);
+  assert.equal(near.made.element.text.match(/no such machine|has no machine/g)?.length, 1);
   const far = panel(MISSING, { names: [["default", "vm-2"], ["tools", "vm"]] });
   await turn();
   assert.match(far.made.element.text, /Did you mean tools \/ vm\?/);
@@ -213,10 +236,11 @@ test("a machine that does not exist has the namespace in which it is looked for,
 });
 
 test("a refusal by roles names the right and whom to ask, and leads only to what its user may read", async () => {
-  const refusal = { reason: "Forbidden", code: 403, message: "machines is forbidden", kind: "machines", causes: [{ reason: "Decided", message: "" }] };
+  const refusal = { reason: "Forbidden", code: 403, message: 'machines is forbidden: ask an administrator for the role console-observer in the namespace "default"', kind: "machines", causes: [{ reason: "Decided", message: "" }] };
   const { made, labels } = panel(refusal, { readable: ["log"] });
   await turn();
   assert.match(made.element.text, /observe or drive on machines\/console.*administrator.*console-observer.*default.*is forbidden/);
+  assert.equal(made.element.text.match(/administrator/g)?.length, 1);
   assert.deepEqual(labels(), ["Try again", "Log", "List of machines"]);
   assert.ok(made.element.all("button").every((each) => !each.class.includes("primary")));
 });
@@ -265,14 +289,14 @@ test("a reason that a policy does not accept is an error of its field, until it 
   made.show(refusal(refused), { drives: true }, false);
   assert.deepEqual([error(), seen()], [text, [text]]);
   made.show(refusal(refused, approval), { drives: true }, false);
-  assert.deepEqual([error(), seen()], [text, [`${approval.message}.`, text]]);
+  assert.deepEqual([error(), seen()], [text, ['ConsolePolicy "p" requires it.', text]]);
   owner.context.api.request = async () => {
     throw Object.assign(new Error("is forbidden"), { status: { details: { causes: [refused] } } });
   };
   made.element.all("form")[0].submit();
   assert.equal(error(), null);
   await turn();
-  assert.deepEqual([error(), seen()], [text, [`${approval.message}.`, text]]);
+  assert.deepEqual([error(), seen()], [text, ['ConsolePolicy "p" requires it.', text]]);
 });
 
 const DECIDED = new Date(2026, 1, 2, 8, 38);

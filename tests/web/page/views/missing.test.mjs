@@ -28,7 +28,7 @@ test("a user reads which machine is missing where, and which may be meant; of on
   const context = { api, machines: new Machines([KIND]), link: machineLink };
   const missing = noMachine(context, PLACE, "logs");
   for (let each = 0; each < 5; each += 1) await turn();
-  assert.equal(missing.text, "There is no such machine. The namespace lab has no machine vm.Did you mean default / vm?List of machines");
+  assert.equal(missing.text, "The namespace lab has no machine vm.Did you mean default / vm?List of machines");
   assert.equal(missing.all("a")[0].href, "#/machines/default/vm/logs");
   const deleted = noMachine(context, PLACE, "screen", document.createElement("a"));
   assert.equal(deleted.text, "The machine is deleted. Its output stays in the log for some time.");

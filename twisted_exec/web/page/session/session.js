@@ -40,9 +40,8 @@ const GOING_AWAY = 1001;
 const GIVEN_UP = 4001;
 /** Reason of an end: the program of the page's own computer was stopped. */
 export const STOPPED = "WebConsoleStopped";
-const UNREACHABLE =
-  "The server is out of reach, or a proxy in front of it does not pass WebSockets on, as kubectl proxy does with a " +
-  "client certificate.";
+/** What else may be in the way where no answer comes. */
+const UNREACHABLE = "A proxy in front of it, such as kubectl proxy with a client certificate, may not pass WebSockets on.";
 const ROLES = { drive: "drive", observe: "watch", watch: "watch" };
 
 export class ConsoleSession {
@@ -253,10 +252,9 @@ export class ConsoleSession {
     connection?.close(code);
   }
 
-  async #closed({ code, reason: given, wasOpened }) {
-    const reason = given || "the connection is lost";
-    if (code === GOING_AWAY && given) {
-      this.#end({ reason: STOPPED, message: given });
+  async #closed({ code, reason, wasOpened }) {
+    if (code === GOING_AWAY && reason) {
+      this.#end({ reason: STOPPED, message: reason });
       return;
     }
     if (this.#isOpen) {

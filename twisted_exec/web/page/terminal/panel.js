@@ -1,14 +1,14 @@
 /** The panel over a terminal without a session: how far it is, or why it has ended and how to open it again. */
 
 import { acknowledged } from "../acts.js";
-import { causesOf } from "../details.js";
+import { causesOf, withoutRemedy } from "../details.js";
 import { button, fill, h, printable } from "../dom.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { asOfText, copyButton, isSilence, outageNotice, silenceText } from "../views/parts.js";
 import { Denied, EndedRequest, NOT_NEEDED, actOf, answered, approved, createRequest, isNeeded, rightOf, waitingRequest } from "./approval.js";
 import { suggested } from "./suggestion.js";
-import { MACHINE_DELETED, NOT_RUNNING, attemptText, demandAlone, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, NOT_RUNNING, attemptText, behindTitle, demandAlone, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TURN_MILLISECONDS = 1500; // for the user who has powered the machine on: the first session is the writer
@@ -162,7 +162,8 @@ export class Panel {
     } else if (isMachineMissing(ending)) {
       const isDeleted = ending.reason === MACHINE_DELETED || ending.hadSession;
       const known = missingTexts(isDeleted, this.#owner.place);
-      this.#showNoMachine(known.title, isDeleted || ending.kind ? known.text : text, isDeleted);
+      // A proxy that does not name the kind may miss something else.
+      this.#showNoMachine(printable(known.title), isDeleted || ending.kind ? known.text : text, isDeleted);
     } else if (isMachineStopped(ending)) {
       // A machine that has never run has printed nothing.
       const links = isWithoutPool(ending) ? [this.#link("events", "Events")] : [this.#link("logs", "Log"), this.#link("screen", "Screen")];
@@ -207,7 +208,7 @@ export class Panel {
     this.#fill(
       "You may not open this console",
       h("p", {}, "It needs the verb observe or drive on machines/console. Ask your administrator for the role “console-observer”, to watch, or “console-user”, to type, in the namespace ", h("strong", {}, printable(this.#owner.place.namespace)), "."),
-      h("p", { class: "dim" }, printable(text)),
+      h("p", { class: "dim" }, printable(withoutRemedy(text))),
       h(
         "div",
         { class: "actions" },
@@ -270,7 +271,7 @@ export class Panel {
       isStarting = isStopped && !machine.isOff && isAsBefore;
       const isResetting = isStopped && this.#owner.isResetting;
       before = machine;
-      reason.hidden = isSeen || isStarting || isResetting || (isStopped && machine.isOff); // its state says the same
+      reason.hidden = isSeen || isStarting || isResetting || (isStopped && (machine.isOff || machine.problem !== "")); // its state says the same
       const texts = isStopped && !isResetting && [stoppedText({ ...machine, isOwn: this.#owner.switched === "Off" }), OPENS, startText(machine, this.#owner.maySwitch)];
       say(isResetting ? RESETTING : isStarting ? STARTING : machine?.runs ? RUNNING : NOT_RUNNING, isStarting || isResetting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
       remedy.hidden = copy.hidden = isStarting || isResetting || !(isStopped && machine.problem && !machine.isOff);
@@ -311,7 +312,7 @@ export class Panel {
     const name = printable(place.name);
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary", hidden: true });
     const close = button("Close this console", () => this.#owner.leave(), { class: "primary" });
-    const reason = h("p", {}, printable(text));
+    const reason = text && h("p", {}, printable(text));
     const hint = isDeleted ? h("p") : suggested(context, place);
     const created = h("p", { hidden: true }, `A machine with the name ${name} was created. “Open again” opens its console.`);
     const heading = h("span", {}, title);
@@ -333,7 +334,8 @@ export class Panel {
       const exists = machine !== null && machine.state !== TERMINATING; // that is the deleted machine itself
       if (exists && created.hidden) context.announce(`${place.name}: a machine with this name was created.`);
       fill(heading, !exists ? title : isDeleted ? "There is a new machine" : "The machine exists now");
-      reason.hidden = hint.hidden = exists;
+      if (reason) reason.hidden = exists;
+      hint.hidden = exists;
       created.hidden = !exists;
       close.classList.toggle("primary", !exists);
       this.#offer(again, exists);
@@ -443,7 +445,7 @@ export class Panel {
         // An old denial is not why this session has ended, or is not open.
         const isNews = problem instanceof Denied && (request !== null || (hasEnded && problem.isWithdrawn));
         request = null;
-        if (problem instanceof EndedRequest) fill(refusal, printable(demandAlone(ending.causes, Boolean(place.reason)))); // it says more of the request
+        if (problem instanceof EndedRequest) fill(refusal, printable(behindTitle(demandAlone(ending.causes, Boolean(place.reason))))); // it says more of the request
         draw(false, isNews ? denied(problem) : title);
         const { reason, others } = demandTexts(causesOf(problem.status), true);
         refuse(reason);
@@ -471,7 +473,7 @@ export class Panel {
       ask.focus();
     });
     const copy = copyButton("Copy the command", command);
-    const refusal = h("p", { hidden: !refused.others }, printable(refused.others));
+    const refusal = h("p", { hidden: !refused.others }, printable(behindTitle(refused.others)));
     this.#fill(
       heading,
       refusal,

@@ -305,7 +305,9 @@ export class Screen {
     if (String(drawn) === String(this.#drawn)) return;
     this.#drawn = drawn;
     this.#isFollowing = true;
-    this.#fitSoon();
+    // A full-screen program draws for this size from now on. On the usual screen it may only have placed the cursor once.
+    if (drawn && this.isFullScreen) this.fit();
+    else this.#fitSoon();
   }
 
   /** Have the size of this window at once: the program draws for it now, and what it draws is on the way. */

@@ -13,13 +13,14 @@ const RESUMED_MILLISECONDS = 10_000;
 export const MACHINE_DELETED = "MachineDeleted";
 export const POWERED_OFF = "PoweredOff";
 export const SHUTTING_DOWN = "ShuttingDown";
+const POOL_DELETED = "PoolDeleted";
 export const REVOKED = "AuthorizationWithdrawn"; // a token or a permission has ended
 const SHUTDOWN = "Shutdown"; // state of a machine that is off
 export const NO_POOL = "NoMachinePool"; // of the page alone
 /** Title of a console whose machine does not run. */
 export const NOT_RUNNING = "The machine is not running";
 const DELETED = "The machine is deleted";
-const NO_MACHINE = "There is no such machine";
+const NO_MACHINE = "There is no such machine"; // behind its name
 const POOLS = ["machinepools", "fleets"]; // kinds, by dialect
 
 const BANNER = { lines: 4, columns: 80 };
@@ -29,6 +30,8 @@ const HOST_AWAY = "host of the machine cannot be reached now";
 const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
 const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
 const MACHINE = /^\w+ "[^"]+"/; // of this console
+const DELETED_POOL = /("[^"]+") was deleted$/;
+const PLAIN_DEMAND = /(?<=^ConsolePolicy "[^"]+" requires )(a reason|the approval of another user)(?=\.$)/;
 const FIRST_WORD = /^(a|an|another|from|machine|message|no|nobody|nothing|somebody|the|there|this|what|you|your)\b/; // others may be names
 
 /**
@@ -314,7 +317,7 @@ const ENDINGS = {
   TimeOver: { title: "The time for this session is over", advice: "A new one may need a reason or an approval again." },
   [REVOKED]: { title: "Your right to this session has ended", advice: "If a new one is refused, too, ask your administrator." },
   [POWERED_OFF]: { title: NOT_RUNNING, advice: "" },
-  PoolDeleted: { title: "The pool of this machine was deleted", advice: "The console can be opened again when the machine has another pool." },
+  [POOL_DELETED]: { title: "The pool of this machine was deleted", advice: "The console can be opened again when the machine has another pool." },
   LineLost: { title: "The console of the machine is lost", advice: "Log and Screen have its last output. Open the console again when the machine is back." },
   TooManyViewers: { title: "There are too many sessions at this console", advice: "Try again when another one has ended." },
   Resumed: { title: "The session goes on in another window", advice: "A session that you open here is another one." },
@@ -335,7 +338,9 @@ export function endingOf({ reason, message, exitCode, code, kind, hadSession = t
   if (user) return { ...ENDINGS.SessionDeleted, title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
   if (exitCode !== null && exitCode !== undefined) return { title: "The program at the console has ended", advice: "" };
   if (isMachineStopped({ reason, code, kind })) return { title: NOT_RUNNING, advice: "" };
-  if (isMachineMissing({ reason, code, kind })) return { title: missingTexts(reason === MACHINE_DELETED || hadSession).title, advice: "" };
+  if (isMachineMissing({ reason, code, kind })) return { title: reason === MACHINE_DELETED || hadSession ? DELETED : NO_MACHINE, advice: "" };
+  const [, pool = ""] = DELETED_POOL.exec(reason === POOL_DELETED ? message : "") ?? [];
+  if (pool) return { ...ENDINGS[reason], title: `The pool ${pool} of this machine was deleted` };
   return ENDINGS[reason] ?? { title: code || !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
 }
 
@@ -356,7 +361,7 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
     return `Its exit code is ${exitCode}.`;
   }
   if (!message && !reason) return "";
-  if (deletedBy({ reason, message })) return ""; // the title says it
+  if (deletedBy({ reason, message }) || reason === POOL_DELETED) return ""; // the title says it
   if (reason === POWERED_OFF) return message.replace(MACHINE, "It");
   if (code === 404 && POOLS.includes(kind)) return "The pool of this machine does not exist.";
   if (kind && isMachineMissing({ reason, code, kind })) return ""; // the title says it
@@ -364,7 +369,7 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
   // The message has commands, too, which the page has as buttons.
   const { reason: needsReason, approval } = demands({ causes });
   if (needsReason || approval) return `${demandsText(causes)}.`;
-  return message || reason;
+  return message || (reason in ENDINGS ? "" : reason);
 }
 
 /**
@@ -377,6 +382,11 @@ export function demandTexts(causes, hasReason) {
   const isOfReason = (cause) => hasReason && cause.reason === REASON_REQUIRED;
   const text = (some) => (some.length ? explained(`${demandsText(some)}.`).text : "");
   return { reason: text(causes.filter(isOfReason)), others: text(causes.filter((each) => !isOfReason(each))) };
+}
+
+/** Return what policies demand behind the title of a form: a demand without details is not said twice. */
+export function behindTitle(demand) {
+  return demand.replace(PLAIN_DEMAND, "it");
 }
 
 /** Return the same of causes that name a request of the user, without what they say about it. */
@@ -408,11 +418,11 @@ export function isMachineMissing({ reason, code, kind }) {
  * Return `{title, text}` about a machine that does not exist; `isDeleted`: it did before.
  *
  * @param {boolean} isDeleted
- * @param {{namespace: string, name: string}} [place]
+ * @param {{namespace: string, name: string}} place
  */
-export function missingTexts(isDeleted, { namespace, name } = { namespace: "", name: "" }) {
+export function missingTexts(isDeleted, { namespace, name }) {
   if (isDeleted) return { title: DELETED, text: "Its output stays in the log for some time." };
-  return { title: NO_MACHINE, text: `The namespace ${namespace} has no machine ${name}.` };
+  return { title: `The namespace ${namespace} has no machine ${name}`, text: "" };
 }
 
 /** Whether a session has ended because a server was stopped, so that a new one opens when it is back. */

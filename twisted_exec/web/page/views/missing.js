@@ -21,7 +21,7 @@ export function lacksMachine({ code, reason, status }) {
  */
 export function noMachine(context, place, part, way = null) {
   const { title, text } = missingTexts(way !== null, place);
-  const said = h("p", {}, printable(`${title}. ${text}`));
+  const said = h("p", {}, printable(`${title}. ${text}`.trim()));
   if (way) return notice("warning", said, way);
   return notice("error", said, suggested(context, place, part), h("p", {}, h("a", { class: "button", href: "#/machines" }, "List of machines")));
 }

@@ -1,5 +1,6 @@
 /** Parts that the views share: tables that keep the focus, menus, downloads. */
 
+import { withoutRemedy } from "../details.js";
 import { button, fill, h, notice, printable, renew } from "../dom.js";
 import { duration, minute } from "../times.js";
 
@@ -20,7 +21,7 @@ const SKELETON_ROWS = 6;
  * @param {any} [instead] what the user may do.
  */
 export function lacking(text, advice, error, instead) {
-  return notice("warning", h("p", {}, text), h("p", {}, advice), instead, h("p", { class: "dim mono" }, printable(error.message)));
+  return notice("warning", h("p", {}, text), h("p", {}, advice), instead, h("p", { class: "dim mono" }, printable(withoutRemedy(error.message))));
 }
 
 /** Return the advice to ask for a role in a namespace. */

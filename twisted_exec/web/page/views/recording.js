@@ -114,7 +114,7 @@ class RecordingView {
       this.#showLacks();
       await this.#play(this.at);
     } catch (error) {
-      if (!signal.aborted) fill(this.problem, notice("error", printable(this.#isMissing(error) ? `There is no such recording. The namespace ${this.namespace} has no recording ${this.name}.` : sentence(error.message))));
+      if (!signal.aborted) fill(this.problem, notice("error", printable(this.#isMissing(error) ? `The namespace ${this.namespace} has no recording ${this.name}.` : sentence(error.message))));
     } finally {
       endWaiting();
     }
