@@ -13,7 +13,7 @@ from dataclasses import replace
 from twisted.python.usage import UsageError
 
 from twisted_exec.iri.revisions import IRONCORE, REVISIONS, revision
-from twisted_exec.iri.target import MutualTLS, TargetError
+from twisted_exec.iri.target import MutualTLS, TargetError, target_text
 from twisted_exec.program.options.audit import AuditOptions
 from twisted_exec.program.options.declaration import (
     ProgramOption,
@@ -23,12 +23,13 @@ from twisted_exec.program.options.declaration import (
 )
 from twisted_exec.program.options.sessions import BrowserOptions
 from twisted_exec.program.options.shared import DRAIN_SECONDS
-from twisted_exec.runtimes.serving.server import Listening, unix_path
+from twisted_exec.runtimes.serving.server import Listening
 from twisted_exec.tls.unix import uid_of
 
 IRI_LISTEN = ProgramOption(
     "iri-listen",
     "gRPC target: unix:///PATH, or dns:///HOST:PORT.",
+    target_text,
     required=Required(),
     listens=True,
 )
@@ -99,12 +100,9 @@ class ServingOptions(BrowserOptions, AuditOptions):
         """
         Return the address of the stream server.
 
-        :raises TargetError: the options contradict each other, or the path is not absolute.
-        :raises TLSConfigError: the path is too long for a socket.
+        :raises TargetError: the options contradict each other.
         """
         address = self["streaming-listen"]
-        if address.startswith("unix:"):
-            unix_path(address)
         if set(self["allow-uid"]) - {0, os.getuid()} and not address:
             raise TargetError(
                 "--allow-uid needs --streaming-listen, such as unix:/run/twisted-exec/stream.sock: "

@@ -52,7 +52,12 @@ from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
-from twisted_exec.tls.endpoints import server_endpoint, unix_client_endpoint
+from twisted_exec.tls.endpoints import (
+    listening_address_or_none,
+    server_endpoint,
+    unix_client_endpoint,
+)
+from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.fast.transport import accept_unbuffered
 from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.unix import checked_socket_path, peer_uid
@@ -66,6 +71,32 @@ REJOIN_SECONDS = 30
 
 RESUME_SECONDS = 60
 """Default time that a session waits for its user after the loss of a connection."""
+
+
+def unix_path(address: str) -> str:
+    """
+    Return the path of ``unix:PATH``; colons in the path may be escaped.
+
+    :raises TargetError: there are options, or the path is not absolute.
+    :raises TLSConfigError: the path is too long for a socket.
+    """
+    path = address.removeprefix("unix:").replace("\\:", "\0")
+    if ":" in path:
+        raise TargetError(f"{address!r}: unix:PATH takes no options here")
+    path = path.replace("\0", ":")
+    if not path.startswith("/"):
+        raise TargetError(f"{address!r}: the path of a UNIX socket must be absolute")
+    return checked_socket_path(path)
+
+
+def _streaming_address(text: str) -> str:
+    if not text.startswith("unix:"):
+        return listening_address_or_none(text)
+    try:
+        unix_path(text)
+    except TLSConfigError as problem:
+        raise ValueError(str(problem)) from None
+    return text
 
 
 @dataclass(frozen=True)
@@ -85,6 +116,7 @@ class Listening:
             OPTION: ProgramOption(
                 "streaming-listen",
                 "Address of consoles: unix:PATH or a TCP endpoint; default: a private UNIX socket.",
+                _streaming_address,
                 default="",
                 group="Consoles",
                 listens=True,
@@ -355,22 +387,6 @@ class TokenServer(Service):
         self._site.drain()
         ending = Ending(SHUTTING_DOWN, STOPPING)
         await self.sessions.drain(self._reactor, self._drain_seconds, ending)
-
-
-def unix_path(address: str) -> str:
-    """
-    Return the path of ``unix:PATH``; colons in the path may be escaped.
-
-    :raises TargetError: there are options, or the path is not absolute.
-    :raises TLSConfigError: the path is too long for a socket.
-    """
-    path = address.removeprefix("unix:").replace("\\:", "\0")
-    if ":" in path:
-        raise TargetError(f"{address!r}: unix:PATH takes no options here")
-    path = path.replace("\0", ":")
-    if not path.startswith("/"):
-        raise TargetError(f"{address!r}: the path of a UNIX socket must be absolute")
-    return checked_socket_path(path)
 
 
 def _is_loopback(host: str) -> bool:
