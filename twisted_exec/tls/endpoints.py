@@ -215,12 +215,15 @@ def _parsed(reactor: Any, description: str) -> IStreamServerEndpoint:
             "tcp:6443:interface=127.0.0.1; certificates have options of their own"
         )
     try:
-        return serverFromString(reactor, description + _defaults(kind, description))
+        endpoint: IStreamServerEndpoint = serverFromString(
+            reactor, description + _defaults(kind, description)
+        )
     except (ValueError, TypeError, LookupError) as problem:
         raise TLSConfigError(
             f"{description!r} is no listening address such as "
             f"tcp:6443:interface=127.0.0.1: {problem}"
         ) from None
+    return endpoint
 
 
 def address_text(address: IAddress) -> str:
