@@ -17,7 +17,7 @@ from twisted_exec.api.status import (
     TooManyRequests,
     Unauthorized,
 )
-from twisted_exec.cli.explanations import explain
+from twisted_exec.cli.explanations import explain, not_allowed
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ExecPlugin,
@@ -208,6 +208,17 @@ class ExplainTests(SynchronousTestCase):
             f"{words}; to take over, ask an administrator for the role console-operator: kubectl create "
             "rolebinding ann-console-operator --clusterrole=console-operator --user=ann -n lab",
         )
+
+    def test_point_first(self) -> None:
+        """The long refusal of a role begins with what the user may not do; other lines stay as they are."""
+        words = 'x is forbidden: User "ann" cannot {} in API group "compute.ironcore.dev" in the namespace "lab"'
+        for right, point in (
+            ('get resource "machines/log"', "you may not read the log of vm: "),
+            ('takeover resource "machines/console"', "you may not take over vm: "),
+        ):
+            line = explain(Forbidden(words.format(right)), "lab")
+            self.assertEqual(not_allowed(line, "vm", "read the log of"), f"{point}{line}")
+        self.assertEqual(not_allowed("no route", "vm", "open"), "no route")
 
     def test_others(self) -> None:
         """A kubeconfig error is shown as it is; an unexpected exception is an internal error."""

@@ -260,9 +260,9 @@ class APIServerTests(CommonRows, ProgramCase):
                 "cannot listen on 192.0.2.1:0: Cannot assign requested address: "
                 "choose an address of this host with --listen",
             ),
-            ({"listen": "tcp:99999"}, "cannot listen on 'tcp:99999': "),
-            ({"listen": "pigeon:1"}, "'pigeon:1' is no listening address such as tcp:6443"),
-            ({"listen": "ssl:0"}, "listening address 'ssl:0': give a plain endpoint such as"),
+            ({"listen": "tcp:99999"}, "--listen: 'tcp:99999': 99999 is no port from 0 to 65535"),
+            ({"listen": "pigeon:1"}, "--listen: 'pigeon:1' is no listening address such as tcp:64"),
+            ({"listen": "ssl:0"}, "--listen: listening address 'ssl:0': give a plain endpoint"),
             ({"listen": "unix:/nonexistent/x"}, "cannot listen on 'unix:/nonexistent/x': No such"),
         )
 
@@ -384,8 +384,9 @@ class PoolletTests(CommonRows, ProgramCase):
                 "free it, or choose another with --listen",
             ),
             ({endpoint: None}, f"--{endpoint} is missing"),
-            ({endpoint: "pigeon://x"}, "'pigeon://x' is neither unix:///absolute/path nor dns:///"),
-            ({endpoint: "unix:x"}, "'unix:x': the path of a UNIX socket must be absolute"),
+            ({"listen": "tcp:x"}, "--listen: 'tcp:x' is no listening address such as tcp:6443"),
+            ({endpoint: "pigeon://x"}, f"--{endpoint}: 'pigeon://x' is neither unix:///absolute/"),
+            ({endpoint: "unix:x"}, f"--{endpoint}: 'unix:x': the path of a UNIX socket must be"),
             ({endpoint: "dns:///host:1"}, "dns:///host:1: TCP needs mutual TLS"),
             ({"machine-pool-name": "Pool A"}, "--machine-pool-name 'Pool A': lower case letters"),
             ({"requestheader-allowed-names": None}, "--requestheader-client-ca-file and --request"),
@@ -492,8 +493,11 @@ class RuntimeTests(CommonRows, ProgramCase):
         }
         await self.rows(
             ({listen: None}, "--iri-listen is missing"),
-            ({listen: "pigeon://x"}, "'pigeon://x' is neither unix:///absolute/path nor dns:///"),
-            ({listen: "unix:x"}, "'unix:x': the path of a UNIX socket must be absolute"),
+            (
+                {listen: "pigeon://x"},
+                f"--{listen}: 'pigeon://x' is neither unix:///absolute/path nor",
+            ),
+            ({listen: "unix:x"}, f"--{listen}: 'unix:x': the path of a UNIX socket must be abso"),
             ({listen: f"unix:///{'x' * 110}"}, "the path of a UNIX socket has at most 107 bytes"),
             (
                 {listen: f"unix://{shared}/iri.sock"},
@@ -529,7 +533,7 @@ class RuntimeTests(CommonRows, ProgramCase):
                 f"cannot listen on 127.0.0.1:{port}: Address already in use: "
                 "free it, or choose another with --streaming-listen",
             ),
-            ({listen: "pigeon:1", **tls}, "'pigeon:1' is no listening address"),
+            ({listen: "pigeon:1", **tls}, f"--{listen}: 'pigeon:1' is no listening address"),
             (
                 {listen: "tcp:0"},
                 "tcp:0: without a certificate consoles are served on loopback only",
@@ -544,7 +548,10 @@ class RuntimeTests(CommonRows, ProgramCase):
                 {listen: ANY_PORT, **tls, "tls-private-key-file": self.pki.pair("apiserver").key},
                 "does not belong to certificate",
             ),
-            ({listen: "unix:x"}, "'unix:x': the path of a UNIX socket must be absolute"),
+            (
+                {listen: "unix:x"},
+                f"--{listen}: 'unix:x': the path of a UNIX socket must be absolute",
+            ),
         )
 
     async def test_state(self) -> None:
@@ -648,14 +655,18 @@ class NodeServerTests(CommonRows, ProgramCase):
         )
 
     async def test_addresses(self) -> None:
-        """A port in use is refused with the name of its option."""
+        """A port in use and a malformed address are refused with the name of the option."""
         port = self.port_in_use()
         told = f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose"
         await self.rows(
             *(
                 ({name: f"tcp:{port}:interface=127.0.0.1"}, f"{told} another with --{name}")
                 for name in ("listen", "health-listen")
-            )
+            ),
+            *(
+                ({name: "foo"}, f"--{name}: 'foo' is no listening address such as tcp:6443")
+                for name in ("listen", "health-listen")
+            ),
         )
 
     async def test_leaves(self) -> None:

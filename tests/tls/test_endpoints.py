@@ -33,6 +33,8 @@ from twisted_exec.tls.endpoints import (
     HANDSHAKE_SECONDS,
     address_text,
     client_endpoint,
+    listening_address,
+    listening_address_or_none,
     server_endpoint,
     unix_client_endpoint,
 )
@@ -112,6 +114,19 @@ class ServerEndpointTests(LoopbackCase):
                 server_endpoint(reactor, bad, None)
             self.assertIn("tcp:6443:interface=127.0.0.1", str(caught.exception))
             self.assertNotIn("\n", str(caught.exception))
+            with self.assertRaises(ValueError, msg=bad) as caught_early:
+                listening_address(bad)
+            self.assertEqual(str(caught_early.exception), str(caught.exception))
+
+    def test_option(self) -> None:
+        """An option's address is unchanged, or refused with its number that is no port."""
+        for good in ("tcp:0", "tcp:6443:interface=\\:\\:1", "unix:/run/x"):
+            self.assertEqual(listening_address(good), good)
+        for bad in ("tcp:99999", "tcp:-1"):
+            with self.assertRaises(ValueError) as caught:
+                listening_address(bad)
+            self.assertIn("is no port from 0 to 65535", str(caught.exception))
+        self.assertEqual(listening_address_or_none(""), "")
 
     def test_not_twice(self) -> None:
         """An endpoint with TLS of its own is refused."""

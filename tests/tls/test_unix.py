@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from twisted.internet.testing import StringTransport
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import LoopbackCase, reactor
@@ -108,10 +109,19 @@ class PrivateDirectoryTests(SynchronousTestCase):
         self.assertIn(f"type: chmod 700 {os.path.abspath(self.path)}; otherwise name", refusal)
 
     def test_open_and_empty(self) -> None:
-        """An empty directory with open permissions is made private."""
+        """An empty directory with open permissions is made private, and the log says so."""
         os.mkdir(self.path)
-        os.chmod(self.path, 0o777)
-        private_directory(self.path)
+        os.chmod(self.path, 0o755)
+        with capturedLogs() as events:
+            private_directory(self.path)
+            private_directory(self.path)
+        lines = [formatEvent(event) for event in events]
+        self.assertEqual(
+            lines,
+            [
+                f"directory {self.path!r} was empty and open to other users: its mode is 700 now, not 755"
+            ],
+        )
         self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o700)
 
     def test_another_user(self) -> None:

@@ -19,6 +19,7 @@ from twisted_exec.apiserver.signing.authority import CAPair
 from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
 from twisted_exec.program.options.shared import DRAIN_SECONDS, SHUTDOWN_DELAY_SECONDS
 from twisted_exec.program.options.values import duration, seconds
+from twisted_exec.tls.endpoints import listening_address
 from twisted_exec.web.oidc import WebClient
 
 _POOLLETS = "Poollets"
@@ -83,6 +84,7 @@ class Settings(ServingSettings):
             OPTION: ProgramOption(
                 "listen",
                 "Listening address: a Twisted endpoint string.",
+                listening_address,
                 default="tcp:6443",
                 listens=True,
                 short="l",

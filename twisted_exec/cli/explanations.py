@@ -103,6 +103,19 @@ def remedy_for(obstacles: Iterable[Obstacle], config: ClientConfig) -> str:
     return remedy
 
 
+def not_allowed(line: str, name: str, act: str) -> str:
+    """
+    Return the line of :func:`explain` with its point first, if it is the long one of a missing role.
+
+    :param act: what the user wants to do with the machine, such as ``open``.
+    """
+    if f"; to take over, {ASK_FOR_ROLE} " in line:
+        act = "take over"
+    elif not re.search(rf"(; |If so, ){ASK_FOR_ROLE} ", line):
+        return line
+    return f"you may not {act} {name}: {line}"
+
+
 def _may_be_mistyped(namespace: str, message: str) -> bool:
     """
     Return whether a refusal is about a machine of a namespace: the server does not tell a user without

@@ -13,7 +13,7 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.client import CommandClient
-from twisted_exec.cli.explanations import explain
+from twisted_exec.cli.explanations import explain, not_allowed
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.machine_requests import AGENT
@@ -39,11 +39,15 @@ def hint_after(
 
 
 async def explain_with_hint(
-    refusal: APIError, config: ClientConfig, name: str, reactor: Any
+    refusal: APIError, config: ClientConfig, name: str, reactor: Any, act: str
 ) -> str:
-    """Return the line about a refused request for a machine."""
+    """
+    Return the line about a refused request for a machine.
+
+    :param act: as of :func:`not_allowed`.
+    """
     hint = await hint_after(refusal, config, name, reactor).addErrback(lambda _: "")
-    message = explain(refusal, config.namespace, config)
+    message = not_allowed(explain(refusal, config.namespace, config), name, act)
     return f"{message}; {hint}" if hint else message
 
 

@@ -78,6 +78,16 @@ def parse_target(text: str) -> RuntimeAddress:
     raise TargetError(f"{text!r} is neither unix:///absolute/path nor dns:///host:port")
 
 
+def target_text(text: str) -> str:
+    """
+    Check an option's value: a gRPC target.
+
+    :raises TargetError: as of :func:`parse_target`.
+    """
+    parse_target(text)
+    return text
+
+
 @dataclass(frozen=True)
 class MutualTLS:
     """

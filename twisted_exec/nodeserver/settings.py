@@ -11,6 +11,7 @@ from twisted_exec.program.options.declaration import OPTION, ProgramOption, Requ
 from twisted_exec.program.options.shared import DRAIN_SECONDS, SHUTDOWN_DELAY_SECONDS
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.sessions.idleness import IDLE_SECONDS
+from twisted_exec.tls.endpoints import listening_address, listening_address_or_none
 
 _WEEK_SECONDS = 604_800
 
@@ -52,6 +53,7 @@ class Settings:
             OPTION: ProgramOption(
                 "listen",
                 "Listening address: a Twisted endpoint string, to which TLS is added.",
+                listening_address,
                 listens=True,
             )
         },
@@ -125,6 +127,7 @@ class Settings:
             OPTION: ProgramOption(
                 "health-listen",
                 "Endpoint for health probes, without TLS; empty for none.",
+                listening_address_or_none,
                 default="tcp:10248:interface=127.0.0.1",
                 listens=True,
             )

@@ -11,6 +11,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.dialects import DEFAULT, NAMES, Dialect, by_name
 from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.iri.target import target_text
 from twisted_exec.poollet.allowed_hosts import AllowedHost, parse_host
 from twisted_exec.poollet.machines.downward import Downward
 from twisted_exec.poollet.machines.references import ReferencedKinds
@@ -18,6 +19,7 @@ from twisted_exec.poollet.pool import Address
 from twisted_exec.program.options.declaration import OPTION, ProgramOption, Required
 from twisted_exec.program.options.shared import ALLOWED_ORIGIN, CONSOLE_VERBS, DRAIN_SECONDS
 from twisted_exec.program.session_limits import SessionLimits
+from twisted_exec.tls.endpoints import listening_address
 from twisted_exec.tls.unix import uid_of
 
 SIGNER = "twisted-exec.dev/poollet-serving"
@@ -114,6 +116,7 @@ class Settings:
             OPTION: ProgramOption(
                 "listen",
                 "Listening address: a Twisted endpoint string, to which TLS is added.",
+                listening_address,
                 group=_SERVING,
                 listens=True,
             )
@@ -208,6 +211,8 @@ class Settings:
             OPTION: ProgramOption(
                 "machine-runtime-endpoint",
                 "gRPC target of the machine runtime.",
+                target_text,
+                default=None,
                 group=_RUNTIME,
                 required=Required(),
             )

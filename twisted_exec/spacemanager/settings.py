@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from twisted_exec.program.options.declaration import OPTION, ProgramOption
 from twisted_exec.spacemanager import PROGRAM
+from twisted_exec.tls.endpoints import listening_address_or_none
 
 NAMESPACE, LEASE = "kube-system", PROGRAM
 
@@ -61,6 +62,7 @@ class Settings:
             OPTION: ProgramOption(
                 "health-listen",
                 "Endpoint for probes and metrics, without TLS; empty: none.",
+                listening_address_or_none,
                 default="tcp:10258:interface=127.0.0.1",
                 listens=True,
             )

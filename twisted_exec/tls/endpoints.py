@@ -65,6 +65,7 @@ from twisted_exec.tls.unix import checked_socket_path
 
 HANDSHAKE_SECONDS = 30.0
 
+_LAST_PORT = 65535
 _NO_TLS = "it does not speak TLS on this port"
 _HINTS = {
     "wrong version number": _NO_TLS,
@@ -179,6 +180,34 @@ def server_endpoint(
     :param sockets: has the socket if another process has opened it.
     :raises TLSConfigError: the description is malformed.
     """
+    return _ServerEndpoint(reactor, description, _parsed(reactor, description), tls, sockets)
+
+
+def listening_address(text: str) -> str:
+    """
+    Check an option's value: the ``description`` of :func:`server_endpoint`.
+
+    :raises ValueError: it is malformed, or has a number that is no port.
+    """
+    try:
+        place = _address(_parsed(None, text), text)
+    except TLSConfigError as problem:
+        raise ValueError(str(problem)) from None
+    if isinstance(place, tuple) and not 0 <= place[1] <= _LAST_PORT:
+        raise ValueError(f"{text!r}: {place[1]} is no port from 0 to {_LAST_PORT}")
+    return text
+
+
+def listening_address_or_none(text: str) -> str:
+    """
+    Check an option's value as :func:`listening_address` does; it may be empty.
+
+    :raises ValueError: as there.
+    """
+    return text and listening_address(text)
+
+
+def _parsed(reactor: Any, description: str) -> IStreamServerEndpoint:
     kind = description.partition(":")[0]
     if kind in ("ssl", "tls"):
         raise TLSConfigError(
@@ -186,13 +215,15 @@ def server_endpoint(
             "tcp:6443:interface=127.0.0.1; certificates have options of their own"
         )
     try:
-        inner = serverFromString(reactor, description + _defaults(kind, description))
+        endpoint: IStreamServerEndpoint = serverFromString(
+            reactor, description + _defaults(kind, description)
+        )
     except (ValueError, TypeError, LookupError) as problem:
         raise TLSConfigError(
             f"{description!r} is no listening address such as "
             f"tcp:6443:interface=127.0.0.1: {problem}"
         ) from None
-    return _ServerEndpoint(reactor, description, inner, tls, sockets)
+    return endpoint
 
 
 def address_text(address: IAddress) -> str:

@@ -11,8 +11,12 @@ import stat
 import struct
 import tempfile
 
+from twisted.logger import Logger
+
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.fast.transport import socket_transport
+
+_log = Logger()
 
 LONGEST_SOCKET_PATH = 107
 """``sizeof(sun_path) - 1``: see unix(7)."""
@@ -54,7 +58,7 @@ def private_directory(path: str) -> str:
     Create a private directory, or check that an existing one is private.
 
     Missing parents are created, private as well. An existing directory that other users may enter
-    is made private if it is empty, and refused otherwise: another user may have planted its files.
+    is made private if it is empty, which the log says, and refused otherwise: another user may have planted its files.
 
     :return: its absolute path.
     :raises TLSConfigError: it cannot be created, or is not private.
@@ -101,6 +105,11 @@ def _check_private(path: str) -> None:
                     "not exist yet"
                 )
             os.fchmod(descriptor, 0o700)
+            _log.warn(
+                "directory {path!r} was empty and open to other users: its mode is 700 now, not {mode:o}",
+                path=path,
+                mode=mode,
+            )
     finally:
         os.close(descriptor)
 

@@ -127,9 +127,12 @@ class ServerTests(ChainTestCase):
         return path
 
     async def test_no_machine(self) -> None:
-        """Without a machine the checks end at the server."""
+        """Without a machine the checks end at the server, and the user reads what was not checked."""
         code, results = await self.examined()
-        self.assertEqual((code, list(results)[-1]), (0, "user"))
+        self.assertEqual((code, list(results)[-1]), (0, "machine"))
+        status, message, _ = results["machine"]
+        self.assertEqual(status, "skipped")
+        self.assertIn("type twisted-exec doctor MACHINE", message)
 
     async def test_text(self) -> None:
         """The text for people has a summary, and the exit code is 1."""
@@ -414,7 +417,14 @@ class MachineTests(ChainTestCase):
         self.assertIn("may not create machines/exec in namespace default", message)
         self.assertIn("kubectl create rolebinding", remedy)
         _, results = await self.examined(user="jane")
-        self.assertNotIn("machine", results)
+        self.assertEqual(
+            results["machine"][:2],
+            (
+                "skipped",
+                'cannot read machine "vm" and its pool: may not get machines in namespace default; '
+                "the role view has this right",
+            ),
+        )
 
     async def test_roles(self) -> None:
         """Such a user reads no second role for what the first role includes."""
@@ -468,6 +478,41 @@ class MachineTests(ChainTestCase):
         self.assertEqual(status, "warning")
         self.assertEqual(message, "may not drive machines/console in namespace default")
         self.assertIn("kubectl create rolebinding", remedy)
+
+    async def test_unreadable(self) -> None:
+        """The user reads which parts could not be checked, which right that needs, and which role has it."""
+        machine = await self.make_machine()
+        await self.make_event(machine, "Warning", "Odd", "the disk is full", "2026")
+        await self.machine_ready("Odd", "no disk")
+        reading = (("get", "machines"), ("get", "machines/log"))
+        await self.grant(("drive", "machines/console"), *reading)
+        path = self.kubeconfig("user-jane")
+        _, out, _ = await typed(self, "doctor", "vm", "--kubeconfig", path)
+        skipped = [
+            re.split("  +", line, maxsplit=2)[1:]
+            for line in out.splitlines()
+            if line.startswith("skipped")
+        ]
+        self.assertEqual(
+            skipped,
+            [
+                [
+                    "machine",
+                    'cannot read class "small": may not get machineclasses; the role view has this right',
+                ],
+                [
+                    "machine",
+                    'cannot read the Events of machine "vm": may not list events in namespace default; '
+                    "the role view has this right",
+                ],
+                [
+                    "pool",
+                    'cannot read machine pool "pool-a": may not get machinepools; the role view has this right',
+                ],
+            ],
+            out,
+        )
+        self.assertIn(", 3 checks skipped", out.splitlines()[-1])
 
     async def test_no_pool(self) -> None:
         """A machine without a pool is an error."""

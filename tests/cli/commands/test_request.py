@@ -93,8 +93,7 @@ class CommandTests(RequestCase):
         await self.request()
         await self.run_command("approve", "r")
         done = 'approval of request "r" withdrawn; a session that uses it ends\n'
-        for _ in range(2):
-            self.assertEqual(await self.run_command("deny", "r"), (0, done, ""))
+        self.assertEqual(await self.run_command("deny", "r"), (0, done, ""))
         request = await self.admin.get(REQUESTS, "r", "default")
         self.assertTrue(request["status"]["denied"])
         await self.request("no")
@@ -123,6 +122,19 @@ class CommandTests(RequestCase):
                 f'request "{name}" cannot be approved: {why}; user "jane" creates another request\n'
             )
             self.assertIn(wanted, err)
+
+    async def test_denied_twice(self) -> None:
+        """A request that is denied, or whose approval is withdrawn, is not denied again, and the user reads its state."""
+        for name, decisions, state in (
+            ("withdrawn", ("approve", "deny"), "its approval is already withdrawn"),
+            ("denied", ("deny",), "it is already denied"),
+        ):
+            await self.request(name)
+            for decision in decisions:
+                await self.run_command(decision, name)
+            code, out, err = await self.run_command("deny", name)
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn(f'request "{name}" cannot be denied: {state}\n', err)
 
     async def test_refusals(self) -> None:
         """Errors are one line that names the object."""

@@ -699,6 +699,17 @@ class TerminalTests(TerminalCase):
 
     starts = PROGRAMS
 
+    async def test_input_from_pipe(self) -> None:
+        """Input from a pipe is not typed ahead at the terminal: nothing precedes the machine's output."""
+        self.serve(EchoAttachment())
+        piped = (
+            "import os; r, w = os.pipe(); os.write(w, b'from a pipe'); os.dup2(r, 0); os.close(w)\n"
+        )
+        process = self.start_on_terminal(command=piped + COMMAND)
+        await process.until(rb"from a pipe")
+        await self.ends_so(process, 0)
+        self.assertEqual(process.stdout, b"from a pipe\r\n")
+
     async def test_raw_and_escape(self) -> None:
         """Every key goes to the machine, Ctrl-C too; Ctrl-] leaves with 0, and a line says so."""
         attachment = self.serve(EchoAttachment(b"$ "))

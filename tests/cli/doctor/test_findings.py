@@ -34,15 +34,15 @@ class ReportTests(SynchronousTestCase):
         self.assertFalse(report.is_healthy)
 
     def test_healthy(self) -> None:
-        """Warnings and skipped checks are no errors."""
+        """Warnings and skipped checks are no errors, and the summary counts both."""
         report = Findings()
         report.skipped("clock", "no date")
         self.assertTrue(report.is_healthy)
-        self.assertEqual(report.text().splitlines()[-1], "no problem found")
+        self.assertEqual(report.text().splitlines()[-1], "no problem found, 1 check skipped")
         report.warning("user", "odd", "log in")
         report.warning("user", "odd", "log in")
         self.assertTrue(report.is_healthy)
-        self.assertEqual(report.text().splitlines()[-1], "2 warnings")
+        self.assertEqual(report.text().splitlines()[-1], "2 warnings, 1 check skipped")
 
     def test_colours(self) -> None:
         """On a terminal the word for the result has a colour; columns stay in line."""

@@ -60,6 +60,13 @@ class PlaceTests(SynchronousTestCase):
             self.found()
         self.assertIn("Give --address, or set IRI_MACHINE_RUNTIME_ENDPOINT", str(caught.exception))
 
+    def test_malformed(self) -> None:
+        """A malformed address is refused with its option."""
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors), self.assertRaises(SystemExit):
+            make_parser().parse_args(["iri", "version", "--address=foo"])
+        self.assertIn("argument --address: 'foo' is neither unix:///", errors.getvalue())
+
     def test_users(self) -> None:
         """
         ``--runtime-uid`` takes a number or a user name; an unknown name is refused with a message.

@@ -27,6 +27,8 @@ _EPILOG = "Exit code: 0 if a console can be opened, 1 if a check found an error.
 
 _TIMEOUT_SECONDS = 10.0
 
+_NO_MACHINE = "no machine is given, so rights, machine, pool and console are not checked; type twisted-exec doctor MACHINE"
+
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``doctor``."""
@@ -65,6 +67,8 @@ async def _examine(options: argparse.Namespace, reactor: Any) -> int:
             user = await check_user(server, client)
             if name:
                 await check_machine(server, client, name, options.among, user)
+            else:
+                report.skipped("machine", _NO_MACHINE)
         finally:
             await client.close()
     except Unusable:

@@ -189,7 +189,7 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
     except (InputError, KubeConfigError, TLSConfigError) as problem:
         return failed("logs", str(problem), _failed(options))
     except APIError as refusal:
-        message = await explain_with_hint(refusal, config, name, reactor)
+        message = await explain_with_hint(refusal, config, name, reactor, "read the log of")
         if refusal.code == 404 and not options.deleted:
             joint = " If" if message.endswith("?") else "; if"
             message += f"{joint} the machine was deleted, add --deleted"

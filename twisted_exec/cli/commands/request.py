@@ -37,6 +37,11 @@ _CANNOT_APPROVE = {
     WITHDRAWN: "its approval was withdrawn, which is final",
 }
 """Why a request in a state cannot be approved."""
+_CANNOT_DENY = {
+    DENIED: "it is already denied",
+    WITHDRAWN: "its approval is already withdrawn",
+}
+"""Why a request in a state cannot be denied."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -142,6 +147,8 @@ async def _approve(client: CommandClient, options: argparse.Namespace) -> str:
 
 async def _deny(client: CommandClient, options: argparse.Namespace) -> str:
     request = await _get(client, options.name)
+    if why := _CANNOT_DENY.get(state_of(request, time.time())):
+        raise InputError(f'request "{options.name}" cannot be denied: {why}')
     request = await _decide(client, options, request, {"denied": True})
     if state_of(request, time.time()) != WITHDRAWN:
         return f'request "{options.name}" denied\n'

@@ -114,8 +114,8 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
     except (KubeConfigError, TLSConfigError) as problem:
         return failed("screen", str(problem))
     except APIError as refusal:
-        name = options.machine.name
-        return failed("screen", await explain_with_hint(refusal, config, name, reactor))
+        name, act = options.machine.name, "read the screen of"
+        return failed("screen", await explain_with_hint(refusal, config, name, reactor, act))
     except BrokenPipeError:  # twisted-exec screen ... | head
         return 1
     except OSError as problem:

@@ -191,7 +191,9 @@ async def _delete(client: CommandClient, options: argparse.Namespace) -> str:
         token_id = text.partition(".")[0]
         if len(token_id) != 6 or not set(token_id) <= set(_MARKS):
             # The value is not printed, as it may be secret.
-            raise InputError("that is no token: six small letters and digits, as list shows them")
+            raise InputError(
+                "ID: six small letters and digits are expected, as twisted-exec token list shows them"
+            )
         await client.delete(SECRETS.resource, f"{NAME_PREFIX}{token_id}", NAMESPACE)
         sys.stdout.write(f"token {token_id} deleted\n")
     return ""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from twisted_exec.cli.console.people import Person, people_at
 from twisted_exec.cli.console.process import the_reactor
 from twisted_exec.cli.console.program import ConsoleProgram, conclude, is_dumb
 from twisted_exec.cli.console.session import Outcome
-from twisted_exec.cli.explanations import ASK_FOR_ROLE, explain, power_on
+from twisted_exec.cli.explanations import explain, not_allowed, power_on
 from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.options import config_of
 from twisted_exec.kube.console import ConsoleOptions, open_console
@@ -114,9 +113,7 @@ class MachineConsole(ConsoleProgram):
         # With a Space, the context's namespace is one of another cluster.
         namespace = options.namespace or "default" if options.space else self._config.namespace
         config = self._at[0] if self._at is not None else self._config
-        line = explain(error, namespace, config)
-        if re.search(rf"(; |If so, ){ASK_FOR_ROLE} ", line):  # the refusal is long: its point
-            line = f"you may not open {options.name}: {line}"
+        line = not_allowed(explain(error, namespace, config), options.name, "open")
         return f"{line}; {self._hint}" if self._hint else line
 
     def run(self) -> tuple[Outcome, bool]:

@@ -308,7 +308,8 @@ class ConsoleProgram:
         """Make the terminal raw; earlier keys have an echo in the present line."""
         was_raw = self._terminal.raw
         self._terminal.make_raw()
-        if not was_raw and os.isatty(2) and select.select([self._terminal.fd], [], [], 0)[0]:
+        is_new = self._terminal.raw and not was_raw
+        if is_new and os.isatty(2) and select.select([self._terminal.fd], [], [], 0)[0]:
             _write_message(b"\r\n")
 
     @property

@@ -102,6 +102,8 @@ class Findings:
             if (number := self.count(level))
         ]
         what = ", ".join(counts) or "no problem found"
+        if skipped := self.count(FindingLevel.SKIPPED):
+            what += f", {skipped} check{'' if skipped == 1 else 's'} skipped"
         return f"{self.subject}: {what}" if self.subject else what
 
     def json(self) -> str:

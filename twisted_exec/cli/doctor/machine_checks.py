@@ -26,7 +26,8 @@ from twisted_exec.cli.doctor.remedies import (
     other_pool,
 )
 from twisted_exec.cli.doctor.server_checks import AGENT, ExaminedServer, undiscovered, why_of
-from twisted_exec.cli.explanations import ask_for_role, power_on
+from twisted_exec.cli.explanations import ask_for_role, grant, power_on
+from twisted_exec.cli.refusal_texts import DENIED
 from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
 from twisted_exec.console.notices import RoleNotices, outage_of
 from twisted_exec.kube.console import ConsoleOptions, open_console
@@ -109,6 +110,7 @@ class _MachineCheck:
                 refusals.append((refused, self._dialect))
         for refusal, self._dialect in refusals:
             if refusal.code == Forbidden.code:
+                self._cannot_read("machine", f"{self._named} and its pool", refusal)
                 return None
         first, self._dialect = refusals[0]
         if first.code != NotFound.code:
@@ -136,7 +138,8 @@ class _MachineCheck:
                 elif subresource or not self._lacks_console:  # roles for consoles include get
                     self._report.warning("rights", *self._lacking("get", subresource, status))
         except APIError as problem:
-            self._report.skipped("rights", f"the server does not answer: {problem.message}")
+            message = f"the server does not say what this user may do: {problem.message}"
+            self._report.skipped("rights", message)
             return
         if allowed:
             self._report.ok("rights", f"may {', '.join(allowed)} in namespace {self._namespace}")
@@ -249,6 +252,7 @@ class _MachineCheck:
             await self._client.get(dialect.workload_class, name)
         except APIError as refused:
             if refused.code != NotFound.code:
+                self._cannot_read("machine", f'class "{name}"', refused)
                 return "", ""
         else:
             return "", ""
@@ -266,7 +270,9 @@ class _MachineCheck:
             listed = await self._client.list(
                 EVENTS.resource, self._namespace, field_selector=selector
             )
-        except APIError:  # the user may not list Events
+        except APIError as refused:
+            if refused.code != NotFound.code:  # the server has Events
+                self._cannot_read("machine", f"the Events of {self._named}", refused)
             return ""
         events = [
             each
@@ -282,7 +288,7 @@ class _MachineCheck:
             pool = await self._client.get(self._dialect.pool, name)
         except APIError as refused:
             if refused.code != NotFound.code:
-                report.skipped("pool", f"cannot read it: {refused.message}")
+                self._cannot_read("pool", named, refused)
                 return True
             message = f"{named} does not exist"
             if event := await self._newest_warning(machine):
@@ -307,6 +313,12 @@ class _MachineCheck:
             message = f"{named} is not ready: {why_of(ready)}"
             report.error("poollet", message, POOLLET)
         return True
+
+    def _cannot_read(self, check: str, named: str, refused: APIError) -> None:
+        """Report a part that is skipped: the user lacks a right, or the server fails."""
+        message = f"cannot read {named}: {_why(refused)}"
+        if all(each.message != message for each in self._report.findings):
+            self._report.skipped(check, message)
 
     async def _open_console(self) -> None:
         server, visitor = self._server, _Visitor()
@@ -368,6 +380,18 @@ class _MachineCheck:
             self._report.ok("line", "is open, and has output")
         else:
             self._report.ok("line", "is open, and was silent so far")
+
+
+def _why(refused: APIError) -> str:
+    """Return the right that a user lacks, and the role that has it; the message of other refusals."""
+    lacking = DENIED.search(refused.message)
+    if lacking is None:
+        return refused.message
+    right = lacking.groupdict(default="")
+    role, _ = grant(**right)
+    what = f"{right['verb']} {right['kind']}/{right['subresource']}".removesuffix("/")
+    where = f" in namespace {right['namespace']}" if right["namespace"] else ""
+    return f"may not {what}{where}" + (f"; the role {role} has this right" if role else "")
 
 
 class _Notices(RoleNotices):

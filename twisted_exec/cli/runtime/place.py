@@ -15,7 +15,7 @@ from urllib.parse import quote
 from twisted_exec.cli.times import duration
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.revisions import IRONCORE, REVISIONS, revision
-from twisted_exec.iri.target import MutualTLS, TargetError
+from twisted_exec.iri.target import MutualTLS, TargetError, target_text
 from twisted_exec.streaming.interfaces import UID_HEADER, USER_HEADER
 from twisted_exec.tls.unix import uid_of
 
@@ -59,6 +59,7 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("machine runtime")
     group.add_argument(
         "--address",
+        type=_address,
         metavar="TARGET",
         help="the runtime: unix:///PATH or dns:///HOST:PORT (default: "
         "$IRI_MACHINE_RUNTIME_ENDPOINT, $ORI_MACHINE_RUNTIME_ENDPOINT, or the first well-known "
@@ -90,6 +91,13 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
         type=duration,
         help="the time limit of each answer, such as 5s (default: that of the method)",
     )
+
+
+def _address(text: str) -> str:
+    try:
+        return target_text(text)
+    except TargetError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
 
 
 def _user(text: str) -> int:

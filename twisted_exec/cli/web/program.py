@@ -168,7 +168,7 @@ async def _machine(
     except APIError as refusal:
         if refusal.code != NotFound.code:
             return machine  # the page says why, and goes on when it can
-        message = await explain_with_hint(refusal, config, name, reactor)
+        message = await explain_with_hint(refusal, config, name, reactor, "open")
         raise APIError(message, code=refusal.code, reason=refusal.reason) from None
     finally:
         await client.close()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from twisted.python.usage import UsageError
 
 from twisted_exec.iri.revisions import IRONCORE, REVISIONS, revision
-from twisted_exec.iri.target import MutualTLS, TargetError
+from twisted_exec.iri.target import MutualTLS, TargetError, target_text
 from twisted_exec.program.options.audit import AuditOptions
 from twisted_exec.program.options.declaration import (
     OPTION,
@@ -22,11 +22,14 @@ from twisted_exec.program.options.declaration import (
 )
 from twisted_exec.program.options.sessions import BrowserOptions
 from twisted_exec.program.options.shared import ALLOWED_ORIGIN, DRAIN_SECONDS
+from twisted_exec.tls.endpoints import listening_address_or_none
+from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.unix import checked_socket_path, uid_of
 
 IRI_LISTEN = ProgramOption(
     "iri-listen",
     "gRPC target: unix:///PATH, or dns:///HOST:PORT.",
+    target_text,
     required=Required(),
     listens=True,
 )
@@ -43,6 +46,32 @@ ALLOW_UID = ProgramOption(
     several=True,
 )
 SERVING_DRAIN_SECONDS = replace(DRAIN_SECONDS, default=5.0, group="Sessions")
+
+
+def unix_path(address: str) -> str:
+    """
+    Return the path of ``unix:PATH``; colons in the path may be escaped.
+
+    :raises TargetError: there are options, or the path is not absolute.
+    :raises TLSConfigError: the path is too long for a socket.
+    """
+    path = address.removeprefix("unix:").replace("\\:", "\0")
+    if ":" in path:
+        raise TargetError(f"{address!r}: unix:PATH takes no options here")
+    path = path.replace("\0", ":")
+    if not path.startswith("/"):
+        raise TargetError(f"{address!r}: the path of a UNIX socket must be absolute")
+    return checked_socket_path(path)
+
+
+def _streaming_address(text: str) -> str:
+    if not text.startswith("unix:"):
+        return listening_address_or_none(text)
+    try:
+        unix_path(text)
+    except TLSConfigError as problem:
+        raise ValueError(str(problem)) from None
+    return text
 
 
 @dataclass(frozen=True)
@@ -62,6 +91,7 @@ class Listening:
             OPTION: ProgramOption(
                 "streaming-listen",
                 "Address of consoles: unix:PATH or a TCP endpoint; default: a private UNIX socket.",
+                _streaming_address,
                 default="",
                 group="Consoles",
                 listens=True,
@@ -156,12 +186,9 @@ class ServingOptions(BrowserOptions, AuditOptions):
         """
         Return the address of the stream server.
 
-        :raises TargetError: the options contradict each other, or the path is not absolute.
-        :raises TLSConfigError: the path is too long for a socket.
+        :raises TargetError: the options contradict each other.
         """
         address = self["streaming-listen"]
-        if address.startswith("unix:"):
-            unix_path(address)
         if set(self["allow-uid"]) - {0, os.getuid()} and not address:
             raise TargetError(
                 "--allow-uid needs --streaming-listen, such as unix:/run/twisted-exec/stream.sock: "
@@ -200,19 +227,3 @@ class ServingOptions(BrowserOptions, AuditOptions):
             raise TargetError("--iri-ca-file is for a TCP --iri-listen")
         ca, certificate, key = files
         return MutualTLS(ca, certificate, key, client_names=allowed)
-
-
-def unix_path(address: str) -> str:
-    """
-    Return the path of ``unix:PATH``; colons in the path may be escaped.
-
-    :raises TargetError: there are options, or the path is not absolute.
-    :raises TLSConfigError: the path is too long for a socket.
-    """
-    path = address.removeprefix("unix:").replace("\\:", "\0")
-    if ":" in path:
-        raise TargetError(f"{address!r}: unix:PATH takes no options here")
-    path = path.replace("\0", ":")
-    if not path.startswith("/"):
-        raise TargetError(f"{address!r}: the path of a UNIX socket must be absolute")
-    return checked_socket_path(path)
