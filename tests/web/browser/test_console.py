@@ -664,6 +664,17 @@ class ConsoleTests(WebTestCase):
         await ada.echo("returned")
         self.check_faults()
 
+    async def test_pool_away(self) -> None:
+        """A console that was open says why it does not go on: its user need not look at the own network."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await self.deployment.end("poollet", kill=True)
+        outage = "document.querySelector('.outage').innerText"
+        await ada.page.until(f"/^Connection lost for .*cannot connect to pool/i.test({outage})")
+        await self.deployment.start_poollet()
+        await ada.echo("returned")
+        self.check_faults()
+
     async def test_roles_after_restart(self) -> None:
         """
         After a stop of the server an observer whose page is back first is an observer, and reads so;

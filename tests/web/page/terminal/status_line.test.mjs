@@ -32,6 +32,12 @@ test("an outage is said over the terminal, with what becomes of keys, and nowher
   // The styles hide the keys as long as they are also over the terminal.
   assert.deepEqual(shown(), ["3 keys wait to be sent after the reconnection", "Details"]);
   assert.equal(outage(), "Connection lost for 0s. 3 keys wait to be sent after the reconnection. Try now");
+  const away = { code: 503, message: 'cannot connect to pool "pool-a" at 127.0.0.1:30250: connection refused' };
+  made.state("reconnecting", { since: Date.now(), ...away });
+  assert.equal(
+    outage(),
+    'Connection lost for 0s. Cannot connect to pool "pool-a" at 127.0.0.1:30250: connection refused. 3 keys wait to be sent after the reconnection. Try now',
+  );
   made.state("connecting", { since: Date.now(), drops: true, advice: "A new session opens as soon as it is back." });
   assert.deepEqual(shown(), ["3 keys will not be sent", "Details"]);
   assert.equal(outage(), "Server stopped for 0s. A new session opens as soon as it is back. 3 keys will not be sent. Try now");
@@ -152,8 +158,8 @@ test("details follow the sessions, the role and the state until they are closed"
   made.viewers({ count: 2, writer: "ada", seconds: 0, recordings: [] });
   assert.match(dialog.text, /Viewers2RecordedNo.*adaWriterbobObserverLast messages.*08:38Message from bob: "hi"/);
   onEvent({ type: "DELETED", object: session("ada", "Writer") });
-  made.state("reconnecting", { since: Date.now() });
-  assert.match(dialog.text, /StateConnection lost for.*FrombobObserver/);
+  made.state("reconnecting", { since: Date.now(), code: 503, message: "the poollet is not connected" });
+  assert.match(dialog.text, /StateConnection lost for 0sCausethe poollet is not connected.*FrombobObserver/);
   onProblem({ code: 403, message: "forbidden" });
   assert.match(dialog.text, /Names are not shown: forbidden/);
   assert.ok(signal.aborted);

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { STOPPED } from "../../../../twisted_exec/web/page/session/session.js";
-import { amount, anewText, attemptText, bannerText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, largerText, lostText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, roleText, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, causeText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, largerText, lostText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, roleText, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 const AWAY = "the server cannot be reached";
 
@@ -250,6 +250,16 @@ test("an attempt to connect says what is in the way", () => {
   assert.match(busy.detail, /poollet/);
   const away = attemptText("connecting", { message: "cannot reach the API server: connection refused", code: 502 }, AWAY);
   assert.equal(away.text, "The console cannot be opened now: cannot reach the API server: connection refused. The page tries again by itself.");
+});
+
+test("an outage says what is in the way if the server answers, in words that its user can understand", () => {
+  const refused = { since: 0, code: 503, message: "cannot connect to pool-a" };
+  assert.deepEqual(causeText(refused), { text: "Cannot connect to pool-a.", detail: "" });
+  const inner = causeText({ ...refused, message: "the poollet is away" });
+  assert.deepEqual(inner, { text: "The host of the machine cannot be reached now.", detail: "the poollet is away" });
+  for (const other of [{ code: 0 }, { code: 401 }, { unauthorized: true }, { since: undefined }, { message: "" }]) {
+    assert.equal(causeText({ ...refused, ...other }).text, "");
+  }
 });
 
 test("a user reads why a new session begins", () => {

@@ -7,7 +7,7 @@ import { Objects, listPath } from "../objects.js";
 import { minute } from "../times.js";
 import { skeleton } from "../views/parts.js";
 import { Company, MOST_TOLD } from "./company.js";
-import { amount, isAway, presentText, recordedFor, roleText, sentence, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
+import { amount, causeText, isAway, presentText, recordedFor, roleText, sentence, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
@@ -332,6 +332,8 @@ export class StatusLine {
     const { viewers } = this.#facts;
     const facts = [["State", presentText(this.#state, Date.now()).text]];
     const { missed } = this.#state.detail;
+    const { text, detail } = causeText(this.#state.detail);
+    if (text) facts.push(["Cause", detail || text]);
     if (missed) facts.push(["Output", `${amount(missed)} followed after the reconnection`]);
     if (this.#isOpen) {
       facts.push(["Typing", writerText(viewers, Date.now(), this.#role.roles)], ["Viewers", viewers ? viewerCount(viewers).replace(/ viewers?/, "") : "Unknown"]);
@@ -388,7 +390,8 @@ export class StatusLine {
     const isNow = isAway(this.#state);
     const hasChanged = this.outage.hidden === isNow;
     const keys = this.#roleText.hidden ? "" : this.#roleText.textContent;
-    const said = [text, this.#state.detail.advice, keys].filter(Boolean).map((each) => sentence(each)).join(" ");
+    const { detail } = this.#state;
+    const said = [text, causeText(detail).text, detail.advice, keys].filter(Boolean).map((each) => sentence(each)).join(" ");
     if (isNow && this.#outageText.textContent !== said) this.#outageText.textContent = said;
     this.outage.classList.toggle("error", kind === "bad");
     this.outage.classList.toggle("warning", kind !== "bad");

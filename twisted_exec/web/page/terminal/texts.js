@@ -32,7 +32,7 @@ const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
 const MACHINE = /^\w+ "[^"]+"/; // of this console
 const DELETED_POOL = /("[^"]+") was deleted$/;
 const PLAIN_DEMAND = /(?<=^ConsolePolicy "[^"]+" requires )(a reason|the approval of another user)(?=\.$)/;
-const FIRST_WORD = /^(a|an|another|from|machine|message|no|nobody|nothing|somebody|the|there|this|what|you|your)\b/; // others may be names
+const FIRST_WORD = /^(a|an|another|cannot|from|machine|message|no|nobody|nothing|somebody|the|there|this|what|you|your)\b/; // others may be names
 
 /**
  * Return `{kind, text}` of a state of a session; kind: good, waiting, bad or off.
@@ -273,6 +273,17 @@ export function attemptText(name, { message = "", code = 0, unauthorized = false
   const { detail } = explained(message);
   const why = detail ? `the ${HOST_AWAY}` : message.replace(/\.$/, "");
   return { text: `The console cannot be opened now: ${why}. The page tries again by itself.`, detail };
+}
+
+/**
+ * Return `{text, detail}` of why the server, which answers, does not carry a session on, as {@link explained} does; empty
+ * if it does not answer, or waits for a login.
+ *
+ * @param {any} state its detail
+ */
+export function causeText({ since, message = "", code = 0, unauthorized = false }) {
+  const isKnown = since !== undefined && code && message && !waitsForLogin({ unauthorized, code });
+  return isKnown ? explained(message) : { text: "", detail: "" };
 }
 
 /** What has happened to a server that was stopped, and when a new session opens, by the reason of the end. */
