@@ -68,16 +68,24 @@ def _standalone_remedy(path: str) -> str:
 
 @dataclass(frozen=True)
 class ConfigEntry:
-    """One cluster, user or context, and the file that holds it."""
+    """
+    One cluster, user or context, and the file that holds it.
+
+    :param is_changed: options have changed its value.
+    """
 
     kind: str
     name: str
     file: str
     value: Mapping[str, Any]
     where: str = ""
+    is_changed: bool = False
 
     def fail(self, problem: str) -> KubeConfigError:
-        return KubeConfigError(f'{self.file}: {self.kind} "{self.name}": {self.where}{problem}')
+        problem, named = f"{self.where}{problem}", f'{self.kind} "{self.name}"'
+        if self.is_changed:
+            return KubeConfigError(f"with the options given, {problem} ({named} of {self.file})")
+        return KubeConfigError(f"{self.file}: {named}: {problem}")
 
     def get(self, key: str, kind: type[_T], default: _T) -> _T:
         value = self.value.get(key)
@@ -134,7 +142,7 @@ class ConfigEntry:
         """Return a nested mapping, whose errors name ``key``."""
         if not isinstance(value, dict):
             raise self.fail(f"{key} must be a mapping")
-        return ConfigEntry(self.kind, self.name, self.file, value, f"{self.where}{key}: ")
+        return replace(self, value=value, where=f"{self.where}{key}: ")
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ class Overrides:
 def _changed(entry: ConfigEntry, value: dict[str, Any]) -> ConfigEntry:
     if value == entry.value:
         return entry
-    return replace(entry, value=value, where="with the options given: ")
+    return replace(entry, value=value, is_changed=True)
 
 
 def _put(value: dict[str, Any], key: str, content: Any) -> None:
