@@ -36,7 +36,8 @@ from twisted_exec.runtimes.machinebroker.streams import (
     TargetUpstream,
 )
 from twisted_exec.runtimes.machinebroker.tokens import Tokens, key_of, new_key
-from twisted_exec.runtimes.serving.server import Listening, ServerRoutes, StreamHost, TokenServer
+from twisted_exec.runtimes.serving.options import Listening
+from twisted_exec.runtimes.serving.server import ServerRoutes, StreamHost, TokenServer
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
 from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER
