@@ -1,5 +1,5 @@
 """
-Services that run only on the leader, and the Lease that names it.
+Services that run only on the leader, the Lease that names it, and an Event while no election succeeds.
 
 A process that was suspended may still complete a step when it resumes, so a leader's writes should
 name the resourceVersion or at least the UID.

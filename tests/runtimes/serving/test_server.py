@@ -16,7 +16,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
-from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
 from tests.console.doubles import MemoryConsole
@@ -31,7 +30,7 @@ from twisted_exec.iri.target import TargetError
 from twisted_exec.program.audit_file import JSONLinesAudit
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.runtimes.serving import server as server_module
-from twisted_exec.runtimes.serving.options import Listening, unix_path
+from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.serving.stream_server import StreamServer
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -595,17 +594,6 @@ class ListeningTests(StreamCase):
         listening = Listening(f"unix:{self.path}", base_url="https://h.example:8443/runtime/")
         server = await self.serve(listening)
         self.assertEqual(server.exec_url("T"), "https://h.example:8443/runtime/exec/T")
-
-
-class PathTests(SynchronousTestCase):
-    """Tests for :func:`unix_path`."""
-
-    def test_paths(self) -> None:
-        """A colon may be escaped; options are not taken; the path is absolute."""
-        self.assertEqual(unix_path("unix:/run/a\\:b"), "/run/a:b")
-        for address in ("unix:/run/a:mode=666", "unix:run/a", "unix:"):
-            with self.assertRaises(TargetError):
-                unix_path(address)
 
 
 class LeakTests(StreamCase):

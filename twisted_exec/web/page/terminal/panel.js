@@ -1,4 +1,4 @@
-/** The panel over a terminal without a session: how far it is, or why it has ended and how to open it again. */
+/** The panel over a terminal without a session: how far it is, why it has ended, the state of the machine; and how to open it again. */
 
 import { acknowledged } from "../acts.js";
 import { causesOf, withoutRemedy } from "../details.js";
