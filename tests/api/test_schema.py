@@ -4,6 +4,8 @@ Tests for :mod:`twisted_exec.api.schema`.
 
 from __future__ import annotations
 
+from functools import partial
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import schema
@@ -91,9 +93,70 @@ class CheckTests(SynchronousTestCase):
         )
         self.assertEqual(len(self.told({"name": "A", "port": 0})), 2)
 
+    def test_counts(self) -> None:
+        """Lists and objects with too few or too many members are reported."""
+        words = schema.array(schema.string(), minItems=1, maxItems=2)
+        pairs = schema.mapping(schema.string(), maxProperties=1)
+        for bounded, value, expected in (
+            (words, ["a"], []),
+            (words, [], ["Invalid value: 0: x in body should have at least 1 items"]),
+            (words, ["a", "b", "c"], ["Too many: 3: must have at most 2 items"]),
+            (pairs, {"a": "b"}, []),
+            (pairs, {"a": "b", "c": "d"}, ["Too many: 2: must have at most 1 items"]),
+        ):
+            found = [cause["message"] for cause in schema.check(bounded, value, "x")]
+            self.assertEqual(found, expected)
+
+    def test_duplicates(self) -> None:
+        """Each repetition in a set of scalars is reported, unless the set allows it."""
+        words = schema.array(schema.string(), unique=True)
+        found = [
+            (cause["field"], cause["message"])
+            for cause in schema.check(words, ["a", "b", "a", "b", "a"], "x")
+        ]
+        self.assertEqual(
+            found,
+            [
+                ("x[2]", 'Duplicate value: "a"'),
+                ("x[3]", 'Duplicate value: "b"'),
+                ("x[4]", 'Duplicate value: "a"'),
+            ],
+        )
+        reasons = [cause["reason"] for cause in schema.check(words, [{}, {}, [], []], "x")]
+        self.assertNotIn("FieldValueDuplicate", reasons)
+        lax = schema.array(schema.string(), unique=True, uniqueItems=False)
+        self.assertEqual(schema.check(lax, ["a", "a"]), [])
+
     def test_bounded(self) -> None:
         """At most 32 causes are reported."""
         self.assertEqual(len(self.told({"name": "a", "items": [1] * 1000})), 32)
+
+
+class KeywordTests(SynchronousTestCase):
+    """Keywords of the functions that return schemas."""
+
+    def test_unknown(self) -> None:
+        """A keyword that the check would ignore is refused where the schema is defined."""
+        for make, keyword in (
+            (schema.string, "minimum"),
+            (schema.integer, "maxLength"),
+            (schema.boolean, "enum"),
+            (partial(schema.array, schema.string()), "max_items"),
+            (partial(schema.mapping, schema.string()), "minProperties"),
+        ):
+            with self.assertRaisesRegex(TypeError, f"no keyword {keyword}; "):
+                make(**{keyword: 1})
+
+    def test_known(self) -> None:
+        """A default is possible for every type with keywords."""
+        flag = schema.boolean("flag is a flag.", default=False)
+        self.assertEqual(
+            flag, {"type": "boolean", "default": False, "description": "flag is a flag."}
+        )
+        listed = schema.struct({"x": schema.array(schema.string(), default=["a"]), "y": flag})
+        value: dict[str, object] = {}
+        schema.set_defaults(listed, value)
+        self.assertEqual(value, {"x": ["a"], "y": False})
 
 
 class ShapeTests(SynchronousTestCase):

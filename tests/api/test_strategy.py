@@ -226,6 +226,20 @@ class UpdateTests(SynchronousTestCase):
             self.update(old, metadata={**old["metadata"], "finalizers": ["a/b", "c/d"]})
         self.assertIn("no new finalizers can be added", caught.exception.message)
 
+    def test_repeated_finalizers(self) -> None:
+        """Finalizers may be repeated, as in Kubernetes: such an object can be changed and deleted."""
+        metadata = {**body()["metadata"], "finalizers": ["a/b", "a/b"]}
+        old = stored()
+        old["metadata"] |= {
+            "finalizers": create({**body(), "metadata": metadata})["metadata"]["finalizers"]
+        }
+        labelled = self.update(old, metadata={**old["metadata"], "labels": {"a": "b"}})
+        self.assertEqual(labelled["metadata"]["finalizers"], ["a/b", "a/b"])
+        old["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+        for rest in (["a/b", "a/b"], ["a/b"], []):
+            fewer = self.update(old, metadata={**old["metadata"], "finalizers": rest})
+            self.assertEqual(fewer["metadata"].get("finalizers", []), rest)
+
     def test_many_finalizers_of_the_dying(self) -> None:
         """The number of comparisons grows linearly with the number of finalizers."""
         old, finalizers = stored(), counted("a/x", 1000)

@@ -24,11 +24,19 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "array": (list,),
     "object": (dict,),
 }
+_KEYWORDS: dict[str, frozenset[str]] = {
+    "string": frozenset({"enum", "format", "maxLength", "minLength", "pattern"}),
+    "integer": frozenset({"enum", "maximum", "minimum"}),
+    "boolean": frozenset(),
+    "array": frozenset({"maxItems", "minItems", "uniqueItems"}),
+    "object": frozenset({"maxProperties"}),
+}
+"""What :func:`check` knows of each type, besides ``default``."""
 
 
 def string(description: str = "", **more: Any) -> Schema:
     """Return the schema of a string; ``more`` are keywords such as ``enum``."""
-    return _described({"type": "string", **more}, description)
+    return _schema("string", description, more)
 
 
 def moment(description: str = "") -> Schema:
@@ -38,12 +46,12 @@ def moment(description: str = "") -> Schema:
 
 def integer(description: str = "", **more: Any) -> Schema:
     """Return the schema of an integer; ``more`` are keywords such as ``minimum``."""
-    return _described({"type": "integer", **more}, description)
+    return _schema("integer", description, more)
 
 
-def boolean(description: str = "") -> Schema:
-    """Return the schema of a boolean."""
-    return _described({"type": "boolean"}, description)
+def boolean(description: str = "", **more: Any) -> Schema:
+    """Return the schema of a boolean; ``more`` is ``default`` or nothing."""
+    return _schema("boolean", description, more)
 
 
 def quantity(description: str = "") -> Schema:
@@ -52,34 +60,42 @@ def quantity(description: str = "") -> Schema:
 
 
 def array(
-    items: Schema, description: str = "", *, keys: Iterable[str] = (), unique: bool = False
+    items: Schema,
+    description: str = "",
+    *,
+    keys: Iterable[str] = (),
+    unique: bool = False,
+    **more: Any,
 ) -> Schema:
     """
     Return the schema of a list, which is atomic by default.
 
     :param keys: fields that identify an item.
-    :param unique: the list is a set of scalars.
+    :param unique: the list is a set of scalars, without duplicates.
+    :param more: keywords such as ``minItems`` and ``maxItems``.  ``uniqueItems=False`` allows a
+        set to have duplicates.
     """
     kind, keys = "map" if keys else "set" if unique else "atomic", list(keys)
-    schema: dict[str, Any] = {"type": "array", "items": items, "x-kubernetes-list-type": kind}
+    schema: dict[str, Any] = {"items": items, "x-kubernetes-list-type": kind}
     if keys:
         schema["x-kubernetes-list-map-keys"] = keys
     if len(keys) == 1:
         # The same for strategic merge patches: kubectl's patches depend on it.
         schema |= {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": keys[0]}
-    return _described(schema, description)
+    return {**_schema("array", description, more), **schema}
 
 
-def mapping(values: Schema, description: str = "", *, atomic: bool = False) -> Schema:
+def mapping(values: Schema, description: str = "", *, atomic: bool = False, **more: Any) -> Schema:
     """
     Return the schema of an object with arbitrary keys and values of one type.
 
     :param atomic: the object as a whole has one owner.
+    :param more: keywords such as ``maxProperties``.
     """
-    schema: dict[str, Any] = {"type": "object", "additionalProperties": values}
+    schema: dict[str, Any] = {"additionalProperties": values}
     if atomic:
         schema["x-kubernetes-map-type"] = "atomic"
-    return _described(schema, description)
+    return {**_schema("object", description, more), **schema}
 
 
 def struct(
@@ -103,6 +119,15 @@ def struct(
 def anything(description: str = "") -> Schema:
     """Return the schema of an object with arbitrary content."""
     return _described({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
+
+
+def _schema(type: str, description: str, more: Mapping[str, Any]) -> Schema:
+    known = {"default", *_KEYWORDS[type]}
+    for keyword in more:
+        if keyword not in known:
+            problem = f"the schema of type {type} has no keyword {keyword}"
+            raise TypeError(f"{problem}; it has {', '.join(sorted(known))}")
+    return _described({"type": type, **more}, description)
 
 
 def _described(schema: dict[str, Any], description: str) -> Schema:
@@ -132,9 +157,7 @@ def _check(schema: Schema, value: Any, field: str) -> Iterator[Cause]:
     elif expected == "object":
         yield from _check_object(schema, value, field)
     elif expected == "array":
-        yield from _check_count(schema, "maxItems", value, field)
-        for index, item in enumerate(value):
-            yield from _check(schema["items"], item, f"{field}[{index}]")
+        yield from _check_array(schema, value, field)
     else:
         yield from _check_scalar(schema, value, field)
 
@@ -156,6 +179,22 @@ def _check_object(schema: Schema, value: Mapping[str, Any], field: str) -> Itera
             yield from _check(properties[key], item, _join(field, key))
         elif "additionalProperties" in schema:
             yield from _check(schema["additionalProperties"], item, f"{field}[{key}]")
+
+
+def _check_array(schema: Schema, value: list[Any], field: str) -> Iterator[Cause]:
+    if len(value) < schema.get("minItems", 0):
+        problem = f"{field} in body should have at least {schema['minItems']} items"
+        yield fields.invalid(field, len(value), problem)
+    yield from _check_count(schema, "maxItems", value, field)
+    is_set = schema.get("x-kubernetes-list-type") == "set" and schema.get("uniqueItems", True)
+    before: set[Any] = set()
+    for index, item in enumerate(value):
+        here = f"{field}[{index}]"
+        yield from _check(schema["items"], item, here)
+        if is_set and not isinstance(item, list | dict):  # of a wrong type, and not hashable
+            if item in before:
+                yield fields.duplicate(here, item)
+            before.add(item)
 
 
 def _check_count(schema: Schema, bound: str, value: Any, field: str) -> Iterator[Cause]:

@@ -41,6 +41,10 @@ class ConsoleAlertTests(KindTestCase):
             self.refused(spec={"presets": ["vax"]}),
             ['spec.presets[0]: Unsupported value: "vax": supported values: "linux"'],
         )
+        self.assertIn(
+            'spec.presets[1]: Duplicate value: "linux"',
+            self.refused(spec={"presets": ["linux", "linux"]}),
+        )
 
     def test_nothing_to_look_for(self) -> None:
         """

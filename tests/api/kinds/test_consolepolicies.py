@@ -119,6 +119,10 @@ class ConsolePolicyTests(KindTestCase):
             '"Sat", "Sun", "Thu", "Tue", "Wed"',
             hours=[{"days": ["Monday"], "from": "08:00", "to": "18:00"}],
         )
+        self.assertRefused(
+            'spec.hours[0].days[1]: Duplicate value: "Mon"',
+            hours=[{"days": ["Mon", "Mon"], "from": "08:00", "to": "18:00"}],
+        )
 
     @skipUnless(patterns.SUPPORTED, patterns.UNSUPPORTED)
     def test_reason_pattern(self) -> None:

@@ -11,6 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.linear import assert_linear
 from twisted_exec.api import table
 from twisted_exec.api.kinds import NODES, Object
+from twisted_exec.api.schema import check
+from twisted_exec.api.strategy import full_schema
 
 READY = {"type": "Ready", "status": "True"}
 
@@ -130,6 +132,9 @@ class RuleTests(SynchronousTestCase):
         self.assertEqual(self.causes({"podCIDRs": ["all"]}), ["spec.podCIDRs[0]"])
         twice = ["10.0.0.0/24", "10.0.1.0/24"]
         self.assertEqual(self.causes({"podCIDRs": twice}), ["spec.podCIDRs"])
+        spec = {"podCIDRs": ["10.0.0.0/24"] * 2}  # the schema leaves it to this rule
+        self.assertEqual(check(full_schema(NODES), node(spec=spec)), [])
+        self.assertEqual(self.causes(spec), ["spec.podCIDRs"])
 
     def test_amounts(self) -> None:
         """Amounts are quantities of at least zero."""

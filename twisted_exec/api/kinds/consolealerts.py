@@ -68,19 +68,19 @@ _SPEC = struct(
             "description": "selector selects machines of the alert's namespace by their labels. An empty selector "
             "selects all of them.",
         },
-        "presets": {
-            **array(
-                string(enum=sorted(PRESETS)),
-                "presets are shipped sets of patterns. linux has patterns for kernel panics and other failures of "
-                "Linux and its boot loaders.",
-                unique=True,
-            ),
-            "maxItems": len(PRESETS),
-        },
-        "patterns": {
-            **array(_PATTERN, "patterns are the texts to look for.", keys=["name"]),
-            "maxItems": MOST_PATTERNS,
-        },
+        "presets": array(
+            string(enum=sorted(PRESETS)),
+            "presets are shipped sets of patterns. linux has patterns for kernel panics and other failures of "
+            "Linux and its boot loaders.",
+            unique=True,
+            maxItems=len(PRESETS),
+        ),
+        "patterns": array(
+            _PATTERN,
+            "patterns are the texts to look for.",
+            keys=["name"],
+            maxItems=MOST_PATTERNS,
+        ),
     },
     description="spec says what to look for, and in the output of which machines.",
 )
@@ -107,14 +107,12 @@ _POOL = struct(
 )
 _STATUS = struct(
     {
-        "pools": {
-            **array(
-                _POOL,
-                "pools are the pools with selected machines. Each poollet writes its own entry.",
-                keys=["resource", "name"],
-            ),
-            "maxItems": MOST_POOLS,
-        }
+        "pools": array(
+            _POOL,
+            "pools are the pools with selected machines. Each poollet writes its own entry.",
+            keys=["resource", "name"],
+            maxItems=MOST_POOLS,
+        )
     },
     description="status is the observed state of the alert.",
 )
@@ -149,8 +147,6 @@ def _problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
     presets, given = spec.get("presets", []), spec.get("patterns", [])
     if not presets and not given:
         yield fields.required("spec.patterns", "an alert needs presets or patterns")
-    for preset in sorted({each for each in presets if presets.count(each) > 1}):
-        yield fields.duplicate("spec.presets", preset)
     regexes = patterns.problems(each["regex"] for each in given if _has_regex(each))
     for at, pattern in enumerate(given):
         field = f"spec.patterns[{at}]"

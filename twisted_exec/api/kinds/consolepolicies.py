@@ -31,14 +31,12 @@ _LONGEST_SECONDS = 30 * 86_400
 
 _HOURS = struct(
     {
-        "days": {
-            **array(
-                string(enum=list(DAYS)),
-                "days are the days of the week on which the hours begin. Defaults to every day.",
-                unique=True,
-            ),
-            "maxItems": len(DAYS),
-        },
+        "days": array(
+            string(enum=list(DAYS)),
+            "days are the days of the week on which the hours begin. Defaults to every day.",
+            unique=True,
+            maxItems=len(DAYS),
+        ),
         "from": string("from is the time at which the hours begin, such as 08:00."),
         "to": string(
             "to is the time at which the hours end, such as 18:00, or 24:00 for the end of the day. If it is "
@@ -100,14 +98,12 @@ _SPEC = struct(
             minimum=1,
             maximum=_LONGEST_SECONDS,
         ),
-        "hours": {
-            **array(
-                _HOURS,
-                "hours are the times of the week at which the consoles may be used. A session ends when "
-                "the hours end. Without hours there is no limit.",
-            ),
-            "maxItems": MOST_WINDOWS,
-        },
+        "hours": array(
+            _HOURS,
+            "hours are the times of the week at which the consoles may be used. A session ends when "
+            "the hours end. Without hours there is no limit.",
+            maxItems=MOST_WINDOWS,
+        ),
         "timeZone": string(
             "timeZone is the IANA name of the time zone of hours, such as Europe/Berlin. Defaults to UTC.",
             minLength=1,

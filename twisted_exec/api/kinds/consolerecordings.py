@@ -77,25 +77,21 @@ _SPEC = struct(
             "pool is the pool of the machine, whose runtime makes and retains the recording. Set by the server."
         ),
         "user": string("user is the user who created the recording. Set by the server."),
-        "policies": {
-            **array(
-                string(),
-                "policies are the ConsolePolicies of the namespace for which the server created the recording. "
-                "Such a recording is changed and deleted only by users who may update these. Set by the server.",
-            ),
-            "maxItems": 64,
-        },
+        "policies": array(
+            string(),
+            "policies are the ConsolePolicies of the namespace for which the server created the recording. "
+            "Such a recording is changed and deleted only by users who may update these. Set by the server.",
+            maxItems=64,
+        ),
         "endsWithSessions": boolean(
             "endsWithSessions is true if the server ends the recording after the last session at the console. "
             "Set by the server."
         ),
-        "users": {
-            **array(
-                string(),
-                "users are the users whose sessions needed the recording. Set by the server.",
-            ),
-            "maxItems": MOST_USERS,
-        },
+        "users": array(
+            string(),
+            "users are the users whose sessions needed the recording. Set by the server.",
+            maxItems=MOST_USERS,
+        ),
         "lastSessionTime": moment(
             "lastSessionTime is when such a session was last opened, to within 10 seconds. Set by the server."
         ),

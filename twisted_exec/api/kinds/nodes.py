@@ -160,6 +160,7 @@ _SPEC = struct(
             string(),
             "podCIDRs are the IP ranges of the node's Pods, at most one per IP family.",
             unique=True,
+            uniqueItems=False,  # the rule about IP families refuses them, in kube-apiserver's words
         ),
         "providerID": string(
             "providerID is the node's ID at its cloud provider, in the format PROVIDER://ID."

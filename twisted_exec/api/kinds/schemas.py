@@ -156,6 +156,9 @@ METADATA = struct(
             string(),
             "finalizers must be empty before the object is removed. Each is removed by its owner.",
             unique=True,
+            # kube-apiserver accepts repeated finalizers: with a check here, nobody could change or
+            # release an object that is stored with them.
+            uniqueItems=False,
         ),
         "managedFields": array(
             anything(),

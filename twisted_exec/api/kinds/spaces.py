@@ -136,14 +136,12 @@ _SPACE_SPEC = struct(
             enum=list(spaces.SCOPES),
             default=spaces.BOTH,
         ),
-        _PARAMETERS: {
-            **mapping(
-                string(maxLength=_LONGEST_PARAMETER),
-                "parameters are options for the creation of a managed Space. Each provider type defines its "
-                "own. They are immutable.",
-            ),
-            "maxProperties": _MOST_PARAMETERS,
-        },
+        _PARAMETERS: mapping(
+            string(maxLength=_LONGEST_PARAMETER),
+            "parameters are options for the creation of a managed Space. Each provider type defines its "
+            "own. They are immutable.",
+            maxProperties=_MOST_PARAMETERS,
+        ),
         "inClusterSecretRef": _secret(
             "inClusterSecretRef is the Secret with the kubeconfig of an imported Space for clients in the hosting "
             "cluster. It must be in the Space's namespace."
