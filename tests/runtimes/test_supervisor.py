@@ -220,9 +220,9 @@ class SupervisorTests(SynchronousTestCase):
         for delay, longest in zip(delays, [0.1, 0.2, 0.4, 0.8], strict=False):
             self.assertTrue(longest / 2 <= delay <= longest + 0.001, delays)
         self.assertTrue(15 <= delays[-1] <= 30, delays)
-        self.clock.advance(10)
+        self.clock.advance(10.001)  # a difference of two times is not exact
         self.run_.close(ProcessTerminated(exitCode=1))
-        self.clock.advance(0.101)  # a sum of two times is not exact
+        self.clock.advance(0.101)
         self.assertFalse(self.run_.closed)
 
     def test_state_while_it_rests(self) -> None:
