@@ -187,14 +187,14 @@ def _check_array(schema: Schema, value: list[Any], field: str) -> Iterator[Cause
         yield fields.invalid(field, len(value), problem)
     yield from _check_count(schema, "maxItems", value, field)
     is_set = schema.get("x-kubernetes-list-type") == "set" and schema.get("uniqueItems", True)
-    before: set[Any] = set()
+    counts: dict[Any, int] = {}
     for index, item in enumerate(value):
         here = f"{field}[{index}]"
         yield from _check(schema["items"], item, here)
         if is_set and not isinstance(item, list | dict):  # of a wrong type, and not hashable
-            if item in before:
+            counts[item] = counts.get(item, 0) + 1
+            if counts[item] == 2:  # kube-apiserver reports each value once, too
                 yield fields.duplicate(here, item)
-            before.add(item)
 
 
 def _check_count(schema: Schema, bound: str, value: Any, field: str) -> Iterator[Cause]:
