@@ -82,7 +82,7 @@ def array(
     if len(keys) == 1:
         # The same for strategic merge patches: kubectl's patches depend on it.
         schema |= {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": keys[0]}
-    return {**_schema("array", description, more), **schema}
+    return _schema("array", description, more, schema)
 
 
 def mapping(values: Schema, description: str = "", *, atomic: bool = False, **more: Any) -> Schema:
@@ -95,7 +95,7 @@ def mapping(values: Schema, description: str = "", *, atomic: bool = False, **mo
     schema: dict[str, Any] = {"additionalProperties": values}
     if atomic:
         schema["x-kubernetes-map-type"] = "atomic"
-    return {**_schema("object", description, more), **schema}
+    return _schema("object", description, more, schema)
 
 
 def struct(
@@ -121,13 +121,15 @@ def anything(description: str = "") -> Schema:
     return _described({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
 
 
-def _schema(type: str, description: str, more: Mapping[str, Any]) -> Schema:
+def _schema(
+    type: str, description: str, more: Mapping[str, Any], parts: Mapping[str, Any] | None = None
+) -> Schema:
     known = {"default", *_KEYWORDS[type]}
     for keyword in more:
         if keyword not in known:
             problem = f"the schema of type {type} has no keyword {keyword}"
             raise TypeError(f"{problem}; it has {', '.join(sorted(known))}")
-    return _described({"type": type, **more}, description)
+    return _described({"type": type, **(parts or {}), **more}, description)
 
 
 def _described(schema: dict[str, Any], description: str) -> Schema:
