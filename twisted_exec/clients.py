@@ -27,6 +27,8 @@ from twisted_exec.kube.informers import Reflector
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.kube.kubeconfig.reloading import ReloadingConfig
+from twisted_exec.kube.leases import LeaderElected
+from twisted_exec.kube.recorder import Recorder
 from twisted_exec.spaces.client import SpaceClient
 
 __all__ = [
@@ -43,8 +45,10 @@ __all__ = [
     "InsufficientStorage",
     "Invalid",
     "KubeClient",
+    "LeaderElected",
     "Material",
     "NotFound",
+    "Recorder",
     "Reflector",
     "ReloadingConfig",
     "Resource",

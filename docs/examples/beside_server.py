@@ -19,9 +19,15 @@ from twisted.internet.defer import Deferred, DeferredList
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import one_application
 
-from twisted_exec.clients import IRONCORE, ClientConfig, KubeClient, Material
-from twisted_exec.control.queue import WorkQueue
-from twisted_exec.kube.informers import Key, Reflector, key_of
+from twisted_exec.clients import (
+    IRONCORE,
+    ClientConfig,
+    KubeClient,
+    Material,
+    Reflector,
+    WorkQueue,
+)
+from twisted_exec.stores import Key, key_of
 
 MACHINES, LABEL = IRONCORE.workload, "lab.example.org/class"
 

@@ -108,7 +108,7 @@ class CheckTests(SynchronousTestCase):
             self.assertEqual(found, expected)
 
     def test_duplicates(self) -> None:
-        """Each repetition in a set of scalars is reported, unless the set allows it."""
+        """Each repeated value of a set of scalars is reported once, unless the set allows it."""
         words = schema.array(schema.string(), unique=True)
         found = [
             (cause["field"], cause["message"])
@@ -119,7 +119,6 @@ class CheckTests(SynchronousTestCase):
             [
                 ("x[2]", 'Duplicate value: "a"'),
                 ("x[3]", 'Duplicate value: "b"'),
-                ("x[4]", 'Duplicate value: "a"'),
             ],
         )
         reasons = [cause["reason"] for cause in schema.check(words, [{}, {}, [], []], "x")]

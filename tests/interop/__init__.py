@@ -68,6 +68,8 @@ API server
       answers to writes.
     * ``oidc``, ``impersonation``, ``admission`` (kube-apiserver): our API server and a real one get the
       same tokens, impersonation headers, webhooks and policies, and give the same answers.
+    * ``example_crd`` (kube-apiserver; 1 min): the definition and the controller of ``docs/examples`` in a package
+      of their own.
     * ``newer_etcd`` (etcd-3.5): the contract of stores, and faults, on a later etcd than Debian's.
     * ``replicas`` (18 min): ``kill -9`` of the leader of two API servers on one etcd, fifty times or
       ``REPLICAS_KILLED`` times.

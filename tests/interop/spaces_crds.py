@@ -79,6 +79,22 @@ class CRDCase(SynchronousTestCase):
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
         return done.stdout
 
+    def kubeconfig(self, token: str) -> str:
+        cluster = {
+            "server": self.server.url,
+            "certificate-authority-data": base64.b64encode(self.server.authority).decode(),
+        }
+        return json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "x", "cluster": cluster}],
+                "users": [{"name": "x", "user": {"token": token}}],
+                "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+                "current-context": "x",
+            }
+        )
+
 
 class DefinitionTests(CRDCase):
     """The definitions there."""
@@ -281,22 +297,6 @@ class DeployedTests(CRDCase):
             f"--state-dir={self.programs.path('state')}",
             f"--namespace={MANAGER}",
             "--health-listen=",
-        )
-
-    def kubeconfig(self, token: str) -> str:
-        cluster = {
-            "server": self.server.url,
-            "certificate-authority-data": base64.b64encode(self.server.authority).decode(),
-        }
-        return json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "x", "cluster": cluster}],
-                "users": [{"name": "x", "user": {"token": token}}],
-                "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-                "current-context": "x",
-            }
         )
 
     def until(self, expected: str, *arguments: str) -> None:

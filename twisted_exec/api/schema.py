@@ -82,7 +82,7 @@ def array(
     if len(keys) == 1:
         # The same for strategic merge patches: kubectl's patches depend on it.
         schema |= {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": keys[0]}
-    return {**_schema("array", description, more), **schema}
+    return _schema("array", description, more, schema)
 
 
 def mapping(values: Schema, description: str = "", *, atomic: bool = False, **more: Any) -> Schema:
@@ -95,7 +95,7 @@ def mapping(values: Schema, description: str = "", *, atomic: bool = False, **mo
     schema: dict[str, Any] = {"additionalProperties": values}
     if atomic:
         schema["x-kubernetes-map-type"] = "atomic"
-    return {**_schema("object", description, more), **schema}
+    return _schema("object", description, more, schema)
 
 
 def struct(
@@ -121,13 +121,15 @@ def anything(description: str = "") -> Schema:
     return _described({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
 
 
-def _schema(type: str, description: str, more: Mapping[str, Any]) -> Schema:
+def _schema(
+    type: str, description: str, more: Mapping[str, Any], parts: Mapping[str, Any] | None = None
+) -> Schema:
     known = {"default", *_KEYWORDS[type]}
     for keyword in more:
         if keyword not in known:
             problem = f"the schema of type {type} has no keyword {keyword}"
             raise TypeError(f"{problem}; it has {', '.join(sorted(known))}")
-    return _described({"type": type, **more}, description)
+    return _described({"type": type, **(parts or {}), **more}, description)
 
 
 def _described(schema: dict[str, Any], description: str) -> Schema:
@@ -187,14 +189,14 @@ def _check_array(schema: Schema, value: list[Any], field: str) -> Iterator[Cause
         yield fields.invalid(field, len(value), problem)
     yield from _check_count(schema, "maxItems", value, field)
     is_set = schema.get("x-kubernetes-list-type") == "set" and schema.get("uniqueItems", True)
-    before: set[Any] = set()
+    counts: dict[Any, int] = {}
     for index, item in enumerate(value):
         here = f"{field}[{index}]"
         yield from _check(schema["items"], item, here)
         if is_set and not isinstance(item, list | dict):  # of a wrong type, and not hashable
-            if item in before:
+            counts[item] = counts.get(item, 0) + 1
+            if counts[item] == 2:  # kube-apiserver reports each value once, too
                 yield fields.duplicate(here, item)
-            before.add(item)
 
 
 def _check_count(schema: Schema, bound: str, value: Any, field: str) -> Iterator[Cause]:
