@@ -356,6 +356,23 @@ class RequestTests(WebTestCase):
         await ada.until_page("The machine is deleted")
         self.check_faults()
 
+    async def test_recording_policy(self) -> None:
+        """
+        A policy that requires a recording ends a session: in the new one its user reads which policy, and that the
+        console is recorded.
+        """
+        await self.deployment.client.delete(POLICIES, "fits", "default")
+        ada = await self.user("ada")
+        await ada.keep_messages()
+        await ada.open(VM)
+        await ada.until_page("You can type")
+        await self.set_policy("later", {"recording": {}})
+        policy = "ConsolePolicy default.later requires a recording of this console"
+        said = f"^{policy}[.] This is a new session[.] This console is recorded for ConsolePolicy default.later"
+        await ada.page.until(f"/{said}/.test({_MESSAGE})")
+        await ada.until_page("You can type")
+        self.check_faults()
+
     async def test_rights(self) -> None:
         """
         Users who may not list requests have no such view in the navigation; those who may not approve them, or

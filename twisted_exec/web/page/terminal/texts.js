@@ -32,6 +32,7 @@ const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
 const MACHINE = /^\w+ "[^"]+"/; // of this console
 const DELETED_POOL = /("[^"]+") was deleted$/;
 const PLAIN_DEMAND = /(?<=^ConsolePolicy "[^"]+" requires )(a reason|the approval of another user)(?=\.$)/;
+const BY_POLICY = /^(ConsolePolic(?:y|ies) .+?)(?: \(input: \w+\), and this session began without)?(?:: open it again)?$/s; // an ending that a new session may follow
 const FIRST_WORD = /^(a|an|another|cannot|from|machine|message|no|nobody|nothing|somebody|the|there|this|what|you|your)\b/; // others may be names
 
 /**
@@ -312,13 +313,16 @@ export function stopAdvice({ reason, unconfirmed: { sent } }, detail = {}) {
  * Return what a user reads when a new session follows one that has ended so.
  *
  * @param {any} ending
- * @param {{isOpen?: boolean, loss?: string}} next the new one; `loss`: as {@link lostText} says, if its user no longer types
+ * @param {{isOpen?: boolean, loss?: string, recorded?: string}} next the new one; `loss`: as {@link lostText} says, if its
+ *     user no longer types; `recorded`: as {@link recordingNews} says
  */
-export function anewText({ reason, unconfirmed }, { isOpen = false, loss = "" } = {}) {
-  const { was, opens } = STOPS[reason] ?? { was: "The session before is over.", opens: "A new session opens." };
+export function anewText({ reason, message, unconfirmed }, { isOpen = false, loss = "", recorded = "" } = {}) {
+  // The end of a token concerns nobody who has the next one.
+  const [, rule = ""] = BY_POLICY.exec(reason === REVOKED ? message : "") ?? [];
+  const { was, opens } = STOPS[reason] ?? { was: rule ? sentence(rule) : "The session before is over.", opens: "A new session opens." };
   // Until it is open, the line below the terminal counts what is not sent.
   const dropped = isOpen ? unconfirmed : { ...unconfirmed, unsent: 0 };
-  return [was, isOpen ? "This is a new session." : opens, droppedKeys(dropped), loss].filter(Boolean).join(" ");
+  return [was, isOpen ? "This is a new session." : opens, droppedKeys(dropped), loss, recorded].filter(Boolean).join(" ");
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */
