@@ -373,6 +373,22 @@ class RequestTests(WebTestCase):
         await ada.until_page("You can type")
         self.check_faults()
 
+    async def test_observer_asks_again(self) -> None:
+        """An observer whose session a policy ends asks to type, and types when that is approved."""
+        await self.deployment.client.delete(POLICIES, "fits", "default")
+        ada = await self.user("ada")
+        await ada.open(VM)
+        await ada.until_page("You can type")
+        await ada.click_text(".console-head button", "Observe only")
+        await ada.until_page("Observing; nobody types")
+        await self.set_policy("once", {"approval": "Once"})
+        await ada.until_page("needs an approval to type")
+        await self.ask(ada, "OPS-7")
+        await self.decide_all({"approved": True})
+        await ada.until_page("You can type")
+        await ada.echo("typed")
+        self.check_faults()
+
     async def test_rights(self) -> None:
         """
         Users who may not list requests have no such view in the navigation; those who may not approve them, or

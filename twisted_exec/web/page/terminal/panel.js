@@ -374,6 +374,7 @@ export class Panel {
     let request = null; // that the user has stopped waiting for
     let isFormer = true; // the reason: what the user types replaces it
     const input = h("input", {
+    let hasAskedToType = false; // also an observer, who opens it as the writer then, unless there is one
       oninput: () => (isFormer = false), onfocus: () => isFormer && input.select(),
       type: "text", value: place.reason ?? "", maxlength: "256", required: required.reason,
       autocomplete: "off", placeholder: "such as the number of a ticket", "aria-describedby": error.id,
@@ -392,7 +393,7 @@ export class Panel {
     const heading = h("span", {}, title);
     const status = h("p", { role: "status" });
     const command = () => `twisted-exec request approve -n ${place.namespace} ${request?.metadata.name}`;
-    const open = () => this.#owner.reopen({ ...(isObserving && changes), reason: input.value.trim() });
+    const open = () => this.#owner.reopen({ ...(isObserving && changes), ...(hasAskedToType && { observes: false }), reason: input.value.trim() });
     const say = (message) => {
       status.textContent = printable(message);
       context.announce(message);
@@ -435,6 +436,7 @@ export class Panel {
         signal.throwIfAborted();
         input.value = found?.spec.reason || input.value; // which an approval is for, also before it is seen
         const take = () => claim.take(`request ${found.metadata.uid}`, navigator.locks, globalThis);
+        hasAskedToType = actOf(wanted) !== "observe";
         const message = found ? await approved(context, found.metadata, signal, seen, take, () => needed(signal)) : NOT_NEEDED;
         signal.throwIfAborted();
         this.#owner.tellApproval(message);
