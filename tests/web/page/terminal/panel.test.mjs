@@ -173,11 +173,13 @@ test("a console whose machine has no pool yet follows its condition, leads to it
   assert.ok(!labels().includes("Copy the command"));
 });
 
-test("a console whose pool does not exist says so once", () => {
-  const { made } = panel({ reason: "NotFound", code: 404, message: 'machinepools "absent" not found', kind: "machinepools" });
+test("a console whose pool does not exist names it once, and a command", () => {
+  const { made, labels } = panel({ reason: "NotFound", code: 404, message: 'machinepools "absent" not found', kind: "machinepools" });
   const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
   made.follow({ state: "Pending", problem: "", runs: false, isOff: false }, false);
-  assert.deepEqual(seen(), ["The pool of this machine does not exist.", "Pending. This console opens as soon as the machine runs."]);
+  const remedy = "To learn what to change: twisted-exec doctor vm -n default";
+  assert.deepEqual(seen(), ['The pool "absent" does not exist.', "Pending. This console opens as soon as the machine runs.", remedy]);
+  assert.deepEqual(labels(), ["Copy the command", "Events"]);
   made.follow({ state: "Pending", problem: 'machinepool "absent" does not exist', runs: false, isOff: false }, false);
   assert.deepEqual(seen().filter((each) => /does not exist/.test(each)), ['Pending: machinepool "absent" does not exist. This console opens as soon as the machine runs.']);
 });

@@ -212,7 +212,7 @@ test("a session that ended because its machine does not run differs from others"
   assert.ok(!isMachineStopped({ reason: "NotFound", code: 404, message: "" }));
   const without = { reason: "NotFound", code: 404, message: 'machinepools "absent" not found', kind: "machinepools" };
   assert.deepEqual([isMachineStopped(without), isMachineMissing(without)], [true, false]);
-  assert.equal(endText(without), "The pool of this machine does not exist.");
+  assert.equal(endText(without), 'The pool "absent" does not exist.');
   assert.equal(stoppedText({ state: "Pending", problem: "no such image" }), "Pending: no such image.");
   assert.equal(stoppedText({ state: "Shutdown", problem: "" }), "Shutdown.");
   assert.equal(stoppedText({ state: "Shutdown", problem: "powered off, as spec.power says", isOff: true }), "It is powered off.");

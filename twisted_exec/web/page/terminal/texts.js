@@ -30,9 +30,10 @@ const HOST_AWAY = "host of the machine cannot be reached now";
 const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
 const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
 const MACHINE = /^\w+ "[^"]+"/; // of this console
+const MISSING_POOL = /("[^"]+") not found$/;
 const DELETED_POOL = /("[^"]+") was deleted$/;
-const PLAIN_DEMAND = /(?<=^ConsolePolicy "[^"]+" requires )(a reason|the approval of another user)(?=\.$)/;
 const BY_POLICY = /^(ConsolePolic(?:y|ies) .+?)(?: \(input: \w+\), and this session began without)?(?:: open it again)?$/s; // an ending that a new session may follow
+const PLAIN_DEMAND = /(?<=^ConsolePolicy "[^"]+" requires )(a reason|the approval of another user)(?=\.$)/;
 const FIRST_WORD = /^(a|an|another|cannot|from|machine|message|no|nobody|nothing|somebody|the|there|this|what|you|your)\b/; // others may be names
 
 /**
@@ -378,7 +379,7 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
   if (!message && !reason) return "";
   if (deletedBy({ reason, message }) || reason === POOL_DELETED) return ""; // the title says it
   if (reason === POWERED_OFF) return message.replace(MACHINE, "It");
-  if (code === 404 && POOLS.includes(kind)) return "The pool of this machine does not exist.";
+  if (code === 404 && POOLS.includes(kind)) return `The pool ${MISSING_POOL.exec(message)?.[1] ?? "of this machine"} does not exist.`;
   if (kind && isMachineMissing({ reason, code, kind })) return ""; // the title says it
   if (code === 404 && kind === KEPT_SESSION) return `The session could not be kept for so long: ${message}`;
   // The message has commands, too, which the page has as buttons.
