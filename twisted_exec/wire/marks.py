@@ -171,7 +171,8 @@ class OpenRecording:
     A recording of the console that goes on.
 
     :param input: ``none``, ``masked`` or ``all``.
-    :param user: who asked for it, or the first user whom a policy wants recorded; may be empty.
+    :param user: who asked for it, or ``ConsolePolicy`` with the name of the policy that demands it;
+        may be empty.
     """
 
     input: str

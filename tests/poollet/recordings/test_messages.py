@@ -50,6 +50,19 @@ class EventsTests(SynchronousTestCase):
 class RequestTests(SynchronousTestCase):
     """Tests for :func:`request`, which goes through all recordings of a pool."""
 
+    def test_demanded_by(self) -> None:
+        """The users at a console read who wants the recording: a user, or policies, and not whom these met first."""
+        metadata = {"uid": "1", "name": "rec", "namespace": "lab"}
+        table = (
+            ([], "ada"),
+            (["rec4"], "ConsolePolicy lab/rec4"),
+            (["a", "b"], "ConsolePolicies lab/a, lab/b"),
+        )
+        for policies, expected in table:
+            spec = {"machine": "vm", "user": "ada", "policies": policies}
+            message = messages.desired({"metadata": metadata, "spec": spec})
+            self.assertEqual(message.user, expected)
+
     def test_short_turns(self) -> None:
         """Thousands of recordings are gone through in short turns; those that are over are left out."""
         clock, made = Clock(), messages.desired

@@ -290,13 +290,12 @@ class ConsoleTests(WebTestCase):
         self.assertNotRegex(commands, "Power|Reset")
         await ada.page.press("Escape")
         await ada.open("machines/default/vm-3")
-        await ada.until_page("not running[^]*pool of this machine does not exist")
+        await ada.until_page("not running[^]*pool "[^"]+" does not exist")
         await ada.until_page("Pending[^]*opens as soon as the machine runs")
         self.assertEqual(
             await ada.page.evaluate("/has no machine/i.test(document.body.innerText)"), False
         )
-        # The scheduler reports a missing pool after some seconds; then the command says more.
-        await ada.page.until(f"/^Events(,Copy the command)?$/.test({labels})")
+        await ada.page.until(f"{labels} === 'Events,Copy the command'")
         await ada.open("machines/default/vm-2")
         bound = {"spec": {"machinePoolRef": {"name": POOL}}}
         await self.deployment.client.patch(MACHINES, "vm-2", bound, "default")
@@ -1110,6 +1109,28 @@ class ConsoleTests(WebTestCase):
         change = {"spec": {"ended": True}}
         await self.deployment.client.patch(RECORDINGS, "seen", change, "default")
         await ada.page.until(f"/^This console is not recorded/.test({notice})")
+        self.check_faults()
+
+    async def test_warning_stays(self) -> None:
+        """A notice that follows a warning is shown below it; the warning stays until its user closes it."""
+        ada, bob = await self.user(), await self.user("bob")
+        await ada.keep_messages()
+        await self.open_terminal(ada)
+        await self.open_terminal(bob)
+        await bob.click_text(".console-head button", "Take over")
+        await bob.click_text("dialog button", "Take over")
+        notice = "document.querySelector('.message:not([hidden])')?.innerText ?? ''"
+        warning = "bob types here now[.] You only observe[^]*"
+        await ada.page.until(f"/{warning}/.test({notice})")
+        await self.begin_recording(ada)
+        await ada.page.until(f"/{warning}This console is recorded/.test({notice})")
+        await self.check_layout(ada, "warning", ".message", ".message *")
+        await ada.open_commands()
+        await ada.page.press("j")
+        await ada.page.until(f"/{warning}You do not read who joins and leaves/.test({notice})")
+        self.assertNotIn("recorded", await ada.page.evaluate(notice))
+        await ada.click_text("button", "Dismiss this message")
+        await ada.page.until(f"{notice} === ''")
         self.check_faults()
 
     async def test_power(self) -> None:

@@ -356,6 +356,39 @@ class RequestTests(WebTestCase):
         await ada.until_page("The machine is deleted")
         self.check_faults()
 
+    async def test_recording_policy(self) -> None:
+        """
+        A policy that requires a recording ends a session: in the new one its user reads which policy, and that the
+        console is recorded.
+        """
+        await self.deployment.client.delete(POLICIES, "fits", "default")
+        ada = await self.user("ada")
+        await ada.keep_messages()
+        await ada.open(VM)
+        await ada.until_page("You can type")
+        await self.set_policy("later", {"recording": {}})
+        policy = "ConsolePolicy default.later requires a recording of this console"
+        said = f"^{policy}[.] This is a new session[.] This console is recorded for ConsolePolicy default.later"
+        await ada.page.until(f"/{said}/.test({_MESSAGE})")
+        await ada.until_page("You can type")
+        self.check_faults()
+
+    async def test_observer_asks_again(self) -> None:
+        """An observer whose session a policy ends asks to type, and types when that is approved."""
+        await self.deployment.client.delete(POLICIES, "fits", "default")
+        ada = await self.user("ada")
+        await ada.open(VM)
+        await ada.until_page("You can type")
+        await ada.click_text(".console-head button", "Observe only")
+        await ada.until_page("Observing; nobody types")
+        await self.set_policy("once", {"approval": "Once"})
+        await ada.until_page("needs an approval to type")
+        await self.ask(ada, "OPS-7")
+        await self.decide_all({"approved": True})
+        await ada.until_page("You can type")
+        await ada.echo("typed")
+        self.check_faults()
+
     async def test_rights(self) -> None:
         """
         Users who may not list requests have no such view in the navigation; those who may not approve them, or

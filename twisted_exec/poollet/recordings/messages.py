@@ -37,8 +37,17 @@ def desired(recording: Object) -> pb.WantedRecording:
         input=spec.get("input", "masked"),
         since=_nanoseconds(metadata.get("creationTimestamp")),
         ended=bool(spec.get("ended")) or "deletionTimestamp" in metadata,
-        user=spec.get("user", ""),
+        user=_demanded_by(metadata.get("namespace", ""), spec),
     )
+
+
+def _demanded_by(namespace: str, spec: Object) -> str:
+    """Return the user who wants the recording, or the policies that demand it of the first user."""
+    policies = [f"{namespace}/{each}" for each in spec.get("policies", ())]
+    if not policies:
+        return str(spec.get("user", ""))
+    kind = "ConsolePolicy" if len(policies) == 1 else "ConsolePolicies"
+    return f"{kind} {', '.join(policies)}"
 
 
 async def request(

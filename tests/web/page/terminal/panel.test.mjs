@@ -173,11 +173,13 @@ test("a console whose machine has no pool yet follows its condition, leads to it
   assert.ok(!labels().includes("Copy the command"));
 });
 
-test("a console whose pool does not exist says so once", () => {
-  const { made } = panel({ reason: "NotFound", code: 404, message: 'machinepools "absent" not found', kind: "machinepools" });
+test("a console whose pool does not exist names it once, and a command", () => {
+  const { made, labels } = panel({ reason: "NotFound", code: 404, message: 'machinepools "absent" not found', kind: "machinepools" });
   const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
   made.follow({ state: "Pending", problem: "", runs: false, isOff: false }, false);
-  assert.deepEqual(seen(), ["The pool of this machine does not exist.", "Pending. This console opens as soon as the machine runs."]);
+  const remedy = "To learn what to change: twisted-exec doctor vm -n default";
+  assert.deepEqual(seen(), ['The pool "absent" does not exist.', "Pending. This console opens as soon as the machine runs.", remedy]);
+  assert.deepEqual(labels(), ["Copy the command", "Events"]);
   made.follow({ state: "Pending", problem: 'machinepool "absent" does not exist', runs: false, isOff: false }, false);
   assert.deepEqual(seen().filter((each) => /does not exist/.test(each)), ['Pending: machinepool "absent" does not exist. This console opens as soon as the machine runs.']);
 });
@@ -408,7 +410,26 @@ test("a console opens with the reason of its last request, also if that is appro
   made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
   await turn();
   await turn();
-  assert.deepEqual([opened, answers], [[{ reason: "OPS-1" }], []]);
+  assert.deepEqual([opened, answers], [[{ observes: false, reason: "OPS-1" }], []]);
+});
+
+test("a user who has asked to type is no observer in the next session; one who asked to observe is", async () => {
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "default/p" requires an approval', request: "vm-x7" }];
+  for (const [mode, right, changes] of [["drive", "drive", { observes: false, reason: "" }], ["observe", "observe", { reason: "" }]]) {
+    const { made, owner, opened } = panel(null);
+    const answers = [{}, { approved: true, decidedBy: "bob" }];
+    const metadata = { namespace: "default", name: "vm-x7", uid: "1", creationTimestamp: new Date().toISOString() };
+    owner.context.api.request = async () => ({ metadata, spec: { right }, status: answers.shift() });
+    owner.tellApproval = () => {};
+    Object.assign(owner.place, { mode, observes: true });
+    Object.defineProperty(globalThis, "navigator", { configurable: true, value: {} });
+    made.show({ reason: "AuthorizationWithdrawn", code: 403, message: "", causes, hadSession: true }, { drives: true }, false);
+    made.element.all("button").find((each) => each.text === "Try again").click();
+    assert.deepEqual(opened.splice(0), [{ reason: "" }]); // nothing is approved yet
+    await turn();
+    await turn();
+    assert.deepEqual(opened, [changes]);
+  }
 });
 
 test("a panel whose request did not reach the server says when that answers again", async (t) => {
@@ -492,5 +513,5 @@ test("a console that needs no approval any more opens instead of a request", asy
   made.element.all("input")[0].value = "OPS-1";
   made.element.all("form")[0].submit();
   await turn();
-  assert.deepEqual([asked, told, opened], [["/exec"], ["no approval is needed any more"], [{ reason: "OPS-1" }]]);
+  assert.deepEqual([asked, told, opened], [["/exec"], ["no approval is needed any more"], [{ observes: false, reason: "OPS-1" }]]);
 });

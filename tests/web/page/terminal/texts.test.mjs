@@ -212,7 +212,7 @@ test("a session that ended because its machine does not run differs from others"
   assert.ok(!isMachineStopped({ reason: "NotFound", code: 404, message: "" }));
   const without = { reason: "NotFound", code: 404, message: 'machinepools "absent" not found', kind: "machinepools" };
   assert.deepEqual([isMachineStopped(without), isMachineMissing(without)], [true, false]);
-  assert.equal(endText(without), "The pool of this machine does not exist.");
+  assert.equal(endText(without), 'The pool "absent" does not exist.');
   assert.equal(stoppedText({ state: "Pending", problem: "no such image" }), "Pending: no such image.");
   assert.equal(stoppedText({ state: "Shutdown", problem: "" }), "Shutdown.");
   assert.equal(stoppedText({ state: "Shutdown", problem: "powered off, as spec.power says", isOff: true }), "It is powered off.");
@@ -275,6 +275,20 @@ test("a user reads why a new session begins", () => {
   const former = { reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } };
   assert.equal(anewText(former, { isOpen: true }), "The session before is over. This is a new session.");
   assert.match(anewText(former, { isOpen: true, loss: "ada types here now." }), /This is a new session\. ada types here now\.$/);
+});
+
+test("a user whose session a policy has ended reads which one, and one whose token has ended nothing about that", () => {
+  const withdrawn = (message) => anewText({ reason: "AuthorizationWithdrawn", message, unconfirmed: { sent: 0, unsent: 0 } }, { isOpen: true, recorded: "This console is recorded." });
+  const rest = " This is a new session. This console is recorded.";
+  for (const [message, said] of [
+    ["ConsolePolicy default/rec4 requires a recording of this console (input: masked), and this session began without: open it again", "ConsolePolicy default/rec4 requires a recording of this console."],
+    ["ConsolePolicies default/a, default/b require a recording of this console (input: all), and this session began without: open it again", "ConsolePolicies default/a, default/b require a recording of this console."],
+    ['ConsolePolicy "max" allows sessions of at most 60 seconds', 'ConsolePolicy "max" allows sessions of at most 60 seconds.'],
+    ["the certificate or token of this session expired at 2026-11-29T16:33:49Z; open the console again with a new one", "The session before is over."],
+    ["the token is not valid", "The session before is over."],
+  ]) {
+    assert.equal(withdrawn(message), said + rest);
+  }
 });
 
 test("the banner of a machine is short and plain", () => {

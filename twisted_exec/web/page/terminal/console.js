@@ -27,7 +27,7 @@ import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
 import { NO_POOL, POWERED_OFF, REVOKED, anewText, demands, droppedKeys, endText, endingOf, isServerStopped, largerText, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
 
-const ROLE_WARNING = "warning about-role"; // kind of a message
+const [ROLE_WARNING, ROLE_ERROR] = ["warning about-role", "error about-role"]; // kinds of a message
 const MESSAGE_MILLISECONDS = 10_000;
 const GAP_PIXELS = 7; // between messages
 const SHUTDOWN = "Shutdown"; // the state of a machine that is off
@@ -96,6 +96,7 @@ export class Console {
   #found;
   #banner;
   #message;
+  #note = h("div", { class: "note" }); // in the message: what passes while a warning stays
   #messageTimer;
   #messages;
   #receiptTimer;
@@ -398,7 +399,7 @@ export class Console {
     const text = anewText(ending);
     // Over a terminal that has shown something the outage says the same.
     if (isServerStopped(ending) && !this.#panel.isConnecting) {
-      if (!this.#message.matches(".warning, .error")) this.#endMessage(); // such as that the server stops soon
+      if (!this.#isWarned) this.#endMessage(); // such as that the server stops soon
       this.#announce(text);
     } else this.#tell(text, ending.reason === STOPPED ? "warning" : ""); // until its user has started it
   }
@@ -407,7 +408,8 @@ export class Console {
     if (this.#message.matches(".about-role")) this.#message.className = "message"; // the roles have ended with the session
     const lost = this.#leaveFormer();
     this.#announce(`${endingOf(detail, this.context.user).title}. ${sentence(endText(detail))}`.trim());
-    if (!this.#message.matches(".warning, .error")) this.#endMessage(); // the panel says what is true now
+    this.#endNote();
+    if (!this.#isWarned) this.#endMessage(); // the panel says what is true now
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
     const news = lost ? { text: lost, kind: "warning" } : this.#held;
     this.#held = null; // it is not news of a session that opens later
@@ -421,10 +423,8 @@ export class Console {
   #leaveFormer() {
     if (!this.#former) return "";
     const { unconfirmed } = this.#former;
-    const said = anewText(this.#former);
+    this.#takeBack(anewText(this.#former));
     this.#former = null;
-    if (this.#held?.text === said) this.#held = null;
-    else if (this.#isTold(said)) this.#endMessage();
     return droppedKeys(unconfirmed);
   }
 
@@ -508,12 +508,13 @@ export class Console {
     }
     if (mark.Kind === "receipt") {
       clearTimeout(this.#receiptTimer);
-      if (this.#isTold(NO_RECEIPT)) this.#endMessage();
+      this.#takeBack(NO_RECEIPT);
       return this.#messages.addOwn(mark.Notice);
     }
     this.#status.heard(mark.Notice);
     const shown = this.#roles.read(mark);
     if (!this.#roles.isObserver) this.#screen?.drawnForOwn();
+    if (!this.#roles.isObserver && this.#message.matches(".about-role")) this.#endMessage(); // its user types again
     const isLoss = this.#hasDriven && this.#roles.isObserver;
     const [text, kind] = isLoss ? [lostText(this.#roles), ROLE_WARNING] : [sentence(shown), ""];
     const isReminder = this.#hasDriven && !this.#roles.isObserver; // after a reconnection
@@ -531,19 +532,27 @@ export class Console {
     this.#roles.withheld = viewers.withheld;
     const news = recordingNews(this.#recordings, viewers.recordings);
     this.#recordings = viewers.recordings ?? this.#recordings;
-    if (news) this.#tellFact("recordings", news, "");
+    if (news && !this.#former) this.#tellRecordings(news);
     const told = printable(lostText(this.#roles));
     // A notice names only the writer who takes the console from another one.
     if (this.#roles.isObserver || !viewers.writer) this.#roles.writer = viewers.writer || null;
     // A warning stays: it names the writer of now.
     const loss = printable(lostText(this.#roles));
-    const whole = this.#message.hidden ? "" : (this.#message.textContent ?? "").slice(0, -1);
-    const shown = whole.replace(printable(this.#approval), "").trim();
+    const shown = this.#told.replace(printable(this.#approval), "").trim();
     if (loss !== told && shown.includes(told)) this.#tell(shown.replace(told, () => loss), shown === told ? ROLE_WARNING : "warning");
-    if (this.#former) this.#tellNew(this.#former);
+    if (this.#former) this.#tellNew(this.#former, news);
     this.#hasDriven = !this.#roles.isObserver;
     this.#showRole();
     this.#compareSizes();
+  }
+
+  /** Tell of recordings; a message that says more about the session stays, with what is true of them now. */
+  #tellRecordings(news) {
+    const before = printable(this.#facts.recordings ?? "");
+    const shown = this.#told.replace(printable(this.#approval), "").trim();
+    const isPart = before !== "" && shown !== before && shown.includes(before);
+    this.#tellFact("recordings", isPart ? shown.replace(before, () => news) : news, isPart && this.#isWarned ? "warning" : "");
+    this.#facts.recordings = news;
   }
 
   /** Give what a program draws for another user the window that it draws for, and tell if that is the larger one. */
@@ -559,18 +568,18 @@ export class Console {
     this.#larger = larger;
     this.#status.larger(larger);
     // A user who makes room has read it, and the line below still has the size.
-    // A warning stays until then, too: the line below has the size.
-    const isWarned = !this.#message.hidden && this.#message.matches(".warning, .error");
-    if (larger.size !== before.size && text && !isWarned) this.#tell(text, "");
-    else if (this.#isTold(before.text)) this.#endMessage();
+    if (larger.size !== before.size && text) this.#tell(text, "");
+    else this.#takeBack(before.text);
   }
 
-  /** Tell that a session has taken the place of another one, and whether its user no longer types. */
-  #tellNew(former) {
+  /** Tell that a session has taken the place of another one, whether its user no longer types, and that it is recorded. */
+  #tellNew(former, recorded) {
     this.#former = null;
     const isLoss = this.#hasDriven && this.#roles.isObserver;
     const loss = isLoss ? lostText(this.#roles) : "";
-    this.#tell(anewText(former, { isOpen: true, loss }), isLoss || droppedKeys(former.unconfirmed) ? "warning" : "");
+    this.#takeBack(anewText(former));
+    if (recorded) this.#facts.recordings = recorded;
+    this.#tell(anewText(former, { isOpen: true, loss, recorded }), isLoss || droppedKeys(former.unconfirmed) ? "warning" : "");
   }
 
   // Acts of the user.
@@ -604,7 +613,8 @@ export class Console {
       const isSure = await confirmed(`Take over ${printable(this.place.name)}?`, `${name} types at this console. If you take it over, ${name} only observes.`, "Take over");
       if (!isSure) return this.focus();
     }
-    this.#message.hidden = true; // of the former role
+    const isOther = this.#isWarned && !this.#message.matches(".about-role") && !this.#told.includes(printable(lostText(this.#roles)));
+    if (!isOther) this.#message.hidden = true; // of the former role
     if (this.#status.isReadOnly && role === "drive") await this.#openToType(writer && this.#rights.takesOver ? "takeover" : "drive");
     else this.#life.session?.role(role);
     this.focus();
@@ -623,9 +633,9 @@ export class Console {
       const required = demands(refusal ?? {});
       if (refusal === null) this.reopen({ mode, observes: false });
       else if (required.reason || required.approval) this.#panel.askToType(refusal, { mode, openingWith });
-      else this.#tell(`You go on observing: ${refusal.message}`, "error");
+      else this.#tell(`You go on observing: ${refusal.message}`, ROLE_ERROR);
     } catch (problem) {
-      this.#tell(`You go on observing: ${problem.message}`, "error");
+      this.#tell(`You go on observing: ${problem.message}`, ROLE_ERROR);
     }
   }
 
@@ -818,10 +828,9 @@ export class Console {
     this.focus();
   }
 
-  /** Tell who has joined or left, but not in place of a warning. */
+  /** Tell who has joined or left. */
   #tellCompany(text) {
-    const isWarned = !this.#message.hidden && this.#message.matches(".warning, .error");
-    if (this.tellsCompany && !isWarned) this.#tell(sentence(text), "");
+    if (this.tellsCompany) this.#tell(sentence(text), "");
   }
 
   sendBreak() {
@@ -933,32 +942,50 @@ export class Console {
   }
 
   /**
-   * Show a message over the terminal, and let screen readers say it; warnings stay until dismissed.
+   * Show a message over the terminal, and let screen readers say it. Warnings stay until they are dismissed, or another one
+   * follows; what is no warning is shown below one, and goes alone.
    *
    * The newest one before the first screen waits for that; the panel shows a warning meanwhile.
    *
    * @param {string} text
-   * @param {string} kind "warning", ROLE_WARNING, "error", or empty
+   * @param {string} kind "warning", "error", ROLE_WARNING, ROLE_ERROR, or empty
    */
   #tell(text, kind) {
-    this.#held = this.#panel.isConnecting ? { text, kind } : null;
-    if (this.#held) {
+    if (this.#panel.isConnecting) {
       if (kind) this.#panel.warn(text);
+      if (kind || !this.#held?.kind) this.#held = { text, kind };
       return;
     }
-    fill(
-      this.#message,
-      h("span", {}, printable(`${this.#approval} ${text}`.trim())),
-      button("×", () => this.#hideMessage(), { class: "quiet icon", "aria-label": "Dismiss this message" }),
-    );
-    this.#message.className = `message ${kind}`;
-    // A message that stays is read later.
-    this.#message.setAttribute("data-time", kind ? minute(Date.now(), Date.now()) : "");
-    this.#message.hidden = false;
-    this.#placeMessages();
+    this.#held = null;
+    const shown = printable(`${this.#approval} ${text}`.trim());
     clearTimeout(this.#messageTimer);
-    if (!kind) this.#messageTimer = setTimeout(() => this.#endMessage(), MESSAGE_MILLISECONDS);
+    if (!kind && this.#isWarned) {
+      this.#note.textContent = shown;
+      this.#message.firstElementChild?.append(this.#note);
+    } else {
+      fill(
+        this.#message,
+        h("span", {}, h("span", {}, shown)),
+        button("×", () => this.#hideMessage(), { class: "quiet icon", "aria-label": "Dismiss this message" }),
+      );
+      this.#message.className = `message ${kind}`;
+      // A message that stays is read later.
+      this.#message.setAttribute("data-time", kind ? minute(Date.now(), Date.now()) : "");
+      this.#message.hidden = false;
+    }
+    this.#placeMessages();
+    if (!kind) this.#messageTimer = setTimeout(() => (this.#isWarned ? this.#endNote() : this.#endMessage()), MESSAGE_MILLISECONDS);
     this.#announce(text || this.#approval);
+  }
+
+  /** Whether a message is shown that stays until it is dismissed. */
+  get #isWarned() {
+    return !this.#message.hidden && this.#message.matches(".warning, .error");
+  }
+
+  /** The message that is shown; empty if there is none. */
+  get #told() {
+    return (!this.#message.hidden && this.#message.firstElementChild?.firstElementChild?.textContent) || "";
   }
 
   /** Where there is room below the cursor, messages and the panel cover no output; elsewhere they cover the oldest. */
@@ -980,10 +1007,11 @@ export class Console {
     this.#on.news();
   }
 
-  /** Tell that output was left out, and where the user may read it. */
+  /** Tell that output was left out, and where the user may read it; another warning stays: a mark in the terminal says the same. */
   async #tellSkipped(what) {
-    this.#tell(`${what[0].toUpperCase()}${what.slice(1)} was skipped.`, "warning");
-    const told = this.#held ? null : this.#message.firstElementChild;
+    const isWarned = this.#isWarned;
+    this.#tell(`${what[0].toUpperCase()}${what.slice(1)} was skipped.`, isWarned ? "" : "warning");
+    const told = this.#held ? null : isWarned ? this.#note : this.#message.firstElementChild;
     const mayRead = told && this.logLink !== "" && (await this.mayRead("log"));
     if (mayRead) told.append(" ", h("a", { href: this.logLink }, "The log has all that was stored"), ".");
   }
@@ -994,7 +1022,15 @@ export class Console {
   }
 
   #isTold(text) {
-    return !this.#message.hidden && this.#message.firstElementChild?.textContent === printable(text);
+    return [this.#told, this.#note.isConnected && this.#note.textContent].includes(printable(text));
+  }
+
+  /** Take a message back that is no longer true. */
+  #takeBack(text) {
+    if (!text) return;
+    if (this.#held?.text === text) this.#held = null;
+    if (this.#note.textContent === printable(text)) this.#endNote();
+    if (this.#told === printable(text)) this.#endMessage();
   }
 
   /** Tell a fact, unless the server says to a page that was loaded again what the user has closed. */
@@ -1004,10 +1040,16 @@ export class Console {
     if (!isFirst || this.place.closed?.[subject] !== text) this.#tell(text, kind);
   }
 
-  #endMessage() {
-    this.#message.hidden = true;
+  #endNote() {
+    this.#note.remove();
+    this.#note.textContent = "";
     this.#placeMessages();
     this.#approval = "";
+  }
+
+  #endMessage() {
+    this.#message.hidden = true;
+    this.#endNote();
   }
 
   #hideMessage() {

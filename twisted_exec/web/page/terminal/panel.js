@@ -167,7 +167,7 @@ export class Panel {
     } else if (isMachineStopped(ending)) {
       // A machine that has never run has printed nothing.
       const links = isWithoutPool(ending) ? [this.#link("events", "Events")] : [this.#link("logs", "Log"), this.#link("screen", "Screen")];
-      this.#showStopped(text, ending.isSeen, links);
+      this.#showStopped(text, ending, links);
     } else if (isForbidden(ending)) {
       this.#showForbidden(text, observe);
     } else {
@@ -237,10 +237,12 @@ export class Panel {
    * Only the start of the machine helps; the user can read meanwhile what is known of it.
    *
    * @param {string} text
-   * @param {boolean} isSeen the page has seen that it does not run, so its next start may have been missed
+   * @param {any} ending `isSeen`: the page has seen that it does not run, so its next start may have been missed
    * @param {any[]} links to views that say more
    */
-  #showStopped(text, isSeen, links) {
+  #showStopped(text, ending, links) {
+    const { isSeen } = ending;
+    const lacksPool = ending.code === 404; // also before the machine says so
     const [heading, state] = [h("span", {}, NOT_RUNNING), h("p", { class: "dim" })];
     const say = (title, text) => {
       fill(heading, title);
@@ -274,7 +276,7 @@ export class Panel {
       reason.hidden = isSeen || isStarting || isResetting || (isStopped && (machine.isOff || machine.problem !== "")); // its state says the same
       const texts = isStopped && !isResetting && [stoppedText({ ...machine, isOwn: this.#owner.switched === "Off" }), OPENS, startText(machine, this.#owner.maySwitch)];
       say(isResetting ? RESETTING : isStarting ? STARTING : machine?.runs ? RUNNING : NOT_RUNNING, isStarting || isResetting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
-      remedy.hidden = copy.hidden = isStarting || isResetting || !(isStopped && machine.problem && !machine.isOff);
+      remedy.hidden = copy.hidden = isStarting || isResetting || !(isStopped && (machine.problem || lacksPool) && !machine.isOff);
       const opensItself = isOpening || hasStarted || (isSeen && machine?.runs === true);
       this.#offer(again, machine?.runs === true && !opensItself);
       if (machine) this.#offer(power, mayPowerOn(machine) && !isOutage);
@@ -372,6 +374,7 @@ export class Panel {
     const error = h("p", { class: "problem", id: `reason-of-${place.namespace}/${place.name}`, role: "alert" });
     /** @type {any} */
     let request = null; // that the user has stopped waiting for
+    let hasAskedToType = false; // also an observer, who opens it as the writer then, unless there is one
     let isFormer = true; // the reason: what the user types replaces it
     const input = h("input", {
       oninput: () => (isFormer = false), onfocus: () => isFormer && input.select(),
@@ -392,7 +395,7 @@ export class Panel {
     const heading = h("span", {}, title);
     const status = h("p", { role: "status" });
     const command = () => `twisted-exec request approve -n ${place.namespace} ${request?.metadata.name}`;
-    const open = () => this.#owner.reopen({ ...(isObserving && changes), reason: input.value.trim() });
+    const open = () => this.#owner.reopen({ ...(isObserving && changes), ...(hasAskedToType && { observes: false }), reason: input.value.trim() });
     const say = (message) => {
       status.textContent = printable(message);
       context.announce(message);
@@ -433,6 +436,7 @@ export class Panel {
       try {
         const found = await find(signal);
         signal.throwIfAborted();
+        hasAskedToType = actOf(wanted) !== "observe";
         input.value = found?.spec.reason || input.value; // which an approval is for, also before it is seen
         const take = () => claim.take(`request ${found.metadata.uid}`, navigator.locks, globalThis);
         const message = found ? await approved(context, found.metadata, signal, seen, take, () => needed(signal)) : NOT_NEEDED;

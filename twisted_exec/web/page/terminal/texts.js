@@ -30,7 +30,9 @@ const HOST_AWAY = "host of the machine cannot be reached now";
 const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
 const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
 const MACHINE = /^\w+ "[^"]+"/; // of this console
+const MISSING_POOL = /("[^"]+") not found$/;
 const DELETED_POOL = /("[^"]+") was deleted$/;
+const BY_POLICY = /^(ConsolePolic(?:y|ies) .+?)(?: \(input: \w+\), and this session began without)?(?:: open it again)?$/s; // an ending that a new session may follow
 const PLAIN_DEMAND = /(?<=^ConsolePolicy "[^"]+" requires )(a reason|the approval of another user)(?=\.$)/;
 const FIRST_WORD = /^(a|an|another|cannot|from|machine|message|no|nobody|nothing|somebody|the|there|this|what|you|your)\b/; // others may be names
 
@@ -312,13 +314,16 @@ export function stopAdvice({ reason, unconfirmed: { sent } }, detail = {}) {
  * Return what a user reads when a new session follows one that has ended so.
  *
  * @param {any} ending
- * @param {{isOpen?: boolean, loss?: string}} next the new one; `loss`: as {@link lostText} says, if its user no longer types
+ * @param {{isOpen?: boolean, loss?: string, recorded?: string}} next the new one; `loss`: as {@link lostText} says, if its
+ *     user no longer types; `recorded`: as {@link recordingNews} says
  */
-export function anewText({ reason, unconfirmed }, { isOpen = false, loss = "" } = {}) {
-  const { was, opens } = STOPS[reason] ?? { was: "The session before is over.", opens: "A new session opens." };
+export function anewText({ reason, message, unconfirmed }, { isOpen = false, loss = "", recorded = "" } = {}) {
+  // The end of a token concerns nobody who has the next one.
+  const [, rule = ""] = BY_POLICY.exec(reason === REVOKED ? message : "") ?? [];
+  const { was, opens } = STOPS[reason] ?? { was: rule ? sentence(rule) : "The session before is over.", opens: "A new session opens." };
   // Until it is open, the line below the terminal counts what is not sent.
   const dropped = isOpen ? unconfirmed : { ...unconfirmed, unsent: 0 };
-  return [was, isOpen ? "This is a new session." : opens, droppedKeys(dropped), loss].filter(Boolean).join(" ");
+  return [was, isOpen ? "This is a new session." : opens, droppedKeys(dropped), loss, recorded].filter(Boolean).join(" ");
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */
@@ -374,7 +379,7 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
   if (!message && !reason) return "";
   if (deletedBy({ reason, message }) || reason === POOL_DELETED) return ""; // the title says it
   if (reason === POWERED_OFF) return message.replace(MACHINE, "It");
-  if (code === 404 && POOLS.includes(kind)) return "The pool of this machine does not exist.";
+  if (code === 404 && POOLS.includes(kind)) return `The pool ${MISSING_POOL.exec(message)?.[1] ?? "of this machine"} does not exist.`;
   if (kind && isMachineMissing({ reason, code, kind })) return ""; // the title says it
   if (code === 404 && kind === KEPT_SESSION) return `The session could not be kept for so long: ${message}`;
   // The message has commands, too, which the page has as buttons.
