@@ -105,8 +105,13 @@ class LeaderElected:
     """
     Services that run while this replica leads, with the election.
 
-    :param when: fires when the replica is able to lead.
+    :param make: creates the services of one term as leader.
+    :param clock: a monotonic clock.
     :param now: seconds since the epoch.
+    :param namespace: of the Lease.
+    :param lease: name of the Lease, and the component of its Events.
+    :param name: of this replica, by default a new one in each run.
+    :param when: its Deferred fires when the replica is able to lead.
     """
 
     def __init__(
@@ -146,6 +151,7 @@ class LeaderElected:
         return self._leading.services
 
     def start(self) -> None:
+        """Take part in the election, once ``when`` allows it."""
         self._waiting = True
         self._recorder.start()
         self._when().addCallbacks(self._stand, lambda _: None)  # the failure is reported elsewhere
@@ -158,6 +164,11 @@ class LeaderElected:
         self._recorder.record(self._about, "Warning", EVENT_REASON, text)
 
     def probe(self) -> None:
+        """
+        Check that this replica can be elected.
+
+        :raises ServiceUnavailable: it has failed for a while, also to read the Lease.
+        """
         self._election.probe()
 
     def stop(self) -> Deferred[None]:
