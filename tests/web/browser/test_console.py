@@ -290,7 +290,7 @@ class ConsoleTests(WebTestCase):
         self.assertNotRegex(commands, "Power|Reset")
         await ada.page.press("Escape")
         await ada.open("machines/default/vm-3")
-        await ada.until_page("not running[^]*pool "[^"]+" does not exist")
+        await ada.until_page('not running[^]*pool "[^"]+" does not exist')
         await ada.until_page("Pending[^]*opens as soon as the machine runs")
         self.assertEqual(
             await ada.page.evaluate("/has no machine/i.test(document.body.innerText)"), False

@@ -307,6 +307,26 @@ class PhoneTests(WebTestCase):
         self.assertFalse(await ada.page.evaluate(cut))
         self.check_faults()
 
+    async def test_viewers(self) -> None:
+        """An upright phone shows the number of viewers to the writer and to an observer."""
+        await self.deployment.create_machine("vm-1", "shell")
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await bob.open(VM)
+        await bob.until_page("Observing; ada types")
+        viewers = "(({innerText, scrollWidth, clientWidth}) => scrollWidth <= clientWidth && innerText)(document.querySelector('.viewers'))"
+        for user in (ada, bob):
+            await user.page.set_touch()
+            for width in (430, 390, 360, 320):
+                await user.page.resize(width, 844)
+                shown = f"({viewers} || '').trim() === '2 viewers'" if width > 352 else "true"
+                await user.page.until(f"innerWidth === {width} && {shown}")
+                self.assertEqual(await lasting(user.page, _CUT), [], width)
+                self.assertEqual(await faults_of(user.page, taps=True), [], width)
+            with open(f"{self.mktemp()}-viewers.png", "wb") as picture:
+                picture.write(await user.page.screenshot())
+        self.check_faults()
+
     async def test_faults(self) -> None:
         """That a server does not answer, and that the machine is off, is read in whole on a phone, too."""
         await self.deployment.create_machine("vm-1", "shell")

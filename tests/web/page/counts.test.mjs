@@ -10,7 +10,7 @@ import { FakeSocket, fakeApi, machine, turn } from "./fakes.mjs";
 const KIND = { group: "compute.ironcore.dev", version: "v1alpha1", plural: "machines", subresources: [] };
 
 /** A user who may list all namespaces, or those with some names. */
-function counting(mayListAll, answer = () => list(), { what = UNHEALTHY, may = /team/ } = {}) {
+function counting(mayListAll, answer = () => list(), { what = UNHEALTHY, may = /team/, home = "default" } = {}) {
   FakeSocket.made = [];
   const [numbers, offers] = [[], []];
   const { api, calls } = fakeApi((path, { body }) => {
@@ -18,7 +18,7 @@ function counting(mayListAll, answer = () => list(), { what = UNHEALTHY, may = /
     const { namespace } = JSON.parse(body).spec.resourceAttributes;
     return { status: { allowed: mayListAll || may.test(namespace) } };
   });
-  const context = { api, machines: new Machines([KIND]) };
+  const context = { api, machines: new Machines([KIND]), config: { namespace: home }, store: { get: () => null } };
   const counted = new Count(context, what, (number) => numbers.push(number), (isOffered) => offers.push(isOffered));
   const lists = () => calls.map(({ path }) => path).filter((path) => !path.endsWith("reviews"));
   return { counted, numbers, offers, lists };
@@ -91,4 +91,10 @@ test("requests that wait are counted, for a user who may list some; time ends th
   t.mock.timers.tick(60_000);
   assert.equal(numbers.at(-1), 1);
   counted.stop();
+});
+
+test("requests are offered to a user who may list those of the own namespace, also while the list shows another one", async () => {
+  const { counted, numbers, offers, lists } = counting(false, () => list(), { what: REQUESTS, home: "team-a" });
+  await counted.follow("nope");
+  assert.deepEqual([offers, lists(), numbers], [[true], [], []]);
 });

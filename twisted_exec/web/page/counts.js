@@ -1,7 +1,7 @@
 /** Numbers for the whole page, by watches of what they count alone: unhealthy machines, and requests that wait. */
 
 import { Objects, listPath, may } from "./objects.js";
-import { namespacesOf } from "./views/filter.js";
+import { homeOf, namespacesOf } from "./views/filter.js";
 import { stateOf, WAITING } from "./views/request_model.js";
 
 const TELL_MILLISECONDS = 60_000; // a request also ends by the time
@@ -49,7 +49,8 @@ export class Count {
    * @param {any} what such as {@link UNHEALTHY}
    * @param {(number: number | null, objects: any[]) => void} changed is called with each change, and with what is counted;
    *     null: it is not known
-   * @param {(isOffered: boolean) => void} [offered] is told whether the user may list some of it
+   * @param {(isOffered: boolean) => void} [offered] is told whether the user may list some of it, there or in the namespace
+   *     in which its view begins
    */
   constructor(context, what, changed, offered = () => {}) {
     this.#context = context;
@@ -66,16 +67,21 @@ export class Count {
   async follow(namespaces) {
     if (!this.#context.machines.serves(this.#what.resource)) return;
     const asked = ++this.#asked;
-    const lists = this.#what.kinds(this.#context).map(async ({ plural, group, path }) => {
-      const mayList = (namespace) => may(this.#context.api, "list", plural, "", namespace, "", group);
+    const kinds = this.#what.kinds(this.#context);
+    const mayListIn = ({ plural, group }, namespace) => may(this.#context.api, "list", plural, "", namespace, "", group);
+    const lists = kinds.map(async (kind) => {
+      const { path } = kind;
+      const mayList = (namespace) => mayListIn(kind, namespace);
       if (await mayList("")) return [path("")];
       const named = namespacesOf(namespaces);
       const answers = await Promise.all(named.map(mayList));
       return named.filter((_, at) => answers[at]).map(path);
     });
     const paths = (await Promise.all(lists)).flat();
+    const home = homeOf(this.#context);
+    const isOffered = paths.length > 0 || (await Promise.all(kinds.map((kind) => mayListIn(kind, home)))).some(Boolean);
     if (asked !== this.#asked) return;
-    this.#offered(paths.length > 0);
+    this.#offered(isOffered);
     if (paths.join() === this.#paths) return;
     this.stop();
     this.#paths = paths.join();

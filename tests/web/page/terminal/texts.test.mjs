@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { STOPPED } from "../../../../twisted_exec/web/page/session/session.js";
-import { amount, anewText, attemptText, bannerText, causeText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, largerText, lostText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, roleText, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewText, attemptText, bannerText, causeText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, largerText, lostText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, roleText, said, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 const AWAY = "the server cannot be reached";
 
@@ -289,6 +289,15 @@ test("a user whose session a policy has ended reads which one, and one whose tok
   ]) {
     assert.equal(withdrawn(message), said + rest);
   }
+});
+
+test("what a server says of times is in the time of its user", () => {
+  const [at, day] = [new Date(), new Date(2020, 1, 2, 8, 38)];
+  at.setHours(16, 33, 0, 0);
+  const utc = (time) => time.toISOString().replace(".000", "");
+  assert.equal(said(`ConsolePolicy a/b allows this session until ${utc(at)}`), "ConsolePolicy a/b allows this session until 16:33.");
+  assert.equal(explained(`it ended at ${utc(day)}, as asked`).text, "it ended at 2020-02-02 08:38, as asked.");
+  assert.equal(said("until 2026-99-99T99:99:99Z"), "until 2026-99-99T99:99:99Z.");
 });
 
 test("the banner of a machine is short and plain", () => {

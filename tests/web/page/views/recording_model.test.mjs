@@ -99,7 +99,9 @@ test("positions of the player and times of the recording convert, with idle time
   assert.equal(timeline.at(3.5), 101.5);
   assert.equal(timeline.at(1.25), 1.25);
   assert.equal(timeline.at(4.5), 102.5);
+  assert.equal(timeline.text(101.5), "1:41 of 3:20 (in the bar, without idle time: 0:03 of 0:07)");
   const whole = new Timeline(events, Infinity);
+  assert.equal(whole.text(101.5), "1:41 of 3:20");
   assert.equal(whole.position(50), 50);
   assert.equal(new Timeline([], 2).at(3), 3);
 });

@@ -25,7 +25,7 @@ import { explain, opening } from "./rights.js";
 import { Roles } from "./roles.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, demands, droppedKeys, endText, endingOf, isServerStopped, largerText, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { NO_POOL, POWERED_OFF, REVOKED, anewText, demands, droppedKeys, endText, endingOf, isServerStopped, largerText, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, said, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const [ROLE_WARNING, ROLE_ERROR] = ["warning about-role", "error about-role"]; // kinds of a message
 const MESSAGE_MILLISECONDS = 10_000;
@@ -516,7 +516,7 @@ export class Console {
     if (!this.#roles.isObserver) this.#screen?.drawnForOwn();
     if (!this.#roles.isObserver && this.#message.matches(".about-role")) this.#endMessage(); // its user types again
     const isLoss = this.#hasDriven && this.#roles.isObserver;
-    const [text, kind] = isLoss ? [lostText(this.#roles), ROLE_WARNING] : [sentence(shown), ""];
+    const [text, kind] = isLoss ? [lostText(this.#roles), ROLE_WARNING] : [said(shown), ""];
     const isReminder = this.#hasDriven && !this.#roles.isObserver; // after a reconnection
     if (mark.Kind !== "role") this.#tell(text, kind);
     else if (!isReminder) this.#tellFact("role", text, kind);

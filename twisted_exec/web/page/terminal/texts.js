@@ -3,7 +3,7 @@
 import { startCommand } from "../api.js";
 import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, REASON_REQUIRED, causesOf, has, kindOf } from "../details.js";
 import { STOPPED } from "../session/session.js";
-import { duration, size } from "../times.js";
+import { duration, minute, size } from "../times.js";
 import { counted } from "../views/session_model.js";
 
 export { size as amount };
@@ -30,6 +30,7 @@ const HOST_AWAY = "host of the machine cannot be reached now";
 const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
 const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
 const MACHINE = /^\w+ "[^"]+"/; // of this console
+const TIMES = /\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g;
 const MISSING_POOL = /("[^"]+") not found$/;
 const DELETED_POOL = /("[^"]+") was deleted$/;
 const BY_POLICY = /^(ConsolePolic(?:y|ies) .+?)(?: \(input: \w+\), and this session began without)?(?:: open it again)?$/s; // an ending that a new session may follow
@@ -251,6 +252,11 @@ export function sentence(message) {
   return /\w$/.test(text) ? `${text}.` : text;
 }
 
+/** Return what a server says as a sentence, with the user's own time. */
+export function said(message) {
+  return sentence(message.replace(TIMES, (time) => minute(Date.parse(time), Date.now()) || time));
+}
+
 /**
  * Return `{text, detail}` of a message of a server: what its user can understand, and its own words if that differs.
  *
@@ -258,7 +264,7 @@ export function sentence(message) {
  */
 export function explained(message) {
   const isInner = INNER.test(message);
-  return { text: isInner ? `The ${HOST_AWAY}.` : sentence(message), detail: isInner ? message : "" };
+  return { text: isInner ? `The ${HOST_AWAY}.` : said(message), detail: isInner ? message : "" };
 }
 
 /**

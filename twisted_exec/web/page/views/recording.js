@@ -7,7 +7,7 @@ import { size, zonedTime } from "../times.js";
 import { sentence } from "../terminal/texts.js";
 import { askFor, badge, field, foldable, save, showWaiting } from "./parts.js";
 import { openPlayer } from "./player.js";
-import { beginOf, inputText, MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline, withoutKeys } from "./recording_model.js";
+import { beginOf, clock, inputText, MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline, withoutKeys } from "./recording_model.js";
 
 const IDLE_SECONDS = 2;
 const MOST_MARKS = 500;
@@ -252,7 +252,7 @@ class RecordingView {
     const at = isLast ? length : this.#now();
     const begin = this.#cast.begin;
     const time = begin === null ? "" : `, ${zonedTime(begin + at * 1000)}`;
-    this.clock.textContent = `${isLast ? "Last screen:" : `${clock(at)} of`} ${clock(length)}${time}.`;
+    this.clock.textContent = `${isLast ? `Last screen: ${clock(length)}` : this.#timeline.text(at)}${time}.`;
   }
 
   #showMarks() {
@@ -278,11 +278,4 @@ class RecordingView {
  */
 export function recordingLink({ namespace, name }) {
   return `#/recordings/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
-}
-
-function clock(seconds) {
-  const whole = Math.floor(seconds);
-  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
-  const rest = String(whole % 60).padStart(2, "0");
-  return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
 }

@@ -271,6 +271,26 @@ export class Timeline {
   position(seconds) {
     return Math.min(between(this.#real, this.#played, seconds), this.playLength);
   }
+
+  /**
+   * A time as text, and the position at which the bar of the player is then, if that is another one.
+   *
+   * @param {number} seconds since the beginning.
+   * @returns {string}
+   */
+  text(seconds) {
+    const text = `${clock(seconds)} of ${clock(this.length)}`;
+    if (clock(this.playLength) === clock(this.length)) return text;
+    return `${text} (in the bar, without idle time: ${clock(this.position(seconds))} of ${clock(this.playLength)})`;
+  }
+}
+
+/** Return seconds as `1:30` or `1:00:30`. */
+export function clock(seconds) {
+  const whole = Math.floor(seconds);
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  const rest = String(whole % 60).padStart(2, "0");
+  return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
 }
 
 /** Return what corresponds to a value of one scale in another: the time of skipped pauses runs faster. */

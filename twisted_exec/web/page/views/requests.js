@@ -35,6 +35,11 @@ export function show(container, context, parameters) {
   return view;
 }
 
+/** Return what a user is about to do. */
+function questionOf(action, user) {
+  return `${action} the ${action === "Withdraw" ? "approval of the " : ""}request of ${user}`;
+}
+
 class Requests extends ListView {
   /** @type {any[] | null} */
   #requests = null;
@@ -82,14 +87,14 @@ class Requests extends ListView {
   #buttons(row) {
     return row.actions.map((action) =>
       button(action, () => this.#decide(row, action), {
-        "data-action": action, "aria-label": `${action} the request of ${printable(row.user)} for ${printable(row.machine)}`,
+        "data-action": action, "aria-label": `${questionOf(action, printable(row.user))} for ${printable(row.machine)}`,
       }));
   }
 
   async #decide(row, action) {
     const { api, announce } = this.context;
     const [user, machine] = [printable(row.user), printable(row.machine)];
-    const note = await this.#ask(row, action, `${action} the request of ${user}?`);
+    const note = await this.#ask(row, action, `${questionOf(action, user)}?`);
     if (note === null) return;
     const decision = action === "Approve" ? { approved: true } : { denied: true };
     const [noun, participle] = DECISIONS[action];
