@@ -283,7 +283,7 @@ class _MachineCheck:
             if refused.code != NotFound.code:  # the server has Events
                 self._cannot_read("machine", f"the Events of {self._named}", refused)
             return ""
-        event = max(filter(_message_of, listed["items"]), key=written, default={})
+        event: Object = max(filter(_message_of, listed["items"]), key=written, default={})
         if event and unready is not None:
             message = _message_of(unready)
             if written(event) < _changed(unready) or (message and message in _message_of(event)):
