@@ -10,6 +10,7 @@ from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.settings import Settings as NodeServerSettings
+from twisted_exec.poollet.machines.downward import Downward
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.settings import Settings as PoolletSettings
 from twisted_exec.program.audit_file import JSONLinesAudit
@@ -28,6 +29,7 @@ __all__ = [
     "FORWARDING_USER",
     "APIServer",
     "APIServerSettings",
+    "Downward",
     "GarbagePolicy",
     "Identities",
     "JSONLinesAudit",

@@ -7,14 +7,25 @@ from twisted_exec.machines import LineLayer
 
 
 class Login(LineLayer):
-    """One connection: logs in, then begins the console at the prompt ``>``."""
+    """
+    One connection: logs in, then begins the console at the prompt ``>``.
 
-    def __init__(self, upper, user, password):
+    :param path: file with the password.
+    """
+
+    def __init__(self, upper, user, path):
         super().__init__(upper)
-        self.steps = [(b"login: ", user), (b"Password: ", password), (b"> ", b"")]
+        self.user, self.path = user, path
         self.printed = b""
 
     def connectionMade(self):  # that of LineLayer would begin the console now
+        try:
+            with open(self.path, "rb") as file:
+                password = file.read().rstrip(b"\r\n")
+        except OSError as error:
+            self.fail(CannotStart("NoPassword", f"{self.path}: {error.strerror}"))
+            return
+        self.steps = [(b"login: ", self.user), (b"Password: ", password), (b"> ", b"")]
         super().write(b"\r")  # until begin(), only this class writes
 
     def dataReceived(self, data):

@@ -20,12 +20,13 @@ from tests.flows.programs import start
 from tests.runtimes.peers import reactor
 from tests.runtimes.support import RuntimeCase
 from tests.tiers import PROGRAMS
+from twisted_exec.console.notices import LINE_BACK
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.machines import LayeredEndpoint
 from twisted_exec.runtimes.interfaces import CannotStart
 from twisted_exec.runtimes.lines.shared_line import SharedLine
-from twisted_exec.testing.drivers import ConsoleContract, DriverCase, Peer
+from twisted_exec.testing.drivers import QUICK, ConsoleContract, DriverCase, Peer
 
 
 def install(directory: str) -> str:
@@ -84,36 +85,70 @@ class RuntimeTests(RuntimeCase):
         await self.until(lambda: b"ANYBODY THERE?" in bytes(stream.got))
 
 
-def bmc(peer: Peer, data: bytes) -> None:
-    """A device that asks ``ada`` for the password ``secret``, and then echoes."""
-    lines = peer.got.split(b"\r")
-    if len(lines) > 4 or not data.endswith(b"\r"):
-        peer.says(data)
-    elif len(lines) < 4:
-        peer.says(b"login: " if len(lines) == 2 else b"Password: ")
-    else:
-        peer.says(b"> " if lines[1:3] == [b"ada", b"secret"] else b"Login incorrect\r\n")
-
-
 class LoginTests(ConsoleContract, DriverCase):
     """``login_line.py``"""
 
     provoke = answer = b"hello"
     first_words = b"> "
-    password = b"secret"
+    right = b"secret"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.path = os.path.join(self.directory, "password")
+        self.write("secret\n")
+        self.device = self.far(self.bmc)
+
+    def write(self, password: str) -> None:
+        with open(self.path, "w") as file:
+            file.write(password)
+
+    def bmc(self, peer: Peer, data: bytes) -> None:
+        """A device that asks ``ada`` for the ``right`` password, and then echoes."""
+        lines = peer.got.split(b"\r")
+        if len(lines) > 4 or not data.endswith(b"\r"):
+            peer.says(data)
+        elif len(lines) < 4:
+            peer.says(b"login: " if len(lines) == 2 else b"Password: ")
+        else:
+            peer.says(b"> " if lines[1:3] == [b"ada", self.right] else b"Login incorrect\r\n")
 
     def make_console(self) -> SharedLine:
         layer = example("login_line").Login
-        far = UNIXClientEndpoint(reactor, self.far(bmc).path)
-        endpoint = LayeredEndpoint(far, lambda upper: layer(upper, b"ada", self.password))
-        return SharedLine(self.facts(), reactor, lambda: ("m", endpoint), lambda: None)
+        far = UNIXClientEndpoint(reactor, self.device.path)
+        endpoint = LayeredEndpoint(far, lambda upper: layer(upper, b"ada", self.path))
+        return SharedLine(
+            self.facts(), reactor, lambda: ("m", endpoint), lambda: None, timing=QUICK
+        )
 
-    async def test_refused(self) -> None:
-        """A wrong password is the reason why the machine cannot start."""
-        self.password = b"guess"
+    async def why(self) -> CannotStart:
+        """Return why the machine cannot start."""
         run = self.make_console()
         self.clean_later(run.stop)
         with self.assertRaises(CannotStart) as caught:
             await self.connect(run)
-        self.assertEqual(caught.exception.condition, "LoginRefused")
-        self.assertIn("refuses the user or the password", caught.exception.message)
+        return caught.exception
+
+    async def test_refused(self) -> None:
+        """A wrong password is the reason why the machine cannot start."""
+        self.write("guess")
+        refused = await self.why()
+        self.assertEqual(refused.condition, "LoginRefused")
+        self.assertIn("refuses the user or the password", refused.message)
+
+    async def test_no_password(self) -> None:
+        """A file that cannot be read is another reason."""
+        os.unlink(self.path)
+        refused = await self.why()
+        self.assertEqual(refused.condition, "NoPassword")
+        self.assertIn(f"{self.path}: No such file", refused.message)
+
+    async def test_new_password(self) -> None:
+        """A machine that is on logs in with a new password after its connection was lost."""
+        _, line = await self.opened()
+        self.right = b"changed"
+        self.device.peer.transport.abortConnection()
+        await self.until(lambda: any(change[1] == "LoginRefused" for change in self.changes))
+        self.write("changed\n")
+        await self.wait(line.until(LINE_BACK.encode()))
+        self.assertEqual(self.device.peer.got, b"\rada\rchanged\r")
+        self.assertEqual(line.lost, [])

@@ -98,11 +98,16 @@ class PageCase(TestCase):
         self.running.append(program := self.start(f"exec {line}"))
         await program.until(re.escape(ready).encode())
 
+    def terminal(self, line: str) -> programs.Program:
+        """Start a command in a terminal."""
+        argv = ["bash", "-c", f". {self.state}; exec {line}"]
+        program = programs.terminal(argv, columns=118, rows=40, **self.env)
+        self.addCleanup(program.stop)
+        return program
+
     async def open(self, line: str) -> programs.Program:
         """Open a console in a terminal."""
-        argv = ["bash", "-c", f". {self.state}; exec {line}"]
-        console = programs.terminal(argv, columns=118, rows=40, **self.env)
-        self.addCleanup(console.stop)
+        console = self.terminal(line)
         await console.until(rb"Connected to .*\r\n")
         return console
 
@@ -229,8 +234,9 @@ class FirstConsoleTests(StandaloneCase):
             if shell is not None:
                 printed = await self.type_to_shell(shell, line)
                 shell = None if "$?" in line else shell
-            elif line == "kubectl console mine" and documented.startswith("Connected"):
-                printed = await self.delete_meanwhile(line)
+            elif line == "kubectl console mine":
+                is_open = "Connected" in documented
+                printed = await (self.delete_meanwhile if is_open else self.refused)(line)
             elif line.startswith("twisted-exec web"):
                 await self.serve(line, "http://127.0.0.1:")
                 await self.running.pop().stop(signal.SIGINT)
@@ -266,6 +272,12 @@ class FirstConsoleTests(StandaloneCase):
         else:
             await console.until(rb"\r\n[#$] ", start=start)
         return console.output[start:].decode()
+
+    async def refused(self, line: str) -> str:
+        """Run a command in a terminal, which opens no console."""
+        console = self.terminal(line)
+        await console.ended
+        return console.output.decode()
 
     async def delete_meanwhile(self, line: str) -> str:
         """Delete the machine while its console is open."""

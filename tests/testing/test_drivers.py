@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.testing.drivers`: what the contracts say of a driver that is wrong.
+Tests for :mod:`twisted_exec.testing.drivers`: what the contracts say of a driver that is wrong, and devices.
 """
 
 from __future__ import annotations
@@ -15,11 +15,18 @@ from twisted.trial.reporter import TestResult
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from twisted_exec.runtimes.interfaces import IMachineDriver, MachineFacts
+from twisted_exec.console.notices import LINE_BACK
+from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.driver import Lines
 from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
 from twisted_exec.runtimes.lines.shared_line import SharedLine
-from twisted_exec.testing.drivers import QUICK, ConsoleContract, DriverCase, MachineDriverContract
+from twisted_exec.testing.drivers import (
+    QUICK,
+    ConsoleContract,
+    DriverCase,
+    Far,
+    MachineDriverContract,
+)
 
 
 class RaisesWhenMade(LineLayer):
@@ -88,3 +95,44 @@ class ContractTests(SynchronousTestCase):
             messages = [str(failure.value) for _, failure in result.errors]
             self.assertEqual(messages[0], error, (layer, method))
             self.assertNotIn(TimeoutError, [failure.type for _, failure in result.errors])
+
+
+class Login(LineLayer):
+    """Answers a prompt, and says why the console never began."""
+
+    def connectionMade(self) -> None:
+        """Wait for the prompt."""
+
+    def dataReceived(self, data: bytes) -> None:
+        self.write(b"ada")
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.fail(CannotStart("LoginRefused", "the device hung up"))
+        super().connectionLost(reason)
+
+
+class FarTests(DriverCase):
+    """The far end of a line."""
+
+    def console(self, far: Far, layer: type[LineLayer]) -> SharedLine:
+        endpoint = LayeredEndpoint(UNIXClientEndpoint(reactor, far.path), layer)
+        run = SharedLine(self.facts(), reactor, lambda: ("m", endpoint), lambda: None, timing=QUICK)
+        self.clean_later(run.stop)
+        return run
+
+    async def test_greeting(self) -> None:
+        """A device can print before it is asked, on each connection."""
+        far = self.far(greeting=b"login: ")
+        line = await self.connect(self.console(far, LineLayer))
+        await self.wait(line.until(b"login: "))
+        far.peer.transport.abortConnection()
+        await self.wait(line.until(LINE_BACK.encode()))
+        await self.until(lambda: line.got.count(b"login: ") == 2)
+
+    async def test_hangs_up(self) -> None:
+        """A layer can say why a device that greets, and hangs up then, has no console."""
+        far = self.far(lambda peer, _: peer.transport.loseConnection(), greeting=b"login: ")
+        with self.assertRaises(CannotStart) as caught:
+            await self.connect(self.console(far, Login))
+        self.assertEqual(caught.exception.condition, "LoginRefused")
+        self.assertIn("the device hung up", caught.exception.message)

@@ -108,11 +108,14 @@ class Peer(Protocol):
 
     transport: Any
 
-    def __init__(self, answer: Callable[[Peer, bytes], None]) -> None:
+    def __init__(self, answer: Callable[[Peer, bytes], None], greeting: bytes = b"") -> None:
         self.got = b""
         self.gone = False
         self.rest = b""
-        self._answer = answer
+        self._answer, self._greeting = answer, greeting
+
+    def connectionMade(self) -> None:
+        self.says(self._greeting)
 
     def dataReceived(self, data: bytes) -> None:
         self.got += data
@@ -141,11 +144,14 @@ class Far:
 
     :param answer: called with the :class:`Peer` and each part of its input; by default the input is
         echoed.
+    :param greeting: is printed at the start of each connection.
     :ivar peers: its connections, the newest last.
     """
 
-    def __init__(self, path: str, answer: Callable[[Peer, bytes], None] = echo) -> None:
-        self.path, self._answer = path, answer
+    def __init__(
+        self, path: str, answer: Callable[[Peer, bytes], None] = echo, greeting: bytes = b""
+    ) -> None:
+        self.path, self._answer, self._greeting = path, answer, greeting
         self.peers: list[Peer] = []
         self._port: Any = None
 
@@ -168,7 +174,7 @@ class Far:
 
     def build(self) -> Peer:
         """Return the protocol of a new connection."""
-        self.peers.append(Peer(self._answer))
+        self.peers.append(Peer(self._answer, self._greeting))
         return self.peers[-1]
 
     def listen_tcp(self) -> int:
@@ -296,9 +302,14 @@ class DriverCase(WaitingMixin, TestCase):
         """Return the console of the machine ``m``."""
         return self.make_driver().run(self.facts())
 
-    def far(self, answer: Callable[[Peer, bytes], None] = echo, name: str = "far") -> Far:
+    def far(
+        self,
+        answer: Callable[[Peer, bytes], None] = echo,
+        name: str = "far",
+        greeting: bytes = b"",
+    ) -> Far:
         """Return a far end that listens at ``name`` in the directory until the test ends."""
-        far = Far(os.path.join(self.directory, name), answer).listen()
+        far = Far(os.path.join(self.directory, name), answer, greeting).listen()
         self.addCleanup(far.vanish)
         return far
 

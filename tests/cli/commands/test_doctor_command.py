@@ -373,9 +373,10 @@ class MachineTests(ChainTestCase):
             subresource="status",
         )
 
-    async def machine_ready(self, reason: str, message: str) -> None:
+    async def machine_ready(self, reason: str, message: str, **more: str) -> None:
         """Set the condition Ready of the machine to False."""
         condition = {"type": "Ready", "status": "False", "reason": reason, "message": message}
+        condition |= more
         await self.admin.patch(
             kinds.MACHINES.resource,
             "vm",
@@ -585,15 +586,30 @@ class MachineTests(ChainTestCase):
         made = await self.make_machine()
         await self.machine_ready("CreateFailed", "the disk is full")
         await self.make_event(made, "Warning", "CreateFailed", "the disk is full", "2099")
+        await self.make_event(made, "Warning", "LineLost", "the line was lost", "2098")
         _, results = await self.examined()
-        status, message, _ = results["machine"]
+        status, message, remedy = results["machine"]
         self.assertEqual(status, "warning")
         self.assertTrue(message.endswith("not ready: CreateFailed: the disk is full"), message)
-        await self.make_event(made, "Warning", "NoImage", "there is no image", "2098")
+        self.assertEqual(
+            remedy, "mend what the message names; see kubectl describe machines vm -n default"
+        )
+        await self.make_event(made, "Warning", "NoImage", "there is no image", "2100")
         _, results = await self.examined()
         self.assertTrue(
             results["machine"][1].endswith("newest Warning Event: NoImage: there is no image")
         )
+
+    async def test_earlier_event(self) -> None:
+        """An Event from before the machine was not ready says nothing about the cause."""
+        await self.make_class()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=1)
+        made = await self.make_machine()
+        await self.make_event(made, "Warning", "LineLost", "the line was lost", "2098")
+        for moment, shown in (("2099-01-01T00:00:00Z", False), ("2097-01-01T00:00:00Z", True)):
+            await self.machine_ready("TokenRefused", "token expired", lastTransitionTime=moment)
+            _, results = await self.examined()
+            self.assertEqual("LineLost" in results["machine"][1], shown, results)
 
     async def test_power(self) -> None:
         """A machine that is powered off is an error, with the command that switches it on."""
@@ -641,6 +657,22 @@ class MachineTests(ChainTestCase):
         _, results = await self.examined()
         checks = {each: results[each][0] for each in ("machine", "pool", "poollet", "runtime")}
         self.assertEqual(set(checks.values()), {"ok"}, results)
+
+    async def test_own_reason(self) -> None:
+        """An outage with a reason of the line's driver is an error of the line, reported once."""
+        poollet, port = await self.poollet()
+        poollet.protocol = V5
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        outage = 'line "vm" was lost: the token is refused'
+        printed = b"\1" + notice(outage)
+        poollet.greeting = bytes([0x82, len(printed)]) + printed
+        await self.machine_ready("TokenRefused", f"{outage}; trying again")
+        message, remedy = await self.problem("line")
+        self.assertEqual(message, f"TokenRefused: {outage}; trying again")
+        self.assertEqual(remedy, "mend what the message names; the runtime tries again")
+        _, results = await self.examined()
+        self.assertEqual(results["machine"][0], "ok", results)
 
     async def test_newly_lost_line(self) -> None:
         """A line that was lost just now is an error with its notice, before the condition says so."""

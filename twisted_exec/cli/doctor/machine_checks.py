@@ -13,10 +13,12 @@ from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
 from twisted_exec.api.kinds.events import written
 from twisted_exec.api.status import APIError, Forbidden, NotFound, message_of
+from twisted_exec.api.times import seconds
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.doctor.findings import Unusable
 from twisted_exec.cli.doctor.remedies import (
     API_SERVER,
+    LINE_OF_DRIVER,
     LINES,
     POOLLET,
     RUNTIME,
@@ -83,7 +85,7 @@ class _MachineCheck:
         if usable:
             await self._open_console()
         if self._line_condition:
-            remedy = LINES[self._line_condition["reason"]]
+            remedy = LINES.get(self._line_condition.get("reason", ""), LINE_OF_DRIVER)
             self._report.error("line", why_of(self._line_condition), remedy)
 
     @property
@@ -197,7 +199,7 @@ class _MachineCheck:
         state = str((machine.get("status") or {}).get("state") or "Unknown")
         ready = condition_of(machine, "Ready")
         is_unready = ready.get("status") in ("False", "Unknown")
-        if is_unready and ready.get("reason") in LINES:
+        if is_unready and _is_about_line(ready):
             self._line_condition = ready
         elif is_unready:
             await self._report_unready(machine, state, ready)
@@ -235,12 +237,13 @@ class _MachineCheck:
         message = f"{self._named} is {state} and not ready: {why_of(ready)}"
         if problem and problem not in message:
             message += f"; {problem}"
-        event = await self._newest_warning(machine, besides=str(ready.get("message") or ""))
+        event = await self._newest_warning(machine, unready=ready)
         message += f"; newest Warning Event: {event}" if event else ""
         plural = self._dialect.workload.plural
         describe = f"see kubectl describe {plural} {self._name} -n {self._namespace}"
-        self._unready = str(ready.get("message") or "")
-        self._unready_remedy = remedy or describe
+        self._unready = _message_of(ready)
+        mend = f"mend what the message names; {describe}" if self._unready else describe
+        self._unready_remedy = remedy or mend
         self._report.warning("machine", message, self._unready_remedy)
 
     async def _check_class(self, machine: Object) -> tuple[str, str]:
@@ -264,7 +267,13 @@ class _MachineCheck:
             names = None
         return missing_class(name, names), other_class(dialect, name)
 
-    async def _newest_warning(self, machine: Object, *, besides: str = "") -> str:
+    async def _newest_warning(self, machine: Object, *, unready: Object | None = None) -> str:
+        """
+        Return the machine's newest Warning Event; empty if there is none.
+
+        :param unready: condition to which the Event must add something: it is not older, and says
+            something else.
+        """
         selector = f"involvedObject.uid={machine['metadata'].get('uid', '')},type=Warning"
         try:
             listed = await self._client.list(
@@ -274,12 +283,12 @@ class _MachineCheck:
             if refused.code != NotFound.code:  # the server has Events
                 self._cannot_read("machine", f"the Events of {self._named}", refused)
             return ""
-        events = [
-            each
-            for each in listed["items"]
-            if (text := each.get("message")) and not (besides and besides in text)
-        ]
-        return why_of(max(events, key=written)) if events else ""
+        event: Object = max(filter(_message_of, listed["items"]), key=written, default={})
+        if event and unready is not None:
+            message = _message_of(unready)
+            if written(event) < _changed(unready) or (message and message in _message_of(event)):
+                return ""
+        return why_of(event)
 
     async def _check_pool(self, machine: Object) -> bool:
         report, name = self._report, self._dialect.pool_name(machine)
@@ -348,7 +357,7 @@ class _MachineCheck:
 
     def _judge_refusal(self, problem: APIError | KubeConfigError) -> None:
         message = message_of(problem)
-        condition = str(self._line_condition.get("message") or "")
+        condition = _message_of(self._line_condition)
         if condition and condition in message:
             return  # run() reports the condition, which says the same
         if isinstance(problem, APIError):
@@ -380,6 +389,23 @@ class _MachineCheck:
             self._report.ok("line", "is open, and has output")
         else:
             self._report.ok("line", "is open, and was silent so far")
+
+
+def _message_of(obj: Object) -> str:
+    return str(obj.get("message") or "")
+
+
+def _changed(condition: Object) -> float:
+    """Return when the status changed, in seconds since the epoch; 0 if the condition does not say."""
+    try:
+        return seconds(str(condition.get("lastTransitionTime")))
+    except ValueError:
+        return 0.0
+
+
+def _is_about_line(ready: Object) -> bool:
+    """Return whether a line is broken, maybe for a reason of its driver."""
+    return ready.get("reason") in LINES or outage_of(_message_of(ready)) is not None
 
 
 def _why(refused: APIError) -> str:

@@ -47,6 +47,9 @@ LINES = {
 }
 """Remedies by the reason of a Machine's condition Ready, for reasons that are about the line."""
 
+LINE_OF_DRIVER = "mend what the message names; the runtime tries again"
+"""Remedy for a line that is broken for a reason of its driver."""
+
 _OBSTACLES: Mapping[Obstacle, tuple[str, str]] = {
     Obstacle.BEING_DELETED: ("machine", "wait until it is gone, and create it again"),
     Obstacle.POWERED_OFF: ("machine", ""),

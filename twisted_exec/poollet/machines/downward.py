@@ -15,7 +15,8 @@ _WHOLE = ("labels", "annotations")
 @dataclass(frozen=True)
 class Downward:
     """
-    Downward API: paths of fields that the runtime gets, by label or annotation name.
+    Downward API: paths of fields that the runtime gets, by label or annotation name, such as
+    ``{"zone": "metadata.labels['zone']"}``.
 
     Source: ironcore ``poollet/common/utils`` and ``k8s.io/kubectl/pkg/util/fieldpath`` (the field
     paths).
