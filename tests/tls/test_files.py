@@ -174,6 +174,13 @@ class ReloadingTests(SynchronousTestCase):
         self.clock.advance(1)
         self.assertEqual(reloading.get(), 1)
 
+    def test_other_error(self) -> None:
+        """Another error of the parser may quote the content, so only its type is told."""
+        write(self.directory, "value", b"the secret")
+        reloading = Reloading([self.path], {}.__getitem__, self.clock)
+        problem = self.assertRaises(TLSConfigError, reloading.load)
+        self.assertEqual(str(problem), f"cannot use {self.path!r}: a KeyError")
+
     def test_load_looks_at_once(self) -> None:
         """An explicit load does not wait, and raises what is wrong."""
         self.reloading.get()

@@ -121,7 +121,8 @@ class Reloading(Generic[T]):
     Nothing is opened before :meth:`load` or :meth:`get`.
 
     :param parse: gets the content of each file as bytes and returns the value; raises ``ValueError``
-        or :class:`TLSConfigError`, with a message that quotes no secret.
+        or :class:`TLSConfigError`, with a message that quotes no secret.  Of another error only the
+        type is told.
     :param clock: :meth:`get` checks the files at most once a second after the first value.
     """
 
@@ -148,9 +149,13 @@ class Reloading(Generic[T]):
         contents = [read_file(path) for path in self.paths]
         try:
             value = self._parse(*contents)
-        except ValueError as problem:
+        except TLSConfigError:
+            raise
+        except Exception as problem:
+            # Other errors may quote a line with a secret.
+            why = problem if isinstance(problem, ValueError) else f"a {type(problem).__name__}"
             names = ", ".join(map(repr, self.paths))
-            raise TLSConfigError(f"cannot use {names}: {problem}") from None
+            raise TLSConfigError(f"cannot use {names}: {why}") from None
         self._value = [value]
         self._loads += 1
         # The stamp comes before the read, so a change during the read is seen at the next check.
