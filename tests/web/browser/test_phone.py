@@ -308,19 +308,31 @@ class PhoneTests(WebTestCase):
         self.check_faults()
 
     async def test_viewers(self) -> None:
-        """An upright phone shows the number of viewers to the writer and to an observer."""
+        """
+        An upright phone shows the number of viewers to the writer and to an observer, in a line of one height: another
+        one would be another size of the terminal.
+        """
         await self.deployment.create_machine("vm-1", "shell")
         ada, bob = await self.user(), await self.user("bob")
         await self.open_terminal(ada)
         await bob.open(VM)
         await bob.until_page("Observing; ada types")
+        reader = await self.user("bob")
+        await reader.open(f"{VM}?mode=observe")
+        await reader.until_page("opened to observe only[^]*ada types")
+        height = "document.querySelector('.status-line').offsetHeight"
         viewers = "(({innerText, scrollWidth, clientWidth}) => scrollWidth <= clientWidth && innerText)(document.querySelector('.viewers'))"
-        for user in (ada, bob):
+        for user in (ada, bob, reader):  # whose text about the role needs the room
             await user.page.set_touch()
-            for width in (430, 390, 360, 320):
+            for width in (390, 360, 320):
                 await user.page.resize(width, 844)
-                shown = f"({viewers} || '').trim() === '2 viewers'" if width > 352 else "true"
+                shown = (
+                    f"({viewers} || '').trim() === '3 viewers'"
+                    if width > 352 and user is not reader
+                    else "true"
+                )
                 await user.page.until(f"innerWidth === {width} && {shown}")
+                self.assertEqual(await ada.page.evaluate(height), await user.page.evaluate(height))
                 self.assertEqual(await lasting(user.page, _CUT), [], width)
                 self.assertEqual(await faults_of(user.page, taps=True), [], width)
             with open(f"{self.mktemp()}-viewers.png", "wb") as picture:

@@ -12,6 +12,7 @@ import { amount, causeText, isAway, presentText, recordedFor, roleText, sentence
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
 const LOOKS = 5; // at the list, beside the first
+const MOST_BESIDE_VIEWERS = 32; // characters about the role, on a phone
 const VIEWERS = "Sessions at this console, with this one, and their users; lost: a user whose connection is lost may come back";
 const SPEED =
   "Echo: from a key at the runtime to the machine's next output. Round trip: from this page to the runtime and back.";
@@ -367,7 +368,7 @@ export class StatusLine {
     const isStopped = this.#machineText.textContent !== "";
     const { isObserver, withheld } = this.#role.roles;
     const { name } = this.#state;
-    const others = { ended: name === "ended", resumed: name === "resumed", withheld: this.#isAnswering && !isStopped && !isObserver && withheld !== "" };
+    const others = { ended: name === "ended", resumed: name === "resumed", withheld: this.#isAnswering && !isStopped && !isObserver && withheld !== "", wordy: (this.#roleText.textContent ?? "").length > MOST_BESIDE_VIEWERS };
     this.element.className = ["status-line", isStopped && kind === "good" ? "stopped" : kind, ...Object.keys(others).filter((each) => others[each])].join(" ");
     const { echo, roundTrip } = this.#facts;
     const speeds = [
