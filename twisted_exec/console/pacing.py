@@ -1,4 +1,4 @@
-"""The pace of a paced line."""
+"""The pace of a line that can be slowed down: that of its fastest viewer, or a fixed rate without viewers."""
 
 from __future__ import annotations
 

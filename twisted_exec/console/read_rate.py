@@ -1,5 +1,5 @@
 """
-The limit of the rate at which a console reads its line.
+The limit of the rate at which a console reads its line; :mod:`.pacing` has that of a line without viewers.
 """
 
 from __future__ import annotations

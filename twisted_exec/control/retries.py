@@ -1,5 +1,5 @@
 """
-Attempts to reach a lost server again.
+Attempts to reach a lost server again: their pauses, and the time that each may take.
 
 The pauses between them double up to a second, and after two minutes up to ten seconds, with a random
 part: clients of a server that was restarted must not return together.

@@ -1,8 +1,9 @@
 """
-A client of machine runtimes over gRPC, with the interface of a local runtime.
+A client of machine runtimes over gRPC, which checks their answers.
 
-The runtime may use any revision of the interface (:mod:`.revisions`). Malformed answers and
-excessive lists become a ``BadGateway`` with the likely cause.
+It has the interface of a local runtime.  The runtime may use any revision of the interface
+(:mod:`.revisions`).  Malformed answers and excessive lists become a ``BadGateway`` with the likely
+cause; an unknown state becomes a condition.
 """
 
 from __future__ import annotations

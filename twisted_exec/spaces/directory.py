@@ -1,4 +1,4 @@
-"""Spaces by name."""
+"""Spaces by name: the Space that a name means, or a refusal if there is none or several."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-OIDC issuers, and which of their tokens' claims become a user.
+OIDC issuers with their checked URLs, and which of their tokens' claims become a user.
 
 Distributed claims (``_claim_names``) are not fetched: a token could name any URL.
 

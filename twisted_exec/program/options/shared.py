@@ -1,4 +1,7 @@
-"""Options that several programs share."""
+"""
+Options that several programs share: allowed origins, time for draining and before a shutdown, verbs of consoles, ports
+of Spaces.
+"""
 
 from __future__ import annotations
 

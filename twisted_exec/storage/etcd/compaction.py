@@ -20,7 +20,7 @@ class Compaction:
     Compacts etcd's history periodically, in turn with other servers.
 
     :param interval_seconds: time between two compactions, and the age of compacted revisions; 0
-        disables compaction.
+        disables compaction.  :mod:`.target` has the default and the option.
     """
 
     _log = Logger()

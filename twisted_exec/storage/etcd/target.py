@@ -1,5 +1,5 @@
 """
-Address and credentials of an etcd cluster, as given in ``--storage``.
+Address, credentials and settings of an etcd cluster, as given in ``--storage``.
 
 ``etcd:https://HOST:PORT[,...]?prefix=...&ca=...&...``
 
