@@ -638,6 +638,21 @@ class ObserverTests(FleetTestCase):
         await user.page.press("Enter")
         await user.page.until("location.hash === '#/machines/default/web-1'")
 
+    async def test_no_list(self) -> None:
+        """A list that the user may not read is not said to load."""
+        user = await self.user()
+        loading = "[...document.querySelectorAll('.skeleton')].some((each) => each.offsetParent)"
+        for view, noun in (
+            ("machines/default/web-1/events", "events"),
+            ("sessions", "sessions"),
+            ("recordings", "recordings"),
+            ("requests", "requests"),
+            ("alerts", "alerts"),
+        ):
+            await user.open(view)
+            await user.until_page(f"You may not list {noun}")
+            await user.page.until(f"!{loading}")
+
     async def test_namespaces_on_phone(self) -> None:
         """The notice leads to the field that it names, also where that is behind a button."""
         user = await self.user(size=(390, 844))

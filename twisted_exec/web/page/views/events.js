@@ -47,7 +47,7 @@ class Events extends ListView {
     const now = Date.now();
     const rows = this.matching(all, textsOf).map((row) => ({ ...row, age: age(row.time, now) }));
     const none = () => this.noneOf(emptyState("Nothing was reported about this machine in the last hour."), this.place, "events");
-    this.table.update(rows, this.#rows && this.noRows("event", all.length, all.length ? "" : none()));
+    this.table.update(rows, this.emptyOf(this.#rows, this.#rows && this.noRows("event", all.length, all.length ? "" : none())));
   }
 }
 
