@@ -121,8 +121,9 @@ def not_allowed(line: str, name: str, act: str) -> str:
 
 def doctor_hint(error: BaseException, name: str, namespace: str) -> str:
     """Return the next step for a machine whose server answers, but not its pool or runtime; empty for other errors."""
-    is_of_hop = isinstance(error, APIError) and error.code in _FAILED_HOP
-    if not is_of_hop or error.retry_after_seconds or _BEHIND_SERVER.isdisjoint(obstacles_of(error)):
+    if not isinstance(error, APIError) or error.code not in _FAILED_HOP:
+        return ""
+    if error.retry_after_seconds or _BEHIND_SERVER.isdisjoint(obstacles_of(error)):
         return ""
     return f"twisted-exec doctor {name} -n {namespace} says what to do"
 
