@@ -13,11 +13,13 @@ from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import (
     BadGateway,
     Forbidden,
+    GatewayTimeout,
     NotFound,
+    ServiceUnavailable,
     TooManyRequests,
     Unauthorized,
 )
-from twisted_exec.cli.explanations import explain, not_allowed
+from twisted_exec.cli.explanations import doctor_hint, explain, not_allowed
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ExecPlugin,
@@ -110,6 +112,26 @@ class ExplainTests(SynchronousTestCase):
         elsewhere = "cannot reach https://other: connection refused"
         error = because(unreachable, BadGateway(elsewhere))
         self.assertEqual(explain(error, config=config), elsewhere)
+
+    def test_behind_the_server(self) -> None:
+        """
+        A pool or a runtime that cannot be reached has a next step; a refusal that has a remedy, or is about the machine,
+        has none.
+        """
+        told = 'machine "vm": cannot connect to pool "p" at h:1: connection refused'
+        remedy = "twisted-exec doctor vm -n lab says what to do"
+        for error, hint in (
+            (because(Obstacle.POOLLET_FAILED, BadGateway(told)), remedy),
+            (because(Obstacle.RUNTIME_FAILED, ServiceUnavailable(told)), remedy),
+            (because(Obstacle.RUNTIME_FAILED, GatewayTimeout(told)), remedy),
+            (because(Obstacle.NO_ADDRESS, ServiceUnavailable(told)), remedy),
+            (because(Obstacle.RUNTIME_FAILED, TooManyRequests(told)), ""),
+            (because(Obstacle.RUNTIME_FAILED, ServiceUnavailable(told, retry_after_seconds=1)), ""),
+            (because(Obstacle.CANNOT_START, ServiceUnavailable(told)), ""),
+            (ServiceUnavailable(told), ""),
+            (KubeConfigError(told), ""),
+        ):
+            self.assertEqual(doctor_hint(error, "vm", "lab"), hint)
 
     def test_namespace(self) -> None:
         """A user without rights in a namespace may have mistyped it: nobody else tells them."""

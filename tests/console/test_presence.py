@@ -145,6 +145,34 @@ class PresenceTests(ViewerCase):
         self.assertIn("eve has taken over", notice.text)
         self.assertEqual((mark.writer, mark.size), ("eve", TerminalSize(80, 24)))
 
+    def test_redraw(self) -> None:
+        """
+        A program that a client makes draw again, by a size that differs by one row or column and the right one, is no
+        change of the window that others read.  A window that becomes one row smaller is.
+        """
+        size = TerminalSize(80, 24)
+        writer, _ = self.attach(user="ann")
+        writer.window_changed(size)
+        self.clock.advance(60)
+        _, bob = self.attach(user="bob", options=READ_ONLY)
+        self.clock.advance(60)
+        for other in (TerminalSize(80, 23), TerminalSize(81, 25)):  # twisted-exec, kubectl attach
+            bob.sent.clear()
+            for each in (other, size):
+                writer.window_changed(each)
+                self.clock.advance(0)
+            self.clock.advance(60)
+            self.assertEqual(
+                {each.size for each in bob.sent if isinstance(each, Attendance)}, {size}
+            )
+        writer.window_changed(TerminalSize(80, 23))
+        self.assertEqual(self.newest(bob).size, TerminalSize(80, 23))
+        bob.sent.clear()
+        writer.window_changed(size)
+        writer.window_changed(TerminalSize(80, 25))
+        self.clock.advance(0)
+        self.assertEqual([each.size for each in bob.sent], [TerminalSize(80, 25)])
+
     def test_slow_client(self) -> None:
         """A client that reads nothing gets the newest mark only, when it reads again."""
         viewer, ann = self.attach(user="ann")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.spaces import SPACES
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, ServiceUnavailable
 from twisted_exec.cli.refusal_texts import DENIED
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ _UNREACHABLE_IN_CLEAR = _UNREACHABLE | {
     Obstacle.CONNECTION_LOST: _WITH_TLS,
     Obstacle.NO_HTTP: _WITH_TLS,
 }
+
+_FAILED_HOP = frozenset({BadGateway.code, ServiceUnavailable.code, GatewayTimeout.code})
+_BEHIND_SERVER = frozenset({Obstacle.NO_ADDRESS, Obstacle.POOLLET_FAILED, Obstacle.RUNTIME_FAILED})
 
 ASK_FOR_ROLE = "ask an administrator for the role"
 _ROLE_TO_READ = re.compile(": ask an administrator for the role [^:;]*$")
@@ -114,6 +117,15 @@ def not_allowed(line: str, name: str, act: str) -> str:
     elif not re.search(rf"(; |If so, ){ASK_FOR_ROLE} ", line):
         return line
     return f"you may not {act} {name}: {line}"
+
+
+def doctor_hint(error: BaseException, name: str, namespace: str) -> str:
+    """Return the next step for a machine whose server answers, but not its pool or runtime; empty for other errors."""
+    if not isinstance(error, APIError) or error.code not in _FAILED_HOP:
+        return ""
+    if error.retry_after_seconds or _BEHIND_SERVER.isdisjoint(obstacles_of(error)):
+        return ""
+    return f"twisted-exec doctor {name} -n {namespace} says what to do"
 
 
 def _may_be_mistyped(namespace: str, message: str) -> bool:

@@ -13,7 +13,7 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.cli.client import CommandClient
-from twisted_exec.cli.explanations import explain, not_allowed
+from twisted_exec.cli.explanations import doctor_hint, explain, not_allowed
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.kube.machine_requests import AGENT
@@ -47,6 +47,7 @@ async def explain_with_hint(
     :param act: as of :func:`not_allowed`.
     """
     hint = await hint_after(refusal, config, name, reactor).addErrback(lambda _: "")
+    hint = hint or doctor_hint(refusal, name, config.namespace)
     message = not_allowed(explain(refusal, config.namespace, config), name, act)
     return f"{message}; {hint}" if hint else message
 

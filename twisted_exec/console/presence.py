@@ -43,6 +43,7 @@ class Presence:
         self._writer, self._since = "", 0.0
         self._call: IDelayedCall | None = None
         self._sized_at = -_DELAY_SECONDS
+        self._told_size: TerminalSize | None = None
 
     @property
     def attendance(self) -> Attendance:
@@ -72,19 +73,32 @@ class Presence:
 
     def joined(self, viewer: Viewer) -> None:
         """Tell an observer at once for which size a program draws."""
-        if viewer.role is Role.OBSERVER and self._size() is not None:
+        if viewer.role is Role.OBSERVER and (size := self._size()) is not None:
+            self._told_size = size
             viewer.tell_attendance(self.attendance)
 
     def size_changed(self) -> None:
         """
         Tell a new size behind the notices of the present turn, such as who has taken over, and before what a program
-        draws for it. The sizes of a window that is being dragged are told together.
+        draws for it. The sizes of a window that is being dragged are told together, and so are those of :meth:`_may_redraw`.
         """
         self.changed()
         now = self._clock.seconds()
-        if self._call is not None and now - self._sized_at >= _DELAY_SECONDS:
+        if self._call is None or self._may_redraw():
+            return
+        if now - self._sized_at >= _DELAY_SECONDS:
             self._sized_at = now
             self._call.reset(0)
+
+    def _may_redraw(self) -> bool:
+        """
+        Return whether the size may be one of the two by which a client only makes a program draw its screen again:
+        ``twisted-exec console`` sends one row less and then its size, ``kubectl attach`` one row and column more.
+        """
+        size, told = self._size(), self._told_size
+        if size is None or told is None:
+            return False
+        return abs(size.columns - told.columns) <= 1 and abs(size.rows - told.rows) <= 1
 
     def recordings_changed(self) -> None:
         """Tell the viewers if the recordings of this console have changed."""
@@ -100,5 +114,6 @@ class Presence:
         self._call = None
         attendance = self.attendance
         self._told_recordings = attendance.recordings or ()
+        self._told_size = attendance.size
         for each in list(self._viewers):
             each.tell_attendance(attendance)

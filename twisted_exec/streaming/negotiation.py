@@ -140,7 +140,8 @@ class Negotiation:
             return
         upgraded.abort()
         if self._session.resumes or not await self._ask_otherwise():
-            raise BadGateway("the next hop answered with a protocol that was not offered")
+            error = BadGateway("the next hop answered with a protocol that was not offered")
+            raise self._location.blamed(error)
 
     async def _reach(self, request: BackendRequest) -> Upgraded:
         hop, settings, location = self._hop, self._hop.settings, request.location
@@ -174,6 +175,8 @@ class Negotiation:
         error, request = refused.as_api_error(), self._last_request
         if request.terms.recording and unknown_term("recording") in error.message:
             return _makes_no_recordings(request.terms, refused.label)
+        if refused.code < 400:
+            request.location.blamed(error)
         return error if request.location.refusal is None else request.location.refusal(error)
 
     def _limit(self, seconds: float) -> float:

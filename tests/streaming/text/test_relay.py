@@ -17,6 +17,7 @@ from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
 from tests.streaming.proxy.support import Locator
 from tests.streaming.text.test_download import CHUNKED, chunk
+from twisted_exec.api.obstacles import Obstacle
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.program.audit import Trail
 from twisted_exec.program.session_limits import SessionLimits
@@ -306,7 +307,9 @@ class RefuseTests(RelayCase):
             self.assertEqual((answer.code, answer.headers["allow"]), (405, "GET"))
 
     def test_backend(self) -> None:
-        """A Status is passed on; a response that is no log is a 502 that names the machine."""
+        """
+        A Status is passed on; a response that is no log is a 502 that names the machine, and the next hop among its causes.
+        """
         body = json.dumps(NotFound("machines", "vm").to_status()).encode()
         for head, code, told in (
             (b"HTTP/1.1 404 X\r\n", 404, 'machines "vm" not found'),
@@ -315,12 +318,15 @@ class RefuseTests(RelayCase):
             (b"HTTP/1.1 200 X\r\nContent-Type: text/html\r\n", 502, "status code 200, and no log"),
         ):
             self.setUp()
+            self.locator.more = {"failed": Obstacle.POOLLET_FAILED}
             client = self.ask()
             self.answer(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             answer = self.refused(client)
             self.assertEqual(answer.code, code)
             self.assertIn(told, answer.json()["message"])
             self.assertIn('"vm"', answer.json()["message"])
+            reasons = [each["reason"] for each in answer.json()["details"].get("causes", [])]
+            self.assertEqual(Obstacle.POOLLET_FAILED in reasons, code == 502)
             self.assertTrue(self.backend.transport.aborted)
 
     def test_meaning(self) -> None:

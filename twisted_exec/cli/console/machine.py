@@ -29,7 +29,7 @@ from twisted_exec.cli.console.people import Person, people_at
 from twisted_exec.cli.console.process import the_reactor
 from twisted_exec.cli.console.program import ConsoleProgram, conclude, is_dumb
 from twisted_exec.cli.console.session import Outcome
-from twisted_exec.cli.explanations import explain, not_allowed, power_on
+from twisted_exec.cli.explanations import doctor_hint, explain, not_allowed, power_on
 from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.options import config_of
 from twisted_exec.kube.console import ConsoleOptions, open_console
@@ -114,7 +114,10 @@ class MachineConsole(ConsoleProgram):
         namespace = options.namespace or "default" if options.space else self._config.namespace
         config = self._at[0] if self._at is not None else self._config
         line = not_allowed(explain(error, namespace, config), options.name, "open")
-        return f"{line}; {self._hint}" if self._hint else line
+        hint = self._hint
+        if not options.space:  # twisted-exec doctor has no --space
+            hint = hint or doctor_hint(error, options.name, namespace)
+        return f"{line}; {hint}" if hint else line
 
     def run(self) -> tuple[Outcome, bool]:
         outcome, mid_line = super().run()

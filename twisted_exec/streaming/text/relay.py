@@ -16,6 +16,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.logs import LogOptions
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
@@ -291,7 +292,9 @@ def _refusal(refused: UpgradeRefused, location: Location) -> APIError:
         return location.refusal(refused.as_api_error())
     if refused.code == Unauthorized.code:
         # The user is authenticated by now; the refused credentials are ours.
-        return BadGateway(f"{refused.label} does not accept this server's credentials")
+        ours = BadGateway(f"{refused.label} does not accept this server's credentials")
+        return location.blamed(because(Obstacle.CREDENTIALS_REFUSED, ours))
     if refused.code < 400:
-        return BadGateway(f"{refused.label} answered with status code {refused.code}, and no log")
+        text = f"{refused.label} answered with status code {refused.code}, and no log"
+        return location.blamed(BadGateway(text))
     return refused.as_api_error()
