@@ -961,6 +961,17 @@ class TerminalTests(TerminalCase):
         end = b"\x1b[?25h\x1b[?1049l\r\nDisconnected from vm.\r\n"
         self.assertTrue(process.stdout.endswith(end), process.stdout)
 
+    async def test_script_at_an_editor(self) -> None:
+        """Only the modes that were printed at the terminal are reset, and not those of earlier output."""
+        self.serve(EchoAttachment(b"\x1b[?1049h\x1b[2;20r\x1b[?25lvi"))
+        process = self.start_on_terminal("--expect", "vi")
+        await self.ends_so(process, 0)
+        self.assertEqual(process.stdout, b"")
+        self.serve(EchoAttachment(b"\x1b[?1049h"))
+        process = self.start_on_terminal("--send", "\x1b[?25l.", "--expect", ".")
+        await self.ends_so(process, 0)
+        self.assertEqual(process.stdout, b"\x1b[?25l.\x1b[?25h\r\n")
+
     async def test_refused(self) -> None:
         """A refused connection leaves the terminal untouched."""
         process = self.start_on_terminal("--quiet")  # or a slow server is named as well

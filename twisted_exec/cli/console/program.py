@@ -182,7 +182,7 @@ class ConsoleProgram:
                 greeting=self._greeting,
                 farewell=self._farewell,
                 place=lambda: one_line(self.full_place),
-                watch=modes.feed if is_shown else lambda _: None,
+                watch=modes.feed if is_shown and script is None else lambda _: None,
                 full_screen=lambda: modes.full_screen,
                 margins=lambda: modes.margins,
                 suspend=self._signals.suspend,
@@ -273,7 +273,9 @@ class ConsoleProgram:
             from twisted_exec.cli.console.script import NOT_READ, ScriptSink
 
             self._script.drive(session)
-            self._printed = ScriptSink(self._script, output)
+            # Output that only the script gets has set no modes of the terminal.
+            printed = self._modes.feed if os.isatty(1) else lambda _: None
+            self._printed = ScriptSink(self._script, output, printed)
             if self._terminal.has_data and not options.quiet:
                 self._report(NOT_READ)
             session.start(self._script, self._printed, timeout_seconds=timeout)
