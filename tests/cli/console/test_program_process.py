@@ -45,6 +45,17 @@ from twisted_exec.wire.notices import encode_notice
 reactor: Any = _reactor
 
 COMMAND = "import sys; from twisted_exec.cli.console.main import main; sys.exit(main())"
+DRAWN_AGAIN = f"""
+from twisted_exec.cli.console.connecting import ProgressLine
+erase = ProgressLine.erase
+def erase_and_draw(line):
+    erase(line)
+    if line._timer is not None:
+        line._timer.reset(0)
+ProgressLine.erase = erase_and_draw
+{COMMAND}
+"""
+"""The program; it draws its line with seconds right after each message."""
 LIST_MODULES = """
 import gc, os, sys
 from twisted.internet import endpoints, reactor, ssl
@@ -929,6 +940,22 @@ class TerminalTests(TerminalCase):
         self.assertEqual(attachment.received, b"")
         process.type(b"\x1d")
         await self.ends_so(process, 0)
+
+    async def test_told_while_seconds_are_counted(self) -> None:
+        """A message replaces the line with the seconds, also if that is drawn again at the same moment."""
+        attachment = self.serve(EchoAttachment(b"one$ "))
+        env = {"KUBECONFIG": self.kubeconfig(), "TERM": "xterm"}
+        process = self.start_on_terminal(env=env, command=DRAWN_AGAIN)
+        await process.until(rb"one\$ ")
+        del self.consoles.machines["default/vm"]
+        attachment.transport.end(Ending(SHUTTING_DOWN, "bye"))
+        await process.until(rb"\x1b\[Kwaiting for the server, \d+ s")
+        process.type(b"~L")
+        await process.until(rb"this command works when the console is open")
+        self.assertNotRegex(process.stdout, rb"\d s *this command")
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+        self.assertNotRegex(process.stdout, rb"\d s *Disconnected")
 
     async def test_role_after_a_stop(self) -> None:
         """In the session that follows a stop the user has the former role, and takes nothing over."""

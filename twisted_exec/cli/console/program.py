@@ -256,7 +256,7 @@ class ConsoleProgram:
         if self._output is not None and os.isatty(1):
             self._output.write(data)  # behind the output that the terminal has not taken yet
         else:
-            os.write(2, data)
+            _write_message(data)
 
     @property
     def _timeout_seconds(self) -> float | None:
@@ -267,7 +267,13 @@ class ConsoleProgram:
 
     def _open(self, source: int, sink: int, timeout: float | None) -> None:
         reactor, session, options = the_reactor(), self._session, self._options
-        output: Sink = TerminalOutput(sink, session.output_lost, reactor)
+
+        def lost(error: OSError | None) -> None:
+            if self._output is output:
+                self._output = None
+            session.output_lost(error)
+
+        output: Sink = TerminalOutput(sink, lost, reactor)
         self._output = output
         if self._script is not None:
             from twisted_exec.cli.console.script import NOT_READ, ScriptSink
@@ -328,7 +334,7 @@ class ConsoleProgram:
         if self._options.quiet or not self._has_screen:
             return
         self._progress = ProgressLine.on_terminal(
-            2 if os.isatty(2) else 1, the_reactor(), self.progress
+            2 if os.isatty(2) else 1, the_reactor(), self.progress, self._draw
         )
 
     def _end_progress(self) -> None:
