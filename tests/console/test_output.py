@@ -336,6 +336,30 @@ class HistoryTests(OpenConsoleCase):
         stream = MemoryStream(self.shared.viewer(), options=CONSOLE)
         self.assertEqual(stream.since(), harmless)
 
+    def test_scroll_region(self) -> None:
+        """
+        A terminal without marks scrolls as a whole again behind what a program that is gone has left,
+        and already at the message before the prompt; a program that draws keeps its region.
+        """
+        editor, left, reset = b"\x1b[?1049h\x1b[1;24rvi", b"\x1b[?1049l\r\n", b"\x1b7\x1b[r\x1b8"
+        self.console.says(editor)
+        stream = MemoryStream(self.shared.viewer(), options=CONSOLE)
+        self.assertEqual(stream.since(), editor)
+        self.console.says(left + b"$ ")
+        marks = self.join()
+        self.assertEqual(marks.output, editor + left + b"$ ")
+        plain = MemoryStream(self.shared.viewer(), options=StreamOptions())
+        self.assertEqual(plain.since(), editor + left + b"$ ")
+        stream = MemoryStream(self.shared.viewer(), options=CONSOLE)
+        self.assertEqual(stream.since(), editor + left + b"$ " + reset)
+        self.console.says(editor + left + b"$ ")
+        self.assertEqual(stream.since(), editor + left + b"$ ")
+        stream = MemoryStream(self.shared.viewer(["ask ops"]), options=CONSOLE)
+        before, banner, after = stream.since().partition(b"\r\n[twisted-exec: banner: ask ops]\r\n")
+        self.assertTrue(banner)
+        self.assertEqual(before, editor + left + b"$ " + editor + left + reset)
+        self.assertEqual(after, b"$ ")
+
     def test_preceding_notices(self) -> None:
         """Notices precede the first byte and the prompt, although the stream accepts everything at once."""
         self.console.says(b"booted\r\nlogin: ")

@@ -95,8 +95,4 @@ def because_of_all(problems: Iterable[tuple[str, APIError]], error: APIError) ->
 
 def obstacles_of(error: APIError) -> tuple[Obstacle, ...]:
     """Return the obstacles among the causes of an error, in their order."""
-    causes = error.details.get("causes")
-    return named_obstacles(
-        cause.get("reason") if isinstance(cause, dict) else None
-        for cause in (causes if isinstance(causes, list) else ())
-    )
+    return named_obstacles(cause.get("reason") for cause in error.causes)

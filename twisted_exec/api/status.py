@@ -54,6 +54,14 @@ class APIError(Exception):
             self.details.setdefault("retryAfterSeconds", retry_after_seconds)
 
     @property
+    def causes(self) -> list[Mapping[str, Any]]:
+        """The causes among the details, without malformed entries."""
+        causes = self.details.get("causes")
+        return [
+            each for each in (causes if isinstance(causes, list) else ()) if isinstance(each, dict)
+        ]
+
+    @property
     def is_decided(self) -> bool:
         """Return whether a 403 is from a server that knows the rights."""
         return self.code == Forbidden.code and bool(self.details.get("causes"))

@@ -23,6 +23,7 @@ from twisted_exec.streaming.interfaces import IAttachmentTransport, IMarkTranspo
 from twisted_exec.wire.escape_sequences import LOOKBACK_BYTES, QueryFilter
 from twisted_exec.wire.marks import At, Attendance, Notice, NoticeKind
 from twisted_exec.wire.notices import encode_gap, wrapped_notice
+from twisted_exec.wire.terminal_modes import WHOLE_SCREEN, Modes
 
 _WRITE_BYTES = 32 << 10
 _FILTERED_BYTES = 32 << 10
@@ -103,6 +104,7 @@ class ViewerOutput:
         "_drained",
         "_filtered",
         "_harmless",
+        "_history_modes",
         "_is_refused",
         "_is_terminal",
         "_journal",
@@ -148,6 +150,7 @@ class ViewerOutput:
         self._attendance: Attendance | None = None  # not sent yet
         self._notices: dict[Notice, int] = {}  # to the journal offset after which each is sent
         self._is_terminal = False
+        self._history_modes: Modes | None = None  # of a terminal without marks, until live_from
         self._live_from = 0  # output before this offset is history for the present stream
         self._harmless = HarmlessOutput(journal) if harmless is None else harmless
         self._readable = self.pump if readable is None else readable
@@ -193,6 +196,7 @@ class ViewerOutput:
     def _start(self, offset: int, *, exact: bool) -> None:
         self.offset, self.skipped = offset, 0
         self._live_from = self._journal.end
+        self._history_modes = Modes() if self._is_terminal and self._marks is None else None
         if self._marks is not None:
             end = self._journal.end if self.last is None else self.last
             self._marks.send_mark(At(Position(self._journal.epoch, offset), exact, end))
@@ -354,7 +358,24 @@ class ViewerOutput:
         self.offset += len(data)
         self.bytes_to_user += len(data)
         self._stream.write(data)
+        if self._history_modes is not None:
+            self._history_modes.feed(data)
+            if self.offset >= self._live_from:
+                self._scroll_all()
+                self._history_modes = None
         return True
+
+    def _scroll_all(self) -> None:
+        """
+        Reset the scroll region of a program that is gone: it is for the size of another terminal.
+
+        A client that reads marks does this itself.
+        """
+        modes = self._history_modes
+        if modes is not None and modes.margins and not modes.full_screen:
+            assert self._stream is not None
+            self._stream.write(WHOLE_SCREEN)
+            modes.feed(WHOLE_SCREEN)
 
     def _rested(self) -> None:
         self._resting, self._filtered = None, 0
@@ -408,6 +429,7 @@ class ViewerOutput:
         if self._marks is not None:
             self._marks.send_mark(notice)
         else:
+            self._scroll_all()  # below the margins nothing scrolls
             data = notice.output
             self._stream.write(wrapped_notice(data) if self._is_terminal else data)
 

@@ -32,6 +32,8 @@ _REPORTS = frozenset(
 _ANSI = frozenset({4, 20})
 
 _LONGEST_BYTES = 64
+WHOLE_SCREEN = b"\x1b7\x1b[r\x1b8"
+"""Lets the whole screen scroll; DECSTBM would move the cursor."""
 _CANCEL = b"\x18"
 """CAN, which ends an unfinished sequence."""
 # kitty's keyboard protocol: a full stack loses its oldest entry.
@@ -165,8 +167,7 @@ class Modes:
             parts.append(b"\x1b[?%d%s" % (number, b"l" if self._changed[number] else b"h"))
         parts += [b"\x1b[%dl" % number for number in sorted(self._ansi)]
         if self.margins:
-            # DECSTBM moves the cursor. Not before the reset of DECOM, which DECRC would undo.
-            parts.append(b"\x1b7\x1b[r\x1b8")
+            parts.append(WHOLE_SCREEN)  # not before the reset of DECOM, which DECRC would undo
         if self._coloured:
             parts.append(b"\x1b[m")
         if self._keypad:

@@ -480,6 +480,44 @@ class MachineTests(ChainTestCase):
         self.assertEqual(message, "may not drive machines/console in namespace default")
         self.assertIn("kubectl create rolebinding", remedy)
 
+    async def test_policies(self) -> None:
+        """
+        If a policy requires a reason or an approval, the user reads this and the command that gives
+        it; only a condition that no command meets is an error.
+        """
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=1)
+        await self.make_machine()
+        policies = kinds.CONSOLEPOLICIES.resource
+        reading = (("get", "machines"), ("get", "machines/log"))
+        await self.grant(("observe", "machines/console"), *reading)
+        start = 'ConsolePolicy "default/p" '
+        for spec, user, message, options in (
+            ({"reason": "Required"}, "admin", "requires a reason", ""),
+            ({"reason": "Required"}, "jane", "requires a reason", "--read-only "),
+            (
+                {"reason": "Required", "approval": "Required"},
+                "admin",
+                f"requires a reason; {start}requires the approval of another user",
+                "--request ",
+            ),
+        ):
+            made = {"metadata": {"name": "p"}, "spec": spec}
+            await self.admin.create(policies, made, "default")
+            code, results = await self.examined(user=user)
+            command = f"kubectl console {options}--reason TICKET -n default vm"
+            self.assertEqual(
+                (code, results["console"]),
+                (0, ("skipped", f"was not opened: {start}{message}", command)),
+            )
+            await self.admin.delete(policies, "p", "default")
+        yesterday = f"{datetime.now(UTC) - timedelta(days=2):%a}"
+        hours = [{"days": [yesterday], "from": "08:00", "to": "09:00"}]
+        made = {"metadata": {"name": "p"}, "spec": {"reason": "Required", "hours": hours}}
+        await self.admin.create(policies, made, "default")
+        message, remedy = await self.problem("console")
+        self.assertIn(f"{start}does not allow this console at this hour; its hours begin", message)
+        self.assertIn("do as the policy says, or ask an administrator to change it", remedy)
+
     async def test_unreadable(self) -> None:
         """The user reads which parts could not be checked, which right that needs, and which role has it."""
         machine = await self.make_machine()

@@ -45,6 +45,17 @@ from twisted_exec.wire.notices import encode_notice
 reactor: Any = _reactor
 
 COMMAND = "import sys; from twisted_exec.cli.console.main import main; sys.exit(main())"
+DRAWN_AGAIN = f"""
+from twisted_exec.cli.console.connecting import ProgressLine
+erase = ProgressLine.erase
+def erase_and_draw(line):
+    erase(line)
+    if line._timer is not None:
+        line._timer.reset(0)
+ProgressLine.erase = erase_and_draw
+{COMMAND}
+"""
+"""The program; it draws its line with seconds right after each message."""
 LIST_MODULES = """
 import gc, os, sys
 from twisted.internet import endpoints, reactor, ssl
@@ -930,6 +941,22 @@ class TerminalTests(TerminalCase):
         process.type(b"\x1d")
         await self.ends_so(process, 0)
 
+    async def test_told_while_seconds_are_counted(self) -> None:
+        """A message replaces the line with the seconds, also if that is drawn again at the same moment."""
+        attachment = self.serve(EchoAttachment(b"one$ "))
+        env = {"KUBECONFIG": self.kubeconfig(), "TERM": "xterm"}
+        process = self.start_on_terminal(env=env, command=DRAWN_AGAIN)
+        await process.until(rb"one\$ ")
+        del self.consoles.machines["default/vm"]
+        attachment.transport.end(Ending(SHUTTING_DOWN, "bye"))
+        await process.until(rb"\x1b\[Kwaiting for the server, \d+ s")
+        process.type(b"~L")
+        await process.until(rb"this command works when the console is open")
+        self.assertNotRegex(process.stdout, rb"\d s *this command")
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+        self.assertNotRegex(process.stdout, rb"\d s *Disconnected")
+
     async def test_role_after_a_stop(self) -> None:
         """In the session that follows a stop the user has the former role, and takes nothing over."""
         observer = f"the writer of this console is ann; you are an observer {HINT}"
@@ -960,6 +987,17 @@ class TerminalTests(TerminalCase):
         await self.ends_so(process, 0)
         end = b"\x1b[?25h\x1b[?1049l\r\nDisconnected from vm.\r\n"
         self.assertTrue(process.stdout.endswith(end), process.stdout)
+
+    async def test_script_at_an_editor(self) -> None:
+        """Only the modes that were printed at the terminal are reset, and not those of earlier output."""
+        self.serve(EchoAttachment(b"\x1b[?1049h\x1b[2;20r\x1b[?25lvi"))
+        process = self.start_on_terminal("--expect", "vi")
+        await self.ends_so(process, 0)
+        self.assertEqual(process.stdout, b"")
+        self.serve(EchoAttachment(b"\x1b[?1049h"))
+        process = self.start_on_terminal("--send", "\x1b[?25l.", "--expect", ".")
+        await self.ends_so(process, 0)
+        self.assertEqual(process.stdout, b"\x1b[?25l.\x1b[?25h\r\n")
 
     async def test_refused(self) -> None:
         """A refused connection leaves the terminal untouched."""

@@ -26,6 +26,14 @@ RECORDED_INPUT = ("none", "masked", "all")
 """How much of the users' input a recording contains, least first."""
 LONGEST_RETENTION_DAYS = 3650
 
+# Causes of the refusal of a session (403).
+REASON_REQUIRED = "ReasonRequired"
+"""Reason of a cause: the session needs another reason than it has."""
+APPROVAL_REQUIRED = "ApprovalRequired"
+"""Reason of a cause: the session needs an approved ConsoleRequest."""
+NOT_ALLOWED = "ConsolePolicyNotMet"
+"""Reason of a cause: another condition, which the user cannot meet by asking."""
+
 _MOST_VIEWERS = 1000
 _LONGEST_SECONDS = 30 * 86_400
 

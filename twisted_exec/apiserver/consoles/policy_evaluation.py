@@ -14,7 +14,15 @@ from typing import Any
 from twisted_exec.api import fields, selectors
 from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.kinds.consolepolicies import NONE, ONCE, REQUIRED, STRICT
+from twisted_exec.api.kinds.consolepolicies import (
+    APPROVAL_REQUIRED,
+    NONE,
+    NOT_ALLOWED,
+    ONCE,
+    REASON_REQUIRED,
+    REQUIRED,
+    STRICT,
+)
 from twisted_exec.api.kinds.consolerequests import (
     APPROVED,
     DELETED,
@@ -39,13 +47,6 @@ _NAMED_POLICIES = 3
 """The most policies that the terms of a session name."""
 _NAMED_REFUSALS = 5
 _MOST_CAUSES = 20
-
-REASON_REQUIRED = "ReasonRequired"
-"""Reason of a cause: the session needs another reason than it has."""
-APPROVAL_REQUIRED = "ApprovalRequired"
-"""Reason of a cause: the session needs an approved ConsoleRequest."""
-NOT_ALLOWED = "ConsolePolicyNotMet"
-"""Reason of a cause: another condition, which the user cannot meet by asking."""
 
 _ACTS = {Right.OBSERVE: "observe", Right.DRIVE: "drive", Right.TAKEOVER: "take over"}
 _OPTIONS = {Right.OBSERVE: "--read-only ", Right.DRIVE: "", Right.TAKEOVER: "--force "}

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import CancelledError
@@ -13,6 +13,7 @@ from twisted.internet.task import deferLater
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
+from twisted_exec.api.kinds.consolepolicies import APPROVAL_REQUIRED
 from twisted_exec.api.kinds.consolerequests import PENDING, state_of
 from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.cli.client import CommandClient
@@ -24,14 +25,12 @@ from twisted_exec.wire.stream_options import StreamOptions
 LOOK_SECONDS = 2.0
 REMIND_SECONDS = 60.0
 _LONGEST_PREFIX = 200
-_REQUIRED = "ApprovalRequired"
-"""Reason of a cause of the refusal, which the API server's ConsolePolicies give."""
 
 Say = Callable[[str], None]
 
 
-def _causes(refusal: BaseException | None) -> Sequence[Any]:
-    return (refusal.details.get("causes") or ()) if isinstance(refusal, APIError) else ()
+def _causes(refusal: BaseException | None) -> Sequence[Mapping[str, Any]]:
+    return refusal.causes if isinstance(refusal, APIError) else ()
 
 
 def _policies(refusal: BaseException | None) -> list[str]:
@@ -43,9 +42,7 @@ def _policies(refusal: BaseException | None) -> list[str]:
 def is_required(refusal: BaseException | None) -> bool:
     """Return whether a console was refused only because no other user has approved it."""
     causes = _causes(refusal)
-    return bool(causes) and all(
-        isinstance(cause, dict) and cause.get("reason") == _REQUIRED for cause in causes
-    )
+    return bool(causes) and all(cause.get("reason") == APPROVAL_REQUIRED for cause in causes)
 
 
 async def approval(

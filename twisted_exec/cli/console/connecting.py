@@ -51,10 +51,23 @@ class ProgressLine:
         return cls.on_terminal(2, reactor, text) if os.isatty(2) else None
 
     @classmethod
-    def on_terminal(cls, descriptor: int, reactor: Any, text: Callable[[int], str]) -> ProgressLine:
-        """Return a line on a terminal."""
+    def on_terminal(
+        cls,
+        descriptor: int,
+        reactor: Any,
+        text: Callable[[int], str],
+        draw: Callable[[bytes], None] | None = None,
+    ) -> ProgressLine:
+        """
+        Return a line on a terminal.
+
+        :param draw: writes on the terminal, in the order of other messages; ``None`` writes at once.
+        """
 
         def write(text: str) -> None:
+            if draw is not None:
+                draw(text.encode())
+                return
             with suppress(OSError):  # a terminal that is gone
                 os.write(descriptor, text.encode())
 

@@ -26,13 +26,12 @@ from twisted_exec.wire.notices import (
     wrapped_and_cut,
 )
 from twisted_exec.wire.resize import TerminalSize
+from twisted_exec.wire.terminal_modes import WHOLE_SCREEN
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import NextSession, Sink
     from twisted_exec.streaming.remotecommand.stream import ConsoleStream
 
-
-_WHOLE_SCREEN = b"\x1b7\x1b[r\x1b8"  # DECSTBM moves the cursor
 _MOST_DRAWN_AGAIN = 10
 """Times that a message is drawn for a user who presses no key, such as at a monitor on a wall."""
 
@@ -255,8 +254,8 @@ class Display:
             self._when_quiet(self._cover_again)
 
     def _scroll_all(self) -> None:
-        self._terminal.watch(_WHOLE_SCREEN)
-        self._write_in_place(_WHOLE_SCREEN)
+        self._terminal.watch(WHOLE_SCREEN)
+        self._write_in_place(WHOLE_SCREEN)
 
     @property
     def _ends_history(self) -> bool:

@@ -182,7 +182,7 @@ class ConsoleProgram:
                 greeting=self._greeting,
                 farewell=self._farewell,
                 place=lambda: one_line(self.full_place),
-                watch=modes.feed if is_shown else lambda _: None,
+                watch=modes.feed if is_shown and script is None else lambda _: None,
                 full_screen=lambda: modes.full_screen,
                 margins=lambda: modes.margins,
                 suspend=self._signals.suspend,
@@ -256,7 +256,7 @@ class ConsoleProgram:
         if self._output is not None and os.isatty(1):
             self._output.write(data)  # behind the output that the terminal has not taken yet
         else:
-            os.write(2, data)
+            _write_message(data)
 
     @property
     def _timeout_seconds(self) -> float | None:
@@ -267,13 +267,21 @@ class ConsoleProgram:
 
     def _open(self, source: int, sink: int, timeout: float | None) -> None:
         reactor, session, options = the_reactor(), self._session, self._options
-        output: Sink = TerminalOutput(sink, session.output_lost, reactor)
+
+        def lost(error: OSError | None) -> None:
+            if self._output is output:
+                self._output = None
+            session.output_lost(error)
+
+        output: Sink = TerminalOutput(sink, lost, reactor)
         self._output = output
         if self._script is not None:
             from twisted_exec.cli.console.script import NOT_READ, ScriptSink
 
             self._script.drive(session)
-            self._printed = ScriptSink(self._script, output)
+            # Output that only the script gets has set no modes of the terminal.
+            printed = self._modes.feed if os.isatty(1) else lambda _: None
+            self._printed = ScriptSink(self._script, output, printed)
             if self._terminal.has_data and not options.quiet:
                 self._report(NOT_READ)
             session.start(self._script, self._printed, timeout_seconds=timeout)
@@ -326,7 +334,7 @@ class ConsoleProgram:
         if self._options.quiet or not self._has_screen:
             return
         self._progress = ProgressLine.on_terminal(
-            2 if os.isatty(2) else 1, the_reactor(), self.progress
+            2 if os.isatty(2) else 1, the_reactor(), self.progress, self._draw
         )
 
     def _end_progress(self) -> None:

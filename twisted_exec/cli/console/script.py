@@ -8,7 +8,7 @@ considers only the current line and new output.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -280,10 +280,16 @@ class Expect(Script):
 
 
 class ScriptSink:
-    """The user's output without what only the script needs."""
+    """
+    The user's output without what only the script needs.
 
-    def __init__(self, script: Script, sink: Sink) -> None:
-        self._script, self._sink = script, sink
+    :param printed: receives what the user gets.
+    """
+
+    def __init__(
+        self, script: Script, sink: Sink, printed: Callable[[bytes], None] = lambda _: None
+    ) -> None:
+        self._script, self._sink, self._printed = script, sink, printed
         self._last_byte = b""
 
     @property
@@ -302,6 +308,7 @@ class ScriptSink:
     def _pass(self, printed: bytes) -> None:
         if printed:
             self._last_byte = printed[-1:]
+            self._printed(printed)
             self._sink.write(printed)
 
     def registerProducer(self, producer: object, streaming: bool) -> None:

@@ -58,8 +58,8 @@ class Findings:
     def ok(self, check: str, message: str) -> None:
         self._add(check, FindingLevel.OK, message)
 
-    def skipped(self, check: str, message: str) -> None:
-        self._add(check, FindingLevel.SKIPPED, message)
+    def skipped(self, check: str, message: str, remedy: str = "") -> None:
+        self._add(check, FindingLevel.SKIPPED, message, remedy)
 
     def warning(self, check: str, message: str, remedy: str) -> None:
         """Add a problem that does not prevent a console."""

@@ -23,6 +23,7 @@ from twisted_exec.cli.doctor.remedies import (
     POOLLET,
     RUNTIME,
     of_ending,
+    of_policies,
     of_refusal,
     other_class,
     other_pool,
@@ -74,6 +75,7 @@ class _MachineCheck:
         self._namespace, self._report = server.config.namespace, server.report
         self._line_condition: Object = {}  # Ready, if it says that the line is broken
         self._lacks_console = False  # and the report says so
+        self._observes = False  # and may not type
         self._unready, self._unready_remedy = "", ""  # message of Ready, otherwise
 
     async def run(self, among: Sequence[Dialect]) -> None:
@@ -154,6 +156,7 @@ class _MachineCheck:
             status = await self._review(right.verb, CONSOLE_SUBRESOURCE)
             if status.get("allowed"):
                 if right is Right.OBSERVE and not rights:
+                    self._observes = True
                     lacking = self._lacking(Right.DRIVE.verb, CONSOLE_SUBRESOURCE, {})
                     self._report.warning("rights", *lacking)
                 return [*rights, f"{right.verb} {plural}/{CONSOLE_SUBRESOURCE}"]
@@ -361,6 +364,8 @@ class _MachineCheck:
         if condition and condition in message:
             return  # run() reports the condition, which says the same
         if isinstance(problem, APIError):
+            if self._judge_policies(problem):
+                return
             check, remedy = of_refusal(problem)
         else:
             check, remedy = "credentials", "correct what the message names"
@@ -371,6 +376,17 @@ class _MachineCheck:
         elif check == "machine" and not remedy:
             remedy = power_on(self._dialect, self._name, self._namespace)
         self._report.error(check, message, remedy)
+
+    def _judge_policies(self, refusal: APIError) -> bool:
+        """Report the conditions of ConsolePolicies; return whether they refused the console."""
+        found = of_policies(refusal, self._name, self._namespace, observes=self._observes)
+        if found is None:
+            return False
+        if found.can_ask:  # nothing is broken
+            self._report.skipped("console", f"was not opened: {found.message}", found.remedy)
+        else:
+            self._report.error("console", found.message, found.remedy)
+        return True
 
     def _judge_line(self, visitor: _Visitor) -> None:
         ending = visitor.ending

@@ -10,6 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds.consolepolicies import (
+    APPROVAL_REQUIRED,
+    NOT_ALLOWED,
+    REASON_REQUIRED,
+)
 from twisted_exec.api.obstacles import Obstacle, named_obstacles, obstacles_of
 from twisted_exec.api.status import APIError, Forbidden, TooManyRequests
 from twisted_exec.cli.explanations import power_on, role_to_request
@@ -59,6 +64,8 @@ _OBSTACLES: Mapping[Obstacle, tuple[str, str]] = {
     Obstacle.NO_ADDRESS: ("pool", _ADDRESSES),
 }
 """The part that an obstacle is about, and the remedy."""
+
+_POLICY_CAUSES = frozenset({REASON_REQUIRED, APPROVAL_REQUIRED, NOT_ALLOWED})
 
 _ENDINGS = {
     COMPLETED: "see its last output with kubectl logs; the runtime starts it again when its driver "
@@ -152,6 +159,44 @@ _PARTS: Mapping[Obstacle, _Part] = {
     ),
     Obstacle.SERVER_UNREACHABLE: _Part("server", API_SERVER),
 }
+
+
+@dataclass(frozen=True)
+class PolicyRefusal:
+    """
+    The conditions of ConsolePolicies that a session does not meet.
+
+    :param message: the conditions.
+    :param can_ask: the user can meet all of them with ``remedy``, a command.
+    """
+
+    message: str
+    remedy: str
+    can_ask: bool
+
+
+def of_policies(
+    error: APIError, name: str, namespace: str, *, observes: bool
+) -> PolicyRefusal | None:
+    """
+    Return why ConsolePolicies refused a console; ``None`` if they did not.
+
+    :param observes: the user may only observe.
+    """
+    causes = [cause for cause in error.causes if cause.get("reason") in _POLICY_CAUSES]
+    if error.code != Forbidden.code or not causes:
+        return None
+    reasons = {cause["reason"] for cause in causes}
+    message = "; ".join(dict.fromkeys(str(cause.get("message") or "") for cause in causes))
+    if NOT_ALLOWED in reasons:
+        remedy = (
+            "do as the policy says, or ask an administrator to change it: "
+            f"kubectl get consolepolicies -n {namespace}"
+        )
+        return PolicyRefusal(message, remedy, can_ask=False)
+    options = "--read-only " * observes + "--request " * (APPROVAL_REQUIRED in reasons)
+    remedy = f"kubectl console {options}--reason TICKET -n {namespace} {name}"
+    return PolicyRefusal(message, remedy, can_ask=True)
 
 
 def of_refusal(error: APIError) -> tuple[str, str]:
