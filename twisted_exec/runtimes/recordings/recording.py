@@ -17,6 +17,7 @@ from twisted.logger import Logger
 
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.file_access import opened, sync_directory
+from twisted_exec.program.state_files import from_document
 from twisted_exec.recording.growing import (
     WITHOUT_CERTIFICATE,
     GrowingRecording,
@@ -190,7 +191,8 @@ class RecordingFiles:
 
     def _read(self, uid: str) -> StoredRecording:
         with opened(self._layer, self._file(uid, "facts")) as descriptor:
-            facts = RecordingFacts(**json.loads(self._layer.pread(descriptor, _MAX_FACTS_BYTES, 0)))
+            document = json.loads(self._layer.pread(descriptor, _MAX_FACTS_BYTES, 0))
+        facts = from_document(RecordingFacts, document)
         size, lines, with_certificate = 0, deque[bytes](maxlen=2), deque[bytes](maxlen=2)
         for line in self._lines(uid):
             size += len(line)
