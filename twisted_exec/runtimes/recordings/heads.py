@@ -164,9 +164,8 @@ class Heads:
         return _Target(end_of(journal), covered, is_over)
 
     def _is_over(self, recording: Recording) -> bool:
-        facts, journal = recording.facts, self._parts.journal(recording.facts.key)
-        is_late = bool(facts.until_ns) and self._parts.now() >= facts.until_ns
-        return facts.is_ended or is_late or journal is None or journal.closed
+        journal = self._parts.journal(recording.facts.key)
+        return recording.facts.is_ended or journal is None or journal.closed
 
     async def _try_to_sign(self, recording: Recording, target: _Target, turns: ShortTurns) -> None:
         try:

@@ -102,7 +102,6 @@ class RecordingFacts:
     """
     The facts about one recording.
 
-    :param until_ns: when it ends, if not 0.
     :param owner: identifies the poollet; empty until that has set the recording.
     :param failure: the reason why it cannot go on; else empty.
     :param location: where the store has it; else empty.
@@ -119,7 +118,6 @@ class RecordingFacts:
     columns: int
     rows: int
     secret: str
-    until_ns: int = 0
     is_ended: bool = False
     owner: str = ""
     failure: str = ""
