@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from twisted_exec.api.kinds.consolerecordings import FAILED
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
@@ -22,7 +23,6 @@ from twisted_exec.recording.journal_ranges import JournalPosition, MissingOutput
 from twisted_exec.recording.proof_lines import InvalidRecording
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.runtimes.recordings.recording import (
-    FAILED,
     Recording,
     RecordingFacts,
     RecordingFiles,

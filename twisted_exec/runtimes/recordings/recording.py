@@ -15,6 +15,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
+from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, RECORDING
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.file_access import opened, sync_directory
 from twisted_exec.program.state_files import from_document
@@ -28,7 +29,6 @@ from twisted_exec.recording.proof_lines import MILLISECOND, Info, InvalidRecordi
 from twisted_exec.runtimes.recordings.retained import Needed
 from twisted_exec.tls.unix import private_directory
 
-RECORDING, CLOSED, FAILED = "Recording", "Closed", "Failed"
 _NAME = re.compile(r"([-0-9A-Za-z]{1,64})\.(facts|heads)")
 _MAX_FACTS_BYTES = 64 << 10
 _READ_BYTES = 64 << 10

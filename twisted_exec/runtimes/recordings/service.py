@@ -19,7 +19,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from twisted_exec.api.display import listed
-from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
+from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED, CLOSED, FAILED
 from twisted_exec.api.status import BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.iri.protos import console_pb2 as pb
@@ -34,9 +34,6 @@ from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.runtimes.recordings.beginning import Beginning, RecordedMachine, Refusal
 from twisted_exec.runtimes.recordings.heads import RETRY_SECONDS, HeadParts, Heads
 from twisted_exec.runtimes.recordings.recording import (
-    CLOSED,
-    FAILED,
-    RECORDING,
     Recording,
     RecordingFacts,
     RecordingFiles,
@@ -57,7 +54,6 @@ READ_SECONDS = 1.0
 """Least age of the newest head when a reader causes another head."""
 READ_WAIT_SECONDS = 2.0
 """Longest time that a reader waits for this head."""
-STATES = (RECORDING, CLOSED, FAILED)
 
 
 class ConsoleRecordings:
