@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -125,6 +127,15 @@ class RunTests(Case):
         self.stop(store)
         os.unlink(os.path.join(self.path, "run"))
         self.assertEqual(self.store().journal(KEY).end, 128 << 20)
+
+    def test_run_of_newer_release(self) -> None:
+        """A clean end is one also if a newer release has noted more about it."""
+        store = self.store()
+        store.journal(KEY).append(b"one\n")
+        self.stop(store)
+        path = Path(self.path, "run")
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"newer": 1}))
+        self.assertEqual(self.store().journal(KEY).end, 4)
 
     def test_newer(self) -> None:
         """Journals of a later release are refused in one line."""

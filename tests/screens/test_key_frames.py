@@ -4,13 +4,15 @@ Tests for :mod:`twisted_exec.screens.key_frames`.
 
 from __future__ import annotations
 
+from sys import getsizeof
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.screens.key_frames import KeyFrame, KeyFrames
 
 
 def frame(offset: int, content: str = "x" * 10) -> KeyFrame:
-    return KeyFrame(offset, 80, 24, content)
+    return KeyFrame(offset, 80, 24, content.encode())
 
 
 class KeyFrameTests(SynchronousTestCase):
@@ -44,6 +46,15 @@ class KeyFrameTests(SynchronousTestCase):
         )
         frames.add("e", frame(5, "x" * 2000))
         self.assertIsNone(frames.nearest("e", 0, 9))
+
+    def test_limit_of_emoji(self) -> None:
+        """An emoji does not multiply the memory of its key frame."""
+        frames = KeyFrames(100_000)
+        for offset in range(20):
+            frames.add("e", frame(offset, "x" * 10_000 + "\N{ROCKET}"))
+        kept = [each for offset in range(20) if (each := frames.nearest("e", offset, offset))]
+        self.assertLess(sum(getsizeof(each.content) for each in kept), 100_000)
+        self.assertEqual(len(kept), 9)
 
     def test_limit_of_small_ones(self) -> None:
         """Key frames of empty screens count as well: a user can ask for any number of offsets."""

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from twisted_exec.journal.file_access import opened, sync_directory
+from twisted_exec.program.state_files import from_document
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -72,7 +73,7 @@ def read_run(layer: Any, path: str) -> ProgramRun | None:
     """Read the file, or return ``None`` if that fails."""
     try:
         with opened(layer, path) as descriptor:
-            return ProgramRun(**json.loads(layer.pread(descriptor, 4096, 0)))
+            return from_document(ProgramRun, json.loads(layer.pread(descriptor, 4096, 0)))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -70,7 +70,8 @@ class Screens:
             self._key_frames.discard(journal.epoch, begin)
             raise
         offset = end - rendered.pending
-        new = KeyFrame(offset, rendered.columns, rendered.rows, rendered.key_frame)
+        content = rendered.key_frame.encode()
+        new = KeyFrame(offset, rendered.columns, rendered.rows, content)
         self._key_frames.add(journal.epoch, new)
         return rendered.body
 
@@ -85,7 +86,7 @@ class Screens:
             if begin > journal.start:
                 begin = min(end, _behind_newline(journal, begin))
             rows, columns = await _size_at(journal, begin, turns)
-            frame = KeyFrame(begin, columns, rows, "")
+            frame = KeyFrame(begin, columns, rows, b"")
         history = _History(journal, frame.offset, end)
         await history.read(turns)
         facts: dict[str, object] = {"epoch": journal.epoch, "offset": end}
@@ -97,7 +98,7 @@ class Screens:
             Job(
                 frame.columns,
                 frame.rows,
-                frame.content,
+                frame.content.decode(),
                 bytes(history.output),
                 history.resizes(),
                 options.form,

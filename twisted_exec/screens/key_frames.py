@@ -16,13 +16,13 @@ class KeyFrame:
     The state of a screen.
 
     :param offset: of the first byte that is not in the state.
-    :param content: see :meth:`.AvtScreen.key_frame`.
+    :param content: see :meth:`.AvtScreen.key_frame`; in UTF-8: an emoji in a ``str`` makes each character four bytes.
     """
 
     offset: int
     columns: int
     rows: int
-    content: str
+    content: bytes
 
 
 class KeyFrames:

@@ -4,7 +4,9 @@ Tests for :mod:`twisted_exec.runtimes.alerts.saved_state`.
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -35,6 +37,17 @@ class SavedStateTests(SynchronousTestCase):
         again.save()
         last = self.state()
         self.assertEqual((last.reported("uid-1", "panic"), last.unhealthy("uid-1")), (None, None))
+
+    def test_newer(self) -> None:
+        """What a newer release has added is ignored."""
+        state = self.state()
+        state.set_unhealthy("uid-1", WHY)
+        state.save()
+        path = Path(self.path)
+        document = json.loads(path.read_text())
+        document["unhealthy"]["uid-1"]["newer"] = 1
+        path.write_text(json.dumps(document | {"newer": 1}))
+        self.assertEqual(self.state().unhealthy("uid-1"), WHY)
 
     def test_damaged(self) -> None:
         """A file that cannot be read is ignored, and replaced."""

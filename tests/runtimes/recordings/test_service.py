@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.runtimes.recordings.service`.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -79,12 +80,15 @@ class LifeTests(Case):
         self.assertIn(b"ada joined", text)
         self.assertNotIn(b'"eve"', text)
 
-    def test_until(self) -> None:
-        """A recording ends at its time."""
-        self.set(until=self.now() + 90 * 10**9)
-        self.wait(89)
+    def test_ended_before_stop(self) -> None:
+        """A recording that was to end while it could not be signed ends at the next start."""
+        self.set()
+        self.problem = "the certificate of recordings has expired"
+        self.end()
         self.assertEqual(self.status().state, "Recording")
-        self.wait(2)
+        self.kill()
+        self.problem = ""
+        self.start()
         self.assertEqual(self.status().state, "Closed")
 
     def test_deleted_machine(self) -> None:
@@ -130,6 +134,25 @@ class LifeTests(Case):
         self.now = lambda: 1_700_000_000 * 10**9  # type: ignore[method-assign]
         self.journal.append(b"two")
         self.end()
+        self.assertTrue(self.report().is_closed)
+
+
+class NewerFactsTests(Case):
+    """The facts about a recording that a newer release has written."""
+
+    def test_read(self) -> None:
+        """The recording goes on, and its content is valid."""
+        self.set()
+        self.journal.append(b"one")
+        self.wait(60)
+        path = Path(self.path, "recordings", f"{UID}.facts")
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"newer": 1}))
+        self.kill()
+        self.start()
+        self.assertEqual((self.status().state, self.status().message), ("Recording", ""))
+        self.journal.append(b"two")
+        self.end()
+        self.assertEqual(self.output(), b"onetwo")
         self.assertTrue(self.report().is_closed)
 
 

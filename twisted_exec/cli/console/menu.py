@@ -18,6 +18,7 @@ from typing import Any
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS
+from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED
 from twisted_exec.api.kinds.reviews import SELFSUBJECTACCESSREVIEWS
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, GatewayTimeout
@@ -163,7 +164,7 @@ class MachineAccess:
             and (spec.get("machineResource") or self.dialect.workload.qualified)
             == self.dialect.workload.qualified
         )
-        return is_of_machine and not spec.get("ended") and phase not in ("Closed", "Failed")
+        return is_of_machine and not spec.get("ended") and phase not in (CLOSED, FAILED)
 
     async def end_recording(self, client: CommandClient, name: str) -> None:
         """End a recording."""

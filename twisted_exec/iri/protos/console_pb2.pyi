@@ -121,7 +121,7 @@ class SetRecordingsRequest(_message.Message):
     def __init__(self, owner: _Optional[str] = ..., generation: _Optional[str] = ..., recordings: _Optional[_Iterable[_Union[WantedRecording, _Mapping]]] = ...) -> None: ...
 
 class WantedRecording(_message.Message):
-    __slots__ = ("uid", "machine_uid", "namespace", "name", "machine_name", "input", "since", "ended", "until", "released", "user")
+    __slots__ = ("uid", "machine_uid", "namespace", "name", "machine_name", "input", "since", "ended", "released", "user")
     UID_FIELD_NUMBER: _ClassVar[int]
     MACHINE_UID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -130,7 +130,6 @@ class WantedRecording(_message.Message):
     INPUT_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
-    UNTIL_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     uid: str
@@ -141,10 +140,9 @@ class WantedRecording(_message.Message):
     input: str
     since: int
     ended: bool
-    until: int
     released: bool
     user: str
-    def __init__(self, uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., machine_name: _Optional[str] = ..., input: _Optional[str] = ..., since: _Optional[int] = ..., ended: _Optional[bool] = ..., until: _Optional[int] = ..., released: _Optional[bool] = ..., user: _Optional[str] = ...) -> None: ...
+    def __init__(self, uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., machine_name: _Optional[str] = ..., input: _Optional[str] = ..., since: _Optional[int] = ..., ended: bool = ..., released: bool = ..., user: _Optional[str] = ...) -> None: ...
 
 class SetRecordingsResponse(_message.Message):
     __slots__ = ()

@@ -12,7 +12,7 @@ from typing import Any
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS
 from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED
-from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.api.status import APIError, Conflict, Invalid, NotFound
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.iri.interfaces import IConsoleRecordings
 from twisted_exec.iri.protos import console_pb2 as pb
@@ -25,7 +25,6 @@ from twisted_exec.program.turns import ShortTurns
 MOST_RECORDINGS = 20_000
 
 _RESOURCE = CONSOLERECORDINGS.resource
-_INVALID = 422
 _OF_THE_HEAD = frozenset(("status.head", "status.epoch"))
 CHANGED = "the recording was cut, replaced or made anew on the runtime's host: what is there does not continue the head"
 NOT_HANDLED = "RecordingNotHandled"
@@ -120,7 +119,7 @@ class RecordingController(RuntimeController):
         for recording in self._own():
             if not is_over(recording):
                 await self._write(
-                    recording, pb.RecordingStatus(state="Failed", message=self.no_service)
+                    recording, pb.RecordingStatus(state=FAILED, message=self.no_service)
                 )
 
     # Their statuses.
@@ -188,13 +187,13 @@ class RecordingController(RuntimeController):
                 self._record_event(recording, *event)
             self._written[metadata["uid"]] = {key: after.get(key) for key in _REPORTED_FIELDS}
         except APIError as error:
-            if error.code not in (NotFound.code, _INVALID, 409):
+            if error.code not in (NotFound.code, Invalid.code, Conflict.code):
                 raise
             # Deleted; or the runtime reports less than it did before, which people must see.
             level = self._log.debug if error.code == NotFound.code else self._log.error
             level("console recording {name}: {why}", name=metadata["name"], why=error.message)
             refused = {each.get("field") for each in error.details.get("causes", ())}
-            if error.code == _INVALID and refused & _OF_THE_HEAD:
+            if error.code == Invalid.code and refused & _OF_THE_HEAD:
                 await self._refused(recording, before)
 
     async def _refused(self, recording: Object, before: Object) -> None:

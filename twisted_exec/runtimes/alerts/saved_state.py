@@ -16,6 +16,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from twisted_exec.program.disk_thread import Files
+from twisted_exec.program.state_files import from_document
 from twisted_exec.tls.files import owner_only
 
 UNKNOWN_BOOT = -1
@@ -118,7 +119,10 @@ class SavedState:
             with open(self._path, "rb") as file:
                 document = json.loads(file.read(_MOST_FILE_BYTES))
             reports = {str(uid): _times(times) for uid, times in document["reports"].items()}
-            unhealthy = {str(uid): Unhealthy(**why) for uid, why in document["unhealthy"].items()}
+            unhealthy = {
+                str(uid): from_document(Unhealthy, why)
+                for uid, why in document["unhealthy"].items()
+            }
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -130,7 +130,6 @@ class Beginning:
                 columns=size[0],
                 rows=size[1],
                 secret=secrets.token_hex(32),
-                until_ns=desired.until,
                 owner=owner,
                 user=desired.user,
                 message="" if refusal is None else _missing(desired, refusal, self._now()),

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from twisted_exec.api.kinds.consolerecordings import FAILED
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
@@ -22,7 +23,6 @@ from twisted_exec.recording.journal_ranges import JournalPosition, MissingOutput
 from twisted_exec.recording.proof_lines import InvalidRecording
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.runtimes.recordings.recording import (
-    FAILED,
     Recording,
     RecordingFacts,
     RecordingFiles,
@@ -164,9 +164,8 @@ class Heads:
         return _Target(end_of(journal), covered, is_over)
 
     def _is_over(self, recording: Recording) -> bool:
-        facts, journal = recording.facts, self._parts.journal(recording.facts.key)
-        is_late = bool(facts.until_ns) and self._parts.now() >= facts.until_ns
-        return facts.is_ended or is_late or journal is None or journal.closed
+        journal = self._parts.journal(recording.facts.key)
+        return recording.facts.is_ended or journal is None or journal.closed
 
     async def _try_to_sign(self, recording: Recording, target: _Target, turns: ShortTurns) -> None:
         try:

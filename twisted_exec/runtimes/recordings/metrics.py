@@ -10,7 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from twisted_exec.runtimes.recordings.service import STATES, ConsoleRecordings
+from twisted_exec.api.kinds.consolerecordings import PHASES
+from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 
 
 class RecordingMetrics(Collector):
@@ -27,7 +28,7 @@ class RecordingMetrics(Collector):
         states = GaugeMetricFamily(
             "twisted_exec_recordings", "Recordings of consoles, by state.", labels=["state"]
         )
-        for state in STATES:
+        for state in PHASES:
             count = 0 if recordings is None else recordings.count(state)
             states.add_metric([state.lower()], count)
         yield states

@@ -15,8 +15,10 @@ from typing import Any
 
 from twisted.logger import Logger
 
+from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, RECORDING
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.file_access import opened, sync_directory
+from twisted_exec.program.state_files import from_document
 from twisted_exec.recording.growing import (
     WITHOUT_CERTIFICATE,
     GrowingRecording,
@@ -27,7 +29,6 @@ from twisted_exec.recording.proof_lines import MILLISECOND, Info, InvalidRecordi
 from twisted_exec.runtimes.recordings.retained import Needed
 from twisted_exec.tls.unix import private_directory
 
-RECORDING, CLOSED, FAILED = "Recording", "Closed", "Failed"
 _NAME = re.compile(r"([-0-9A-Za-z]{1,64})\.(facts|heads)")
 _MAX_FACTS_BYTES = 64 << 10
 _READ_BYTES = 64 << 10
@@ -101,7 +102,6 @@ class RecordingFacts:
     """
     The facts about one recording.
 
-    :param until_ns: when it ends, if not 0.
     :param owner: identifies the poollet; empty until that has set the recording.
     :param failure: the reason why it cannot go on; else empty.
     :param location: where the store has it; else empty.
@@ -118,7 +118,6 @@ class RecordingFacts:
     columns: int
     rows: int
     secret: str
-    until_ns: int = 0
     is_ended: bool = False
     owner: str = ""
     failure: str = ""
@@ -190,7 +189,8 @@ class RecordingFiles:
 
     def _read(self, uid: str) -> StoredRecording:
         with opened(self._layer, self._file(uid, "facts")) as descriptor:
-            facts = RecordingFacts(**json.loads(self._layer.pread(descriptor, _MAX_FACTS_BYTES, 0)))
+            document = json.loads(self._layer.pread(descriptor, _MAX_FACTS_BYTES, 0))
+        facts = from_document(RecordingFacts, document)
         size, lines, with_certificate = 0, deque[bytes](maxlen=2), deque[bytes](maxlen=2)
         for line in self._lines(uid):
             size += len(line)

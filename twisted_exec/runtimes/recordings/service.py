@@ -19,7 +19,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from twisted_exec.api.display import listed
-from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
+from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED, CLOSED, FAILED
 from twisted_exec.api.status import BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.iri.protos import console_pb2 as pb
@@ -34,9 +34,6 @@ from twisted_exec.recording.signatures import HeadSigner
 from twisted_exec.runtimes.recordings.beginning import Beginning, RecordedMachine, Refusal
 from twisted_exec.runtimes.recordings.heads import RETRY_SECONDS, HeadParts, Heads
 from twisted_exec.runtimes.recordings.recording import (
-    CLOSED,
-    FAILED,
-    RECORDING,
     Recording,
     RecordingFacts,
     RecordingFiles,
@@ -57,7 +54,6 @@ READ_SECONDS = 1.0
 """Least age of the newest head when a reader causes another head."""
 READ_WAIT_SECONDS = 2.0
 """Longest time that a reader waits for this head."""
-STATES = (RECORDING, CLOSED, FAILED)
 
 
 class ConsoleRecordings:
@@ -148,8 +144,10 @@ class ConsoleRecordings:
         for recording in list(self._recordings.values()):
             if recording.facts.is_released:
                 self._release(recording)
-            else:
-                self.storing.closed(recording.uid)
+                continue
+            if recording.facts.is_ended:
+                self._end(recording)
+            self.storing.closed(recording.uid)
 
     def abandon(self) -> None:
         """Stop without a last signature."""
@@ -199,9 +197,6 @@ class ConsoleRecordings:
         facts = recording.facts
         self._recordings[facts.uid] = self._by_machine[facts.key][facts.uid] = recording
         self.statuses.changed(recording)
-        if recording.is_open and (facts.until_ns or facts.is_ended):
-            delay = 0.0 if facts.is_ended else max(0.0, (facts.until_ns - self._now()) / 1e9)
-            self._reactor.callLater(delay, self._soon, facts.uid)
 
     def on_change(self, changed: Callable[[str], None]) -> None:
         """Call a function with the key of a machine when its recordings may have changed."""
@@ -229,12 +224,10 @@ class ConsoleRecordings:
         """End the recordings of a deleted machine, whose journal is complete."""
         self._machines.pop(key, None)
         for recording in self._of_machine(key):
-            if recording.is_open:
-                self._soon(recording.uid)
+            self._end(recording)
 
-    def _soon(self, uid: str) -> None:
-        recording = self._recordings.get(uid)
-        if recording is not None and recording.is_open and self._is_running:
+    def _end(self, recording: Recording) -> None:
+        if recording.is_open and self._is_running:
             self._heads.sign(recording)
 
     def open_of(self, key: str) -> list[RecordingFacts]:
@@ -338,7 +331,6 @@ class ConsoleRecordings:
             recording.facts,
             owner=owner,
             is_ended=recording.facts.is_ended or desired.ended,
-            until_ns=desired.until,
             user=desired.user or recording.facts.user,
         )
         if facts == recording.facts:
@@ -349,9 +341,11 @@ class ConsoleRecordings:
             self._log.warn("recording {uid}: {why}", uid=desired.uid, why=error.strerror)
             return False
         recording.facts = facts
-        self._add(recording)
+        self.statuses.changed(recording)
         # The user of a recording that a session began is known only now.
         self._needs_changed(facts.key)
+        if facts.is_ended:
+            self._end(recording)
         return True
 
     def _is_begun(self, desired: pb.WantedRecording, owner: str) -> bool:

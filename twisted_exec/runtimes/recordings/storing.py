@@ -12,13 +12,13 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from twisted_exec.api.kinds.consolerecordings import NOT_STORED
+from twisted_exec.api.kinds.consolerecordings import CLOSED, NOT_STORED
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.stores.interfaces import ReadText, Stored, reader
 from twisted_exec.recording.stores.uploads import Uploads
-from twisted_exec.runtimes.recordings.recording import CLOSED, Recording, RecordingFacts, changed
+from twisted_exec.runtimes.recordings.recording import Recording, RecordingFacts, changed
 
 AGAIN_SECONDS = 60.0
 """Time until another attempt if the location could not be noted."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -62,6 +64,13 @@ class RecordsTests(SynchronousTestCase):
         for path, mode in (("red", 0o700), ("red/record", 0o600), ("red/lock", 0o600)):
             found = os.stat(os.path.join(self.directory, path)).st_mode
             self.assertEqual(stat.S_IMODE(found), mode, path)
+
+    def test_newer(self) -> None:
+        """What a newer release has added to a record is ignored."""
+        self.begun()
+        path = Path(self.records.path("red", "record"))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"newer": 1}))
+        self.assertEqual(self.records.read("red"), RECORD)
 
     def test_nonsense(self) -> None:
         """An invalid record reads as None."""

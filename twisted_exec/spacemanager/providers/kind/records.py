@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.program.state_files import from_document
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.private_files import write_private
 
@@ -79,7 +80,7 @@ class Records:
         try:
             with open(self.path(name, _RECORD), encoding="utf-8") as file:
                 document = json.load(file)
-            record = ClusterRecord(**document)
+            record = from_document(ClusterRecord, document)
         except (OSError, ValueError, TypeError):
             return None
         texts = (record.owner, record.state, record.uid)
