@@ -346,6 +346,7 @@ class HistoryTests(OpenConsoleCase):
         stream = MemoryStream(self.shared.viewer(), options=CONSOLE)
         self.assertEqual(stream.since(), editor)
         self.console.says(left + b"$ ")
+        self.assertEqual(stream.since(), left + b"$ " + reset)
         marks = self.join()
         self.assertEqual(marks.output, editor + left + b"$ ")
         plain = MemoryStream(self.shared.viewer(), options=StreamOptions())

@@ -150,7 +150,8 @@ class ViewerOutput:
         self._attendance: Attendance | None = None  # not sent yet
         self._notices: dict[Notice, int] = {}  # to the journal offset after which each is sent
         self._is_terminal = False
-        self._history_modes: Modes | None = None  # of a terminal without marks, until live_from
+        # Of a terminal without marks, to the end of history and of the full-screen program in it.
+        self._history_modes: Modes | None = None
         self._live_from = 0  # output before this offset is history for the present stream
         self._harmless = HarmlessOutput(journal) if harmless is None else harmless
         self._readable = self.pump if readable is None else readable
@@ -360,7 +361,7 @@ class ViewerOutput:
         self._stream.write(data)
         if self._history_modes is not None:
             self._history_modes.feed(data)
-            if self.offset >= self._live_from:
+            if self.offset >= self._live_from and not self._history_modes.full_screen:
                 self._scroll_all()
                 self._history_modes = None
         return True
