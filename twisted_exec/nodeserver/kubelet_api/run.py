@@ -25,7 +25,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
     OVER_SPDY,
     Attempt,
     OtherProtocol,
-    of_the_protocol,
+    is_protocol_refusal,
     over,
 )
 from twisted_exec.streaming.sessions.registry import Session
@@ -148,7 +148,7 @@ class LeafCommand(SessionStream):
             except UpgradeRefused as answer:
                 error = answer.as_api_error()
                 refused = location.refusal(error) if location.refusal else error
-                if not of_the_protocol(answer):
+                if not is_protocol_refusal(answer):
                     raise refused from None
             except OtherProtocol as problem:
                 refused = BadGateway(str(problem))

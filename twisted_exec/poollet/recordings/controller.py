@@ -26,7 +26,7 @@ MOST_RECORDINGS = 20_000
 
 _RESOURCE = CONSOLERECORDINGS.resource
 _INVALID = 422
-_OF_THE_HEAD = frozenset(("status.head", "status.epoch"))
+_HEAD_FIELDS = frozenset(("status.head", "status.epoch"))
 CHANGED = "the recording was cut, replaced or made anew on the runtime's host: what is there does not continue the head"
 NOT_HANDLED = "RecordingNotHandled"
 """Reason of the Event about a recording with a report of the runtime that cannot be handled."""
@@ -194,7 +194,7 @@ class RecordingController(RuntimeController):
             level = self._log.debug if error.code == NotFound.code else self._log.error
             level("console recording {name}: {why}", name=metadata["name"], why=error.message)
             refused = {each.get("field") for each in error.details.get("causes", ())}
-            if error.code == _INVALID and refused & _OF_THE_HEAD:
+            if error.code == _INVALID and refused & _HEAD_FIELDS:
                 await self._refused(recording, before)
 
     async def _refused(self, recording: Object, before: Object) -> None:

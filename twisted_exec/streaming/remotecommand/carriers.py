@@ -365,7 +365,7 @@ class Attempt:
             raise
 
 
-def of_the_protocol(answer: UpgradeRefused) -> bool:
+def is_protocol_refusal(answer: UpgradeRefused) -> bool:
     """
     Return whether a refusal may concern only this offer, so that another may succeed.
 

@@ -31,7 +31,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
     OVER_SPDY,
     Attempt,
     OtherProtocol,
-    of_the_protocol,
+    is_protocol_refusal,
     over,
     prepare,
 )
@@ -120,7 +120,7 @@ def connect(
                     )
             except UpgradeRefused as refusal:
                 refused = refusal.as_api_error()
-                if not of_the_protocol(refusal):
+                if not is_protocol_refusal(refusal):
                     raise refused from None
             except OtherProtocol as problem:
                 refused = BadGateway(str(problem))

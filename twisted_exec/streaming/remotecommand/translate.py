@@ -27,7 +27,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
     StreamLimits,
     accept,
     choose_protocol,
-    of_the_protocol,
+    is_protocol_refusal,
     over,
 )
 from twisted_exec.streaming.remotecommand.input_notices import READ_ONLY, ToldNotices
@@ -82,7 +82,7 @@ async def translate(
             upgraded = await ask(attempt)
             chosen = attempt.chosen(upgraded)
         except UpgradeRefused as refused:
-            if not of_the_protocol(refused):
+            if not is_protocol_refusal(refused):
                 raise
         except OtherProtocol:
             continue
@@ -335,7 +335,7 @@ class Translation:
             self._send(*self._buffered.popleft())
         self._status_sent, self._reason, self._withheld = True, reason, None
         carrier = self._user.carrier
-        carrier.send_status(_in_words_of(carrier.protocol, ending))
+        carrier.send_status(_encode_status(carrier.protocol, ending))
         carrier.transport.resumeProducing()  # to notice when it leaves
         self._be_patient()
         self._machine.leave()
@@ -388,7 +388,7 @@ class Translation:
             self._beat = self.clock.callLater(BEAT_SECONDS, self._ping)
 
 
-def _in_words_of(protocol: str, ending: Ending | bytes) -> bytes:
+def _encode_status(protocol: str, ending: Ending | bytes) -> bytes:
     """Encode an ending; a Status of the backend passes unchanged to protocols that carry one."""
     if isinstance(ending, bytes):
         if has_status(protocol):
