@@ -29,7 +29,7 @@ from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.informers import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.ownership import PREFIX
-from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS, Reference
+from twisted_exec.nodeserver.syncer.leaf_pods import CONFIG_MAPS, Reference
 
 KINDS = (CONFIG_MAPS, SECRETS.resource)
 VERSION = f"{PREFIX}version"

@@ -20,7 +20,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.nodeserver.ownership import NAME, NAMESPACE, UID
 from twisted_exec.nodeserver.syncer import plan as plans
-from twisted_exec.nodeserver.syncer.form import (
+from twisted_exec.nodeserver.syncer.leaf_pods import (
     Reference,
     ephemeral_form,
     is_excluded,

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.syncer.form`."""
+"""Tests for :mod:`twisted_exec.nodeserver.syncer.leaf_pods`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.syncer.form import (
+from twisted_exec.nodeserver.syncer.leaf_pods import (
     CONFIG_MAPS,
     OWN_LABELS,
     Reference,
