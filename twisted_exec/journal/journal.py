@@ -39,7 +39,7 @@ from twisted_exec.journal.interfaces import (
 from twisted_exec.journal.reading import Reading
 from twisted_exec.journal.records import NewerFormat
 from twisted_exec.journal.tail import Tail
-from twisted_exec.journal.writing import Writing
+from twisted_exec.journal.write_batch import Writing
 from twisted_exec.program.disk_thread import Files as DiskFiles
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.wire.terminal_modes import LOOK_BACK_BYTES, undo_behind

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal.journal import Journal
-from twisted_exec.journal.writing import Writing
+from twisted_exec.journal.write_batch import Writing
 from twisted_exec.program.disk_thread import Files, Unanswered
 from twisted_exec.program.turns import ShortTurns
 
