@@ -212,8 +212,11 @@ class Gate:
             return
         if sender.name in policy.judges or (policy.proxy_is_caller and sender.forwarded_by):
             return
-        unasked = credentials.sent_unasked
-        refuse_other_sites(request, policy.allowed_origins, sent_unasked=unasked)
+        refuse_other_sites(
+            request,
+            policy.allowed_origins,
+            has_ambient_credentials=credentials.sent_unasked,
+        )
 
     async def acting(self, credentials: PresentedCredentials, sender: User) -> User:
         """
