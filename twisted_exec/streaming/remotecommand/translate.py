@@ -27,8 +27,8 @@ from twisted_exec.streaming.remotecommand.carriers import (
     StreamLimits,
     accept,
     choose_protocol,
+    create_carrier,
     is_protocol_refusal,
-    over,
 )
 from twisted_exec.streaming.remotecommand.input_notices import READ_ONLY, ToldNotices
 from twisted_exec.wire.channel import TERMINAL, V4, V5, Channel
@@ -77,7 +77,7 @@ async def translate(
     channels = streams or requested_channels(options)
     ways = _OTHER_WAYS[requested_protocol(request)] if translation.recorder is None else _ALL_WAYS
     for way in ways:
-        attempt = Attempt.over(way)
+        attempt = Attempt.for_protocol(way)
         try:
             upgraded = await ask(attempt)
             chosen = attempt.chosen(upgraded)
@@ -152,7 +152,7 @@ class Translation:
         :raises BadGateway: the streams cannot be opened.
         """
         machine = self._machine
-        machine.carrier, holder = over(
+        machine.carrier, holder = create_carrier(
             way,
             protocol,
             machine,
