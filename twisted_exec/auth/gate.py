@@ -336,7 +336,7 @@ class Gate:
         """
         if certificate is None or self.proxy_problem(certificate):
             return NO_CREDENTIALS
-        return _of_proxy(certificate)
+        return _shared_credentials(certificate)
 
     def proxy_problem(self, certificate: PeerCertificate) -> str:
         """Return why a proxy is not trusted any more; empty if it is."""
@@ -346,5 +346,5 @@ class Gate:
 
 
 @lru_cache(maxsize=_PROXIES)
-def _of_proxy(certificate: PeerCertificate) -> PresentedCredentials:
+def _shared_credentials(certificate: PeerCertificate) -> PresentedCredentials:
     return PresentedCredentials(certificate)
