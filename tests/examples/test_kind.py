@@ -33,7 +33,7 @@ def without_notes(listed: tuple[Kind, ...]) -> tuple[Kind, ...]:
 
 def list_notes(case: SynchronousTestCase, kind: Kind) -> None:
     """Let servers of a test have a kind of notes."""
-    for name in ("_OF_CONSOLES", "_OTHERS"):
+    for name in ("_CONSOLE_KINDS", "_OTHERS"):
         case.patch(kinds, name, without_notes(getattr(kinds, name)))
     case.patch(kinds, "_OTHERS", (*kinds._OTHERS, kind))
 

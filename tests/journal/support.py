@@ -227,13 +227,13 @@ def write(journal: Journal, *, is_again: bool = False) -> int | None:
     :return: the number of lost bytes; ``None`` if that failed.
     """
     lost = 0
-    while (writing := journal.writing(is_again=is_again)) is not None:
+    while (batch := journal.next_batch(is_again=is_again)) is not None:
         is_again = False
-        writing.run()
-        journal.wrote(writing)
-        if writing.error is not None:
+        batch.run()
+        journal.wrote(batch)
+        if batch.error is not None:
             return None
-        lost += writing.lost
+        lost += batch.lost
     journal.still_behind()
     return lost
 

@@ -17,7 +17,7 @@ from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
 from twisted_exec.nodeserver.interfaces import LeafNode, LeafPod
-from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS
+from twisted_exec.nodeserver.syncer.leaf_pods import CONFIG_MAPS
 from twisted_exec.testing.cluster import MemoryCluster
 
 MAPS = Kind(resource=CONFIG_MAPS, singular="configmap")

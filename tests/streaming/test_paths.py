@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.streaming.proxy`.
+Tests for :mod:`twisted_exec.streaming.paths`.
 """
 
 from __future__ import annotations

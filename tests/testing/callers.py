@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from twisted_exec.streaming.http.upgrade_client import UpgradeRequest, upgrade
 from twisted_exec.streaming.interfaces import Ending, TerminalSize
 from twisted_exec.streaming.remotecommand.carrier import ClientCarrier
-from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, Attempt, over
+from twisted_exec.streaming.remotecommand.carriers import STREAM_PROTOCOL, Attempt, create_carrier
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.endings import decode_ending
 from twisted_exec.wire.resize import encode_size
@@ -117,11 +117,11 @@ async def call(
     :param protocol: a WebSocket's, or ``OVER_SPDY``.
     :raises UpgradeRefused: the server says no.
     """
-    attempt, caller = Attempt.over(protocol), Caller()
+    attempt, caller = Attempt.for_protocol(protocol), Caller()
     head = attempt.head(UpgradeRequest(b"GET", path.encode(), b"node", list(headers)))
     upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=600)
     chosen = attempt.chosen(upgraded)
-    caller.carrier, holder = over(
+    caller.carrier, holder = create_carrier(
         protocol,
         chosen,
         caller,

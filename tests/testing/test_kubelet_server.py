@@ -434,7 +434,7 @@ class PortForwardTests(KubeletCase):
         await until(lambda: tunnel.gone)
 
     async def socket(self, protocol: str, query: str) -> tuple[Any, Forwarding]:
-        attempt = Attempt.over(protocol)
+        attempt = Attempt.for_protocol(protocol)
         head = attempt.head(
             UpgradeRequest(b"GET", b"/portForward/default/web" + query.encode(), b"node")
         )

@@ -126,8 +126,8 @@ class CrossSiteTests(SynchronousTestCase):
         token = (b"Sec-WebSocket-Protocol", BEARER_SUBPROTOCOL + b"eA, v5.channel.k8s.io")
         origin = (b"Origin", b"https://page.example")
         self.assertTrue(is_cross_site([origin, token]))
-        self.assertFalse(is_cross_site([origin, token], shows_certificate=False))
-        self.assertTrue(is_cross_site([origin], shows_certificate=False))
+        self.assertFalse(is_cross_site([origin, token], has_ambient_credentials=False))
+        self.assertTrue(is_cross_site([origin], has_ambient_credentials=False))
 
 
 class ReadOriginTests(SynchronousTestCase):

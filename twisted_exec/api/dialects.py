@@ -195,7 +195,7 @@ def _referent(workload: Mapping[str, Any], key: str) -> str:
     return str((workload.get("spec", {}).get(key) or {}).get("name", ""))
 
 
-def _of_machines(name: str, summary: str, group: str, labels: str, **more: Any) -> Dialect:
+def _machine_dialect(name: str, summary: str, group: str, labels: str, **more: Any) -> Dialect:
     poollet = f"machinepoollet.{labels}"
     return Dialect(
         name=name,
@@ -226,7 +226,7 @@ def _of_machines(name: str, summary: str, group: str, labels: str, **more: Any) 
     )
 
 
-IRONCORE = _of_machines(
+IRONCORE = _machine_dialect(
     "ironcore",
     "ironcore: machines in compute.ironcore.dev",
     "compute.ironcore.dev",
@@ -242,7 +242,7 @@ IRONCORE = _of_machines(
     states=("Pending", "Running", "Shutdown", "Terminated", "Terminating"),
 )
 
-ONMETAL = _of_machines(
+ONMETAL = _machine_dialect(
     "onmetal",
     "onmetal-api: machines in compute.api.onmetal.de",
     "compute.api.onmetal.de",
@@ -290,7 +290,7 @@ SPHERIC = Dialect(
     discrete_classes=True,
 )
 
-SPHERIC_MACHINES = _of_machines(
+SPHERIC_MACHINES = _machine_dialect(
     "spheric-machines",
     "spheric as its document says: machines and machine pools in core.spheric.cloud",
     "core.spheric.cloud",

@@ -17,7 +17,7 @@ from twisted_exec.program.options.declaration import settings_of
 from twisted_exec.program.start import make_service
 from twisted_exec.storage.quota import QuotaLimits
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.files import Expiry
+from twisted_exec.tls.expiry import Expiry
 
 
 def makeService(options: Options) -> IService:

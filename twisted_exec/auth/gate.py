@@ -212,8 +212,11 @@ class Gate:
             return
         if sender.name in policy.judges or (policy.proxy_is_caller and sender.forwarded_by):
             return
-        unasked = credentials.sent_unasked
-        refuse_other_sites(request, policy.allowed_origins, sent_unasked=unasked)
+        refuse_other_sites(
+            request,
+            policy.allowed_origins,
+            has_ambient_credentials=credentials.sent_unasked,
+        )
 
     async def acting(self, credentials: PresentedCredentials, sender: User) -> User:
         """
@@ -333,7 +336,7 @@ class Gate:
         """
         if certificate is None or self.proxy_problem(certificate):
             return NO_CREDENTIALS
-        return _of_proxy(certificate)
+        return _shared_credentials(certificate)
 
     def proxy_problem(self, certificate: PeerCertificate) -> str:
         """Return why a proxy is not trusted any more; empty if it is."""
@@ -343,5 +346,5 @@ class Gate:
 
 
 @lru_cache(maxsize=_PROXIES)
-def _of_proxy(certificate: PeerCertificate) -> PresentedCredentials:
+def _shared_credentials(certificate: PeerCertificate) -> PresentedCredentials:
     return PresentedCredentials(certificate)

@@ -39,7 +39,7 @@ from twisted_exec.journal.interfaces import (
 from twisted_exec.journal.reading import Reading
 from twisted_exec.journal.records import NewerFormat
 from twisted_exec.journal.tail import Tail
-from twisted_exec.journal.writing import Writing
+from twisted_exec.journal.write_batch import WriteBatch
 from twisted_exec.program.disk_thread import Files as DiskFiles
 from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.wire.terminal_modes import LOOK_BACK_BYTES, undo_behind
@@ -83,7 +83,7 @@ class JournalDisk(Protocol):
 
     def behind(self, journal: Journal) -> None:
         """
-        Handle the first output or event that the files lack; :meth:`Journal.writing` comes later.
+        Handle the first output or event that the files lack; :meth:`Journal.next_batch` comes later.
         """
 
     def settle(self, journal: Journal) -> bool:
@@ -301,22 +301,23 @@ class Journal:
         if self._files is not None and self._disk is not None:
             self._run(partial(self._files.reserve, self._reserved))
 
-    def writing(self, *, is_again: bool = False) -> Writing | None:
+    def next_batch(self, *, is_again: bool = False) -> WriteBatch | None:
+        """Return the next batch to write; call :meth:`wrote` after it has run.  ``None`` if there is none."""
         files, tail = self._files, self._tail
         if files is None or not (is_again or self._is_behind(files)):
             return None
-        return Writing(files, tail, self._events or (), is_again=is_again)
+        return WriteBatch(files, tail, self._events or (), is_again=is_again)
 
-    def wrote(self, writing: Writing) -> None:
-        for event in writing.recorded:
+    def wrote(self, batch: WriteBatch) -> None:
+        for event in batch.recorded:
             if self._events and self._events[0] is event:
                 self._events.popleft()
-        writing.files.tell_full()
+        batch.files.tell_full()
         self._changed()
-        if writing.error is not None and not self.failure:
-            self.fail(writing.error)
-        elif writing.error is not None:
-            self._still_failing(writing.error)
+        if batch.error is not None and not self.failure:
+            self.fail(batch.error)
+        elif batch.error is not None:
+            self._still_failing(batch.error)
         else:
             self._trim()
 
@@ -334,7 +335,7 @@ class Journal:
 
     def open_again(self) -> bool:
         """
-        Open the files after the disk failed, and return whether that worked; :meth:`writing`
+        Open the files after the disk failed, and return whether that worked; :meth:`next_batch`
         follows.
         """
         if self._files is None:

@@ -591,17 +591,17 @@ class JournalStore:
 
     async def _write_again(self, journal: Journal) -> int | None:
         lost = 0
-        writing = journal.writing(is_again=True) if journal.open_again() else None
-        if writing is None:
+        batch = journal.next_batch(is_again=True) if journal.open_again() else None
+        if batch is None:
             return None
-        while writing is not None:
-            if self.writer.is_late or not await self.writer.finish(writing.run):
+        while batch is not None:
+            if self.writer.is_late or not await self.writer.finish(batch.run):
                 return None
-            journal.wrote(writing)
-            if writing.error is not None:
+            journal.wrote(batch)
+            if batch.error is not None:
                 return None
-            lost += writing.lost
-            writing = journal.writing()
+            lost += batch.lost
+            batch = journal.next_batch()
         journal.works_again()
         return lost
 

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal.journal import Journal
-from twisted_exec.journal.writing import Writing
+from twisted_exec.journal.write_batch import WriteBatch
 from twisted_exec.program.disk_thread import Files, Unanswered
 from twisted_exec.program.turns import ShortTurns
 
@@ -95,17 +95,17 @@ class JournalWriter:
         self._due, self._behind = self._behind, {}
         while self._due:
             await turns.breathe()
-            writings = [] if self.is_given_up else self._next()
-            is_finished = not writings or await self.finish(partial(self._run, writings))
+            batches = [] if self.is_given_up else self._next()
+            is_finished = not batches or await self.finish(partial(self._run, batches))
             if self.is_given_up:
                 return
             if not is_finished:
                 continue  # the same is due again
-            for journal, writing in writings:
-                journal.wrote(writing)
-                if writing.lost and not writing.error:
-                    self._lost(writing.lost)
-                if writing.is_all or journal.failure:
+            for journal, batch in batches:
+                journal.wrote(batch)
+                if batch.lost and not batch.error:
+                    self._lost(batch.lost)
+                if batch.is_all or journal.failure:
                     self._due.pop(journal, None)
                     if journal.still_behind():
                         self._behind[journal] = None
@@ -114,22 +114,22 @@ class JournalWriter:
         else:
             self._all_written()
 
-    def _run(self, writings: Iterable[tuple[Journal, Writing]]) -> None:
-        for _, writing in writings:
+    def _run(self, batches: Iterable[tuple[Journal, WriteBatch]]) -> None:
+        for _, batch in batches:
             if not self.is_given_up:
-                writing.run()
+                batch.run()
 
-    def _next(self) -> list[tuple[Journal, Writing]]:
-        found: list[tuple[Journal, Writing]] = []
+    def _next(self) -> list[tuple[Journal, WriteBatch]]:
+        found: list[tuple[Journal, WriteBatch]] = []
         size = 0
         for journal in list(self._due):
-            writing = None if journal.failure else journal.writing()
-            if writing is None:
+            batch = None if journal.failure else journal.next_batch()
+            if batch is None:
                 del self._due[journal]
                 journal.still_behind()
                 continue
-            found.append((journal, writing))
-            size += writing.size
+            found.append((journal, batch))
+            size += batch.size
             if size > _SLICE_BYTES or len(found) > _SLICE_JOURNALS:
                 break
         return found
@@ -204,14 +204,14 @@ class JournalWriter:
 
     def settle(self, journal: Journal) -> bool:
         """Write what the files of a journal lack; return whether they lack nothing."""
-        while journal.is_behind and (writing := journal.writing()) is not None:
+        while journal.is_behind and (batch := journal.next_batch()) is not None:
             try:
-                self._thread.call(writing.run)
+                self._thread.call(batch.run)
             except Unanswered as late:
                 if late.answer is not None:
-                    late.answer.addCallback(partial(_wrote, journal, writing))
+                    late.answer.addCallback(partial(_wrote, journal, batch))
                 return False
-            journal.wrote(writing)
+            journal.wrote(batch)
         self._behind.pop(journal, None)
         if journal.still_behind():
             self._behind[journal] = None
@@ -221,5 +221,5 @@ class JournalWriter:
         self._behind.pop(journal, None)
 
 
-def _wrote(journal: Journal, writing: Writing, _: object) -> None:
-    journal.wrote(writing)
+def _wrote(journal: Journal, batch: WriteBatch, _: object) -> None:
+    journal.wrote(batch)

@@ -29,7 +29,7 @@ from twisted_exec.nodeserver.nodes.plan import KEPT_BY, LEAF
 from twisted_exec.nodeserver.ownership import MACHINE, MACHINE_UID
 from twisted_exec.nodeserver.syncer.status import desired_status, is_status_current
 
-_OF_CONTAINER = ("name", "image", "stdin", "tty")
+_CONTAINER_FIELDS = ("name", "image", "stdin", "tty")
 _NO_IMAGE = "none"
 
 
@@ -90,7 +90,7 @@ def node_for(machine: Object, nodes: tuple[LeafNode, ...]) -> str:
 def form(machine: Object, key: Key, node: str, leaf: str, keeper: str) -> Object:
     """Return the Pod to create."""
     containers = [
-        {"image": _NO_IMAGE, **{name: each[name] for name in _OF_CONTAINER if each.get(name)}}
+        {"image": _NO_IMAGE, **{name: each[name] for name in _CONTAINER_FIELDS if each.get(name)}}
         for each in machine["spec"].get("containers") or []
     ]
     return {

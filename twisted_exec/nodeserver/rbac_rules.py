@@ -18,7 +18,7 @@ from twisted_exec.nodeserver.kubelet_api.usage import NODE_METRICS, POD_METRICS
 from twisted_exec.nodeserver.leaves.kosmos import CLUSTERS
 from twisted_exec.nodeserver.options import LEASE
 from twisted_exec.nodeserver.options import NAMESPACE as ELECTION
-from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS
+from twisted_exec.nodeserver.syncer.leaf_pods import CONFIG_MAPS
 
 _FOLLOW = ("get", "list", "watch")
 

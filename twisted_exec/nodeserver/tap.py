@@ -37,7 +37,7 @@ from twisted_exec.program.metrics import ExpiryMetrics
 from twisted_exec.program.service import ServiceWithCleanup
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.files import Expiry
+from twisted_exec.tls.expiry import Expiry
 
 ROUTES = (stream_routes, run_routes, log_routes, pod_routes, stats_routes)
 """The routes of the kubelet API."""

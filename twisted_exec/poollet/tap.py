@@ -28,7 +28,7 @@ from twisted_exec.program.handover.interfaces import IHandsOver
 from twisted_exec.program.metrics import ExpiryMetrics
 from twisted_exec.program.start import make_service
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.files import Expiry
+from twisted_exec.tls.expiry import Expiry
 
 
 @implementer(IPoollet)

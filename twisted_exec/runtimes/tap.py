@@ -16,7 +16,7 @@ from twisted_exec.runtimes.config import ConfigError
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.options import PROGRAM, Options, settings
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.files import Expiry
+from twisted_exec.tls.expiry import Expiry
 
 
 def makeService(options: Options) -> IService:

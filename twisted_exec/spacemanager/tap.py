@@ -30,7 +30,7 @@ from twisted_exec.spacemanager.interfaces import (
 from twisted_exec.spacemanager.options import Options
 from twisted_exec.spacemanager.service import ISpaceController, SpaceManager
 from twisted_exec.spacemanager.spaces.loop import SpaceLoop
-from twisted_exec.tls.files import Expiry
+from twisted_exec.tls.expiry import Expiry
 
 PROVIDERS = {
     LOCAL: "twisted_exec.spacemanager.providers.local.provider",

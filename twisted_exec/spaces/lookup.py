@@ -27,8 +27,8 @@ async def find_space(hub: IKubeClient, name: str, provider: str = "") -> FoundSp
     :raises APIError: the Spaces cannot be read.
     """
     if provider:
-        return await _of_provider(hub, name, provider)
-    if (chosen := await _of_default(hub, name)) is not None:
+        return await _find_at_provider(hub, name, provider)
+    if (chosen := await _find_default(hub, name)) is not None:
         return chosen
     try:
         listed = await hub.list(SPACES, field_selector=f"metadata.name={name}")
@@ -44,7 +44,7 @@ async def find_space(hub: IKubeClient, name: str, provider: str = "") -> FoundSp
     return matches.find(name)
 
 
-async def _of_default(hub: IKubeClient, name: str) -> FoundSpace | None:
+async def _find_default(hub: IKubeClient, name: str) -> FoundSpace | None:
     try:
         return await _at(hub, name, namespace_of(DEFAULT_PROVIDER))
     except APIError as refused:
@@ -54,7 +54,7 @@ async def _of_default(hub: IKubeClient, name: str) -> FoundSpace | None:
         raise
 
 
-async def _of_provider(hub: IKubeClient, name: str, provider: str) -> FoundSpace:
+async def _find_at_provider(hub: IKubeClient, name: str, provider: str) -> FoundSpace:
     own, refusal = namespace_of(provider), None
     for namespace in (own, provider):
         try:

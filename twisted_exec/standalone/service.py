@@ -68,7 +68,8 @@ from twisted_exec.storage.sqlite.store import SQLiteStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER, STOPPING
 from twisted_exec.tls import pem
-from twisted_exec.tls.files import Expiry, read_file
+from twisted_exec.tls.expiry import Expiry
+from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.directory import PKI, Pair
 from twisted_exec.tls.private_files import write_private
 from twisted_exec.tls.unix import runtime_directory

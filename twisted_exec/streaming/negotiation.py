@@ -40,7 +40,7 @@ from twisted_exec.streaming.remotecommand.carriers import (
     Attempt,
     OtherProtocol,
     choose_protocol,
-    of_the_protocol,
+    is_protocol_refusal,
 )
 from twisted_exec.streaming.remotecommand.translate import Translation, translate
 from twisted_exec.streaming.remotecommand.tunnel import Tunnel, tunnelled, untunnel
@@ -125,7 +125,7 @@ class Negotiation:
             upgraded = await self._reach(first)
         except UpgradeRefused as refused:
             if self._session.resumes or not (
-                of_the_protocol(refused) and await self._ask_otherwise()
+                is_protocol_refusal(refused) and await self._ask_otherwise()
             ):
                 raise self._refusal(refused) from None
             return
@@ -270,7 +270,7 @@ class Negotiation:
         del self._request, self._context
         if self._location.recorder is None:
             self._hop.log_translation(self._session)
-        stream.carry(_of_open(self._last_request.location), self._session.id)
+        stream.carry(_without_confirmation(self._last_request.location), self._session.id)
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
         location = await self._location.renewed(Renewal.FORM)
@@ -311,7 +311,9 @@ class Negotiation:
         upgraded.hand_over(splice.machine)
         self._speaks(upgrade, protocol)
         # An API server of its own may keep the session under an id of its own.
-        stream.carry(_of_open(self._location), session_id(upgraded.headers) or session.id)
+        stream.carry(
+            _without_confirmation(self._location), session_id(upgraded.headers) or session.id
+        )
 
     def _response(self, upgraded: Upgraded, upgrade: bytes, resumption: Resumable | None) -> bytes:
         """Return the user's 101, with the answer of the next hop."""
@@ -340,7 +342,12 @@ class Negotiation:
         if accepted is not None and not self._context.rejoin:
             query = self._context.options.query()
             rejoinable = RejoinableStream(
-                hop, self._session, _of_open(location), self._last_request.head, query, accepted
+                hop,
+                self._session,
+                _without_confirmation(location),
+                self._last_request.head,
+                query,
+                accepted,
             )
             rejoinable.splice(boundaries())
             return rejoinable
@@ -390,7 +397,7 @@ def _session_headers(
     return headers
 
 
-def _of_open(location: Location) -> Location:
+def _without_confirmation(location: Location) -> Location:
     """Return a location without what only the opening of its session needs: it may last for days."""
     return location if location.confirm is None else replace(location, confirm=None)
 

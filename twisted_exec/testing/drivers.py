@@ -328,8 +328,8 @@ class DriverCase(WaitingMixin, TestCase):
             await deferLater(reactor, 0.01)
 
 
-_OF_DRIVERS = (IHardware, IAdoptsMachines, IRestartPolicy)
-_OF_RUNS = (IBreakable, IHotPlug, IReleasable, IShutdown)
+_DRIVER_INTERFACES = (IHardware, IAdoptsMachines, IRestartPolicy)
+_RUN_INTERFACES = (IBreakable, IHotPlug, IReleasable, IShutdown)
 
 
 class MachineDriverContract(WaitingMixin):
@@ -353,7 +353,7 @@ class MachineDriverContract(WaitingMixin):
         driver = self.make_driver()
         verifyObject(IMachineDriver, driver)
         self.assertRegex(driver.name, r"\A[a-z][a-z0-9-]*\Z")
-        for interface in _OF_DRIVERS:
+        for interface in _DRIVER_INTERFACES:
             if interface.providedBy(driver):
                 verifyObject(interface, driver)
 
@@ -362,7 +362,7 @@ class MachineDriverContract(WaitingMixin):
         run = self.new_run()
         verifyObject(IRun, run)
         self.assertIsInstance(run.paced, bool)
-        for interface in _OF_RUNS:
+        for interface in _RUN_INTERFACES:
             if interface.providedBy(run):
                 verifyObject(interface, run)
 

@@ -134,7 +134,7 @@ class PortForwards:
         elif isinstance(event, GoAwayReceived):
             self._carried.close()
         elif isinstance(event, DataReceived | StreamEnded | StreamReset):
-            self._of_stream(event)
+            self._stream_event(event)
 
     def _opened(self, event: StreamOpened) -> None:
         kind = b"".join(values(event.headers, b"streamtype")[:1]).lower()
@@ -161,7 +161,7 @@ class PortForwards:
         pair.timer = self.reactor.callLater(_PAIR_SECONDS, self.fail, pair, message)
         return pair
 
-    def _of_stream(self, event: DataReceived | StreamEnded | StreamReset) -> None:
+    def _stream_event(self, event: DataReceived | StreamEnded | StreamReset) -> None:
         pair, kind = self._by_stream.get(event.stream_id, (None, b""))
         if pair is None or kind == b"error" or pair.way is None:
             return

@@ -15,7 +15,7 @@ from twisted.internet import error
 
 from twisted_exec.api.obstacles import Obstacle
 
-OF_TIME = (9, 10)
+VALIDITY_CODES = (9, 10)
 """OpenSSL's codes of a certificate that is not yet valid, or has expired."""
 
 
@@ -98,7 +98,7 @@ _PROBLEMS = {
     _Codes.ERR_INVALID_PURPOSE: "it is not meant for servers",
 }
 _KINDS: dict[int, type[VerificationError]] = {
-    **dict.fromkeys(OF_TIME, OutsideValidity),
+    **dict.fromkeys(VALIDITY_CODES, OutsideValidity),
     _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT: Untrusted,
     _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY: Untrusted,
     _Codes.ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: Untrusted,

@@ -11,15 +11,13 @@ import errno
 import os
 import shlex
 import stat
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
-from cryptography import x509
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 
 _MAX_BYTES = 4 << 20
@@ -203,55 +201,3 @@ class Reloading(Generic[T]):
                 raise TLSConfigError(f"cannot read {path!r}: {_why(problem)}") from None
             stamps.append((entry.st_dev, entry.st_ino, entry.st_mtime_ns, entry.st_size))
         return tuple(stamps)
-
-
-class Expiry:
-    """
-    Expiry times of certificates.
-
-    A file of a server or client expires with its first certificate; a CA bundle with the last of
-    its CAs.
-
-    :param readers: functions that return PEM data kept elsewhere, by name.
-    """
-
-    def __init__(
-        self,
-        files: Mapping[str, str],
-        readers: Mapping[str, Callable[[], bytes]] | None = None,
-    ) -> None:
-        self._ways: dict[str, Callable[[], bytes]] = {
-            name: partial(read_file, path) for name, path in files.items()
-        }
-        self._ways |= readers or {}
-
-    def ends(self) -> dict[str, float]:
-        """
-        Return the expiry times by name, in seconds since the epoch.
-
-        Unusable files are left out.
-        """
-        ends = {}
-        for name, read in self._ways.items():
-            try:
-                ends[name] = _end(read(), name)
-            except TLSConfigError:
-                continue  # the code that uses the file reports the error
-        return ends
-
-
-def _end(content: bytes, what: str) -> float:
-    chain = pem.certificates(content, what)
-    counted = chain if all(map(_is_ca, chain)) else chain[:1]
-    return _latest(counted)
-
-
-def _latest(certificates: Sequence[x509.Certificate]) -> float:
-    return max(each.not_valid_after_utc.timestamp() for each in certificates)
-
-
-def _is_ca(certificate: x509.Certificate) -> bool:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, *pem.UNREADABLE):
-        return False

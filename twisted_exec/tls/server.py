@@ -33,7 +33,12 @@ from twisted.protocols.tls import TLSMemoryBIOProtocol
 from zope.interface import implementer
 
 from twisted_exec.tls import pem
-from twisted_exec.tls.errors import OF_TIME, OutsideValidity, TLSConfigError, VerificationError
+from twisted_exec.tls.errors import (
+    VALIDITY_CODES,
+    OutsideValidity,
+    TLSConfigError,
+    VerificationError,
+)
 from twisted_exec.tls.files import Reloading
 
 HTTP_1_1 = b"http/1.1"
@@ -262,7 +267,7 @@ def verify(
         vouching = [each.to_cryptography() for each in context.get_verified_chain()[1:]]
     except X509StoreContextError as problem:
         message = f"the client certificate is refused: {problem}"
-        kind = OutsideValidity if problem.errors[0] in OF_TIME else VerificationError
+        kind = OutsideValidity if problem.errors[0] in VALIDITY_CODES else VerificationError
         raise kind(message) from None
     for authority in vouching:
         if not (_usages(authority) or _FOR_CLIENTS) & _FOR_CLIENTS:

@@ -16,7 +16,7 @@ _ORIGIN = re.compile(rb"https?://([a-z0-9][-a-z0-9.]*|\[[0-9a-f:.]+\])(:[0-9]{1,
 def is_cross_site(
     headers: Headers,
     *,
-    shows_certificate: bool = True,
+    has_ambient_credentials: bool = True,
     secure: bool = False,
     allowed: Collection[bytes] = (),
     reads_only: bool = True,
@@ -32,7 +32,8 @@ def is_cross_site(
     the server's consent.  Other schemes prove nothing.  A token in a subprotocol counts only if no
     other credentials can be accepted: any page can invent one next to the browser's certificate.
 
-    :param shows_certificate: the request carries something that a browser adds by itself.
+    :param has_ambient_credentials: the request carries credentials that a browser adds by itself, such as a
+        client certificate.
     :param secure: the request came over TLS, so the page must have, too.
     :param reads_only: the request changes nothing and is no upgrade.  Browsers send such requests
         without ``Origin`` for links: the other site sees no response.
@@ -42,7 +43,7 @@ def is_cross_site(
     verdicts = values(headers, b"sec-fetch-site")
     if (not origins and not verdicts) or any(map(_is_bearer, values(headers, b"authorization"))):
         return False
-    if not shows_certificate and _has_bearer(headers):
+    if not has_ambient_credentials and _has_bearer(headers):
         return False
     if verdicts in ([b"same-origin"], [b"none"]):
         return False

@@ -10,7 +10,8 @@ import re
 
 NOTICE_COLUMNS = 78
 
-_BEFORE, _BEHIND = "\r\n[twisted-exec: ", "]\r\n"
+_LINE_END = "\r\n"
+_BEFORE, _BEHIND = f"{_LINE_END}[twisted-exec: ", f"]{_LINE_END}"
 _INDENT = "  "
 
 _GAP_OF_UNKNOWN_SIZE = "output is missing here"
@@ -24,10 +25,10 @@ def encode_notice(text: str) -> bytes:
 
 def wrapped_notice(notice: bytes) -> bytes:
     """Break a message of :func:`encode_notice` at blanks, for a terminal that breaks words."""
-    if len(notice) <= NOTICE_COLUMNS + 4:
+    if len(notice) <= NOTICE_COLUMNS + 2 * len(_LINE_END):
         return notice
-    rows = wrapped(notice.decode().strip("\r\n"), NOTICE_COLUMNS)
-    return "\r\n".join(["", *rows, ""]).encode()
+    rows = wrapped(notice.decode().strip(_LINE_END), NOTICE_COLUMNS)
+    return _LINE_END.join(["", *rows, ""]).encode()
 
 
 def wrapped(line: str, columns: int) -> list[str]:
@@ -58,7 +59,7 @@ def wrapped_and_cut(line: str, columns: int) -> list[str]:
 
 def decode_notice(notice: bytes) -> str:
     """Return the text of a message of :func:`encode_notice` or :func:`wrapped_notice`."""
-    text = notice.decode("utf-8", "replace").replace(f"\r\n{_INDENT}", " ")
+    text = notice.decode("utf-8", "replace").replace(f"{_LINE_END}{_INDENT}", " ")
     if text.startswith(_BEFORE):
         text = text.removeprefix(_BEFORE).removesuffix(_BEHIND)
     return text

@@ -138,7 +138,7 @@ Frame = (
 )
 
 
-_OF_STREAMS = (SynStream, SynReply, RstStream, HeaderFrame)
+_STREAM_FRAMES = (SynStream, SynReply, RstStream, HeaderFrame)
 
 
 class FrameReader:
@@ -237,7 +237,7 @@ class FrameReader:
         self._start += _HEAD.size
         # Headers are decompressed even if the frame is refused next: later blocks refer to them.
         frame = self._read(kind, flags, self._take(length))
-        if isinstance(frame, _OF_STREAMS) and not frame.stream_id:
+        if isinstance(frame, _STREAM_FRAMES) and not frame.stream_id:
             raise RemoteProtocolError("a control frame for stream 0")
         return frame
 

@@ -48,7 +48,7 @@ _LABEL: Object = {"metadata": {"labels": {"a": "b"}}}
 _REASON = re.compile(r'the (poollet|server) of .* may not .*|user "[^"]*" (of \S+ )?is not the .*')
 """By which a refusal by a restriction is told from one by roles."""
 _NAME = re.compile(r'(?<= )"[^"]*"$')
-_OF_MANY = ("list", "watch", "deletecollection")
+_COLLECTION_VERBS = ("list", "watch", "deletecollection")
 _MARK = "mark-of-an-invisible-object"
 _INVISIBLE = (
     ("machines", "theirs"),
@@ -370,7 +370,7 @@ class RestrictionTests(APITestCase):
             self.reasons.add(_NAME.sub('"*"', reason[0]))
             return f"{code}!"
         names = ",".join(named) if len(named) <= _FEW else f"{len(named)}"
-        return f"{code}[{names}]" if label.split()[0] in _OF_MANY else str(code)
+        return f"{code}[{names}]" if label.split()[0] in _COLLECTION_VERBS else str(code)
 
     def answers(self) -> str:
         """The table: a paragraph for each collection, a line for each request."""

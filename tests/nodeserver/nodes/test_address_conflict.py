@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.nodeserver.nodes.worker`.
+Tests for :mod:`twisted_exec.nodeserver.nodes.address_conflict`.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.nodeserver.live import running
-from tests.nodeserver.syncer.test_form import MARKS, a_root
+from tests.nodeserver.syncer.test_leaf_pods import MARKS, a_root
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.syncer.form import leaf_form
+from twisted_exec.nodeserver.syncer.leaf_pods import leaf_pod
 from twisted_exec.nodeserver.syncer.plan import (
     AddEphemeral,
     CreateInLeaf,
@@ -34,7 +34,7 @@ def planned(root: Object, pod: Object | None) -> list[Step]:
 def synced(**more: Any) -> tuple[Object, Object]:
     """Both sides as they should be."""
     root = a_root(**more)
-    pod = leaf_form(root, LeafNode("leaf-one", "one"), MARKS, "default", "web")
+    pod = leaf_pod(root, LeafNode("leaf-one", "one"), MARKS, "default", "web")
     pod["status"] = running(root)
     root["status"] = desired_status(root, pod)
     return root, pod

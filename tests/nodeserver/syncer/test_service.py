@@ -17,7 +17,7 @@ from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.status import APIError, Forbidden, Invalid
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS
+from twisted_exec.nodeserver.syncer.leaf_pods import CONFIG_MAPS
 from twisted_exec.nodeserver.syncer.objects import VERSION
 from twisted_exec.nodeserver.syncer.service import SWEEP_TICKS, Syncer
 from twisted_exec.nodeserver.syncer.status import LOST

@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.poollet.recordings.controller`.
+Tests for :mod:`twisted_exec.poollet.recordings.messages`.
 """
 
 from __future__ import annotations

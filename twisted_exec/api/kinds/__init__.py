@@ -72,7 +72,7 @@ _OTHERS: tuple[Kind, ...] = (
     CLUSTERPROFILES,
 )
 
-_OF_CONSOLES = (
+_CONSOLE_KINDS = (
     CONSOLESESSIONS,
     CONSOLEALERTS,
     DELETEDCONSOLES,
@@ -96,7 +96,7 @@ def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
 def aggregated(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
     """Return the kinds of an aggregated API server."""
     own = [kind for dialect in dialects for kind in of(dialect)]
-    return (*own, *_OF_CONSOLES, *_all_beside(dialects))
+    return (*own, *_CONSOLE_KINDS, *_all_beside(dialects))
 
 
 def _all_beside(dialects: Sequence[Dialect]) -> Iterator[Kind]:

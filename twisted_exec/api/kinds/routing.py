@@ -163,7 +163,7 @@ def _joined(key: str, part: str, obj: Object) -> str:
     return ",".join(each[part] if part else each for each in values) or "<none>"
 
 
-def _of_status(key: str, obj: Object) -> str:
+def _status_field(key: str, obj: Object) -> str:
     return str(obj.get("status", {}).get(key) or "<none>")
 
 
@@ -238,7 +238,7 @@ def virtualips(domain: str) -> Kind:
         description,
         _VIRTUAL_IP,
         status,
-        ("ExternalIP", partial(_of_status, "ip")),
+        ("ExternalIP", partial(_status_field, "ip")),
     )
 
 
@@ -252,7 +252,7 @@ def routed(domain: str) -> tuple[Kind, ...]:
             "AliasPrefix is a prefix that is routed to network interfaces.",
             _ALIAS_PREFIX,
             {"prefix": string("prefix is the prefix that is routed.")},
-            ("Prefix", partial(_of_status, "prefix")),
+            ("Prefix", partial(_status_field, "prefix")),
         ),
         _routed(
             domain,

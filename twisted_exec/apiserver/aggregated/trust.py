@@ -39,7 +39,7 @@ from twisted_exec.tls.errors import TLSConfigError
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACE, NAME = "kube-system", "extension-apiserver-authentication"
 
-_TOLD = f"the ConfigMap {NAMESPACE}/{NAME}"
+_CONFIG_MAP = f"the ConfigMap {NAMESPACE}/{NAME}"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MOST_NAMES = 256
 
@@ -105,7 +105,7 @@ def trust_of(
     proxies = _authorities(data, "requestheader-client-ca-file")
     if not proxies:
         raise TrustError(
-            f"{_TOLD} has no requestheader-client-ca-file: start kube-apiserver with "
+            f"{_CONFIG_MAP} has no requestheader-client-ca-file: start kube-apiserver with "
             "--requestheader-client-ca-file and --proxy-client-cert-file"
         )
     names = settings.names or _names(data, "requestheader-allowed-names")
@@ -133,7 +133,7 @@ def _authorities(data: Mapping[str, Any], key: str) -> list[x509.Certificate]:
     if not text:
         return []
     try:
-        return pem.certificates(str(text).encode("utf-8", "replace"), f"{key} of {_TOLD}")
+        return pem.certificates(str(text).encode("utf-8", "replace"), f"{key} of {_CONFIG_MAP}")
     except TLSConfigError as error:
         raise TrustError(str(error)) from None
 
@@ -144,9 +144,9 @@ def _names(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
     except (ValueError, TypeError, RecursionError):
         words = None
     if not isinstance(words, list) or not all(isinstance(each, str) and each for each in words):
-        raise TrustError(f"{key} of {_TOLD} is not a JSON list of words")
+        raise TrustError(f"{key} of {_CONFIG_MAP} is not a JSON list of words")
     if len(words) > _MOST_NAMES:
-        raise TrustError(f"{key} of {_TOLD} has more than {_MOST_NAMES} words")
+        raise TrustError(f"{key} of {_CONFIG_MAP} has more than {_MOST_NAMES} words")
     return tuple(words)
 
 
@@ -154,9 +154,9 @@ def _headers(data: Mapping[str, Any], key: str, *, needed: bool = False) -> tupl
     words = _names(data, key)
     for each in words:
         if not is_header_name(each):
-            raise TrustError(f"{key} of {_TOLD}: no header can be called {each[:64]!r}")
+            raise TrustError(f"{key} of {_CONFIG_MAP}: no header can be called {each[:64]!r}")
     if needed and not words:
-        raise TrustError(f"{_TOLD} has no {key}: requests of proxies would name no user")
+        raise TrustError(f"{_CONFIG_MAP} has no {key}: requests of proxies would name no user")
     return words
 
 
@@ -168,14 +168,14 @@ def _check_apart(
     # An intermediate CA below that of users signs users as well, whatever its purpose.
     if not names and (covered or any(_covers(client, proxy) for proxy, client in pairs)):
         raise TrustError(
-            f"requestheader-allowed-names of {_TOLD} is empty, and requestheader-client-ca-file "
+            f"requestheader-allowed-names of {_CONFIG_MAP} is empty, and requestheader-client-ca-file "
             "also signs users: every user could speak for everyone; start kube-apiserver with "
             "--requestheader-allowed-names, and best with a CA of its own for proxies"
         )
     if not covered:
         return ""
     return (
-        f"by {_TOLD} one CA signs users and proxies: a user with a certificate for "
+        f"by {_CONFIG_MAP} one CA signs users and proxies: a user with a certificate for "
         f"{' or '.join(names)} can impersonate everyone; give proxies a CA of their own"
     )
 

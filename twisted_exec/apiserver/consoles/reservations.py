@@ -26,7 +26,7 @@ WAIT_SECONDS = 10.0
 _ATTEMPTS = 5
 _RESOURCE = CONSOLEREQUESTS.resource
 
-_OF_USE = ("session", "useTime")
+_USE_FIELDS = ("session", "useTime")
 
 
 class Reservations:
@@ -209,7 +209,7 @@ class Reservation:
             status = {} if request is None else request["status"]
             if status.get("session") != self._applicant.session or "previousSession" in status:
                 return
-            status = {key: value for key, value in status.items() if key not in _OF_USE}
+            status = {key: value for key, value in status.items() if key not in _USE_FIELDS}
             if request is None or await self._reservations.update(request, status):
                 return
 

@@ -28,7 +28,7 @@ OUT_OF_CAPACITY = "OutOfCapacity"
 FAILED = "FailedScheduling"
 _READY = "Ready"
 
-_UNTOLD = 1_000_000
+_UNREPORTED_CAPACITY = 1_000_000
 """Room of a pool that reports class names without amounts."""
 
 _HARD = ("NoSchedule", "NoExecute")
@@ -199,7 +199,7 @@ def room_for(dialect: Dialect, pool: ReadOnlyObject, name: str, bound: Bound) ->
     if not status.get("allocatable") and not status.get("capacity"):
         offered = status.get(dialect.classes_field, []) if dialect.classes_field else []
         has_class = any(each.get("name") == name for each in offered)
-        return _UNTOLD - bound[pool["metadata"]["name"], name] if has_class else None
+        return _UNREPORTED_CAPACITY - bound[pool["metadata"]["name"], name] if has_class else None
     allocatable = _amount(status.get("allocatable", {}).get(key))
     capacity = _capacity(dialect, pool, name)
     if capacity is not None:

@@ -47,7 +47,7 @@ class ConsoleRules:
 
     def _with_consoles(self, rule: Rule, strict: bool) -> Iterator[Rule]:
         if _GROUP in rule.api_groups and {_POD_CONSOLE, *_POD_STREAMS} & {*rule.resources}:
-            yield from _of_pods(rule, strict)
+            yield from _pod_rules(rule, strict)
             return
         yield rule
         if not strict:
@@ -68,7 +68,7 @@ class ConsoleRules:
                 yield Rule(_VERBS, (machines.group,), console, rule.resource_names)
 
 
-def _of_pods(rule: Rule, strict: bool) -> Iterator[Rule]:
+def _pod_rules(rule: Rule, strict: bool) -> Iterator[Rule]:
     opens = not strict and {*_POD_STREAMS} & {*rule.resources}
     drives = _POD_CONSOLE in rule.resources and _DRIVING & {*rule.verbs}
     others = tuple(each for each in rule.resources if each not in _POD_STREAMS)

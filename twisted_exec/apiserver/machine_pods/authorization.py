@@ -118,14 +118,14 @@ def machine_attributes(attributes: Attributes, names: PodNames) -> tuple[Attribu
         # kubectl auth can-i create pods/exec sends the subresource as the name.
         attributes = replace(attributes, subresource=attributes.name, name="")
     if not attributes.name:
-        every = ((dialect, _of_machines(attributes, dialect)) for dialect in names.dialects)
+        every = ((dialect, _machine_attributes(attributes, dialect)) for dialect in names.dialects)
         return tuple(each for _, each in every if each is not None)
     dialect, name = names.machine(attributes.name)
-    each = _of_machines(replace(attributes, name=name), dialect)
+    each = _machine_attributes(replace(attributes, name=name), dialect)
     return () if each is None else (each,)
 
 
-def _of_machines(attributes: Attributes, dialect: Dialect) -> Attributes | None:
+def _machine_attributes(attributes: Attributes, dialect: Dialect) -> Attributes | None:
     required = _NEEDED.get(attributes.subresource, {}).get(attributes.verb)
     if required is None:
         return None
@@ -176,7 +176,7 @@ def _allows(rule: Rule, dialect: Dialect, key: _Key) -> bool:
     name = rule.resource_names[0] if rule.resource_names else ""
     verb, subresource = key
     attributes = Attributes(User(""), verb, name=name, subresource=subresource)
-    needed = _of_machines(attributes, dialect)
+    needed = _machine_attributes(attributes, dialect)
     return needed is not None and rule.allows(needed)
 
 

@@ -36,7 +36,7 @@ _OF_ONE: Mapping[str, Collection[str]] = {
     CONSOLE: VERBS,
 }
 """The verbs that members have on one machine, by subresource."""
-_OF_ALL = ("list", "watch")
+_COLLECTION_VERBS = ("list", "watch")
 
 
 def is_exposed(obj: Object) -> bool:
@@ -73,7 +73,7 @@ class ExposedRestriction:
 
 
 def _is_read(attributes: Attributes) -> bool:
-    if attributes.verb in _OF_ALL and not attributes.subresource:
+    if attributes.verb in _COLLECTION_VERBS and not attributes.subresource:
         return True
     return bool(attributes.name) and attributes.verb in _OF_ONE.get(attributes.subresource, ())
 
@@ -131,7 +131,7 @@ class ExposedAuthorizer(StoreFollower):
         reason = _explanation(resource)
         if not _is_read(attributes):
             return Decision(False, reason)
-        if attributes.verb in _OF_ALL:
+        if attributes.verb in _COLLECTION_VERBS:
             return Decision(True, reason)  # the restriction leaves out the others
         exposed = await self._is_exposed(attributes, resource)
         # 404 and not 403: a member cannot tell which other machines there are.

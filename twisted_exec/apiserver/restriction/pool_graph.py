@@ -89,8 +89,8 @@ class PoolGraph(StoreFollower):
         if self._dialect.routings:
             self._know_routings(domain)
         self._followed += [
-            (volumes, partial(self._needy_changed, self._of_volume, "claimRef")),
-            (interfaces, partial(self._needy_changed, self._of_interface, "machineRef")),
+            (volumes, partial(self._needy_changed, self._needs_of_volume, "claimRef")),
+            (interfaces, partial(self._needy_changed, self._needs_of_interface, "machineRef")),
         ]
 
     def _know_routings(self, domain: str) -> None:
@@ -98,7 +98,7 @@ class PoolGraph(StoreFollower):
         self.resources |= {self._addresses}
         for of, kind in zip(routing.routings(domain), routing.routed(domain), strict=True):
             self.resources |= {of.resource, kind.resource}
-            needs = partial(self._of_routing, kind.resource)
+            needs = partial(self._needs_of_routing, kind.resource)
             take = partial(self._needy_changed, needs, "")
             self._followed.append((of.resource, partial(self._routing_changed, take)))
 
@@ -200,7 +200,7 @@ class PoolGraph(StoreFollower):
         """Return the pool of a machine, and the objects that it names."""
         if machine is None:
             return "", ()
-        return self._dialect.pool_name(machine), tuple(self._of_machine(machine))
+        return self._dialect.pool_name(machine), tuple(self._needs_of_machine(machine))
 
     def _count(self, pool: str, named: Iterable[Named], by: int) -> None:
         if not pool:
@@ -250,14 +250,14 @@ class PoolGraph(StoreFollower):
             del self._namers[own]
         take(event)
 
-    def _of_routing(self, routed: Resource, obj: Object) -> Iterator[Named]:
+    def _needs_of_routing(self, routed: Resource, obj: Object) -> Iterator[Named]:
         yield routed, *key_of(obj)
 
     def _of(self, obj: Object) -> Named:
         resources = {resource.kind: resource for resource, _ in self._followed}
         return resources[obj["kind"]], *key_of(obj)
 
-    def _of_machine(self, machine: Object) -> Iterator[Named]:
+    def _needs_of_machine(self, machine: Object) -> Iterator[Named]:
         spec, (namespace, own) = machine.get("spec", {}), key_of(machine)
         yield CONSOLEALERTS.resource, namespace, _EVERY
         for key in ("ignitionRef", "imagePullSecret"):
@@ -272,14 +272,14 @@ class PoolGraph(StoreFollower):
             if name := _name(part, "networkInterfaceRef") or _made_for(own, part):
                 yield self._interfaces, namespace, name
 
-    def _of_volume(self, volume: Object) -> Iterator[Named]:
+    def _needs_of_volume(self, volume: Object) -> Iterator[Named]:
         access = volume.get("status", {}).get("access", {})
         encryption = volume.get("spec", {}).get("encryption", {})
         for holder in (access, encryption):
             if name := _name(holder, "secretRef"):
                 yield SECRETS.resource, key_of(volume)[0], name
 
-    def _of_interface(self, interface: Object) -> Iterator[Named]:
+    def _needs_of_interface(self, interface: Object) -> Iterator[Named]:
         spec, (namespace, own) = interface.get("spec", {}), key_of(interface)
         if name := _name(spec, "networkRef"):
             yield self._networks, namespace, name

@@ -39,7 +39,7 @@ _CLAIM_FIELDS = {"volumes": ("claimRef",), "networkinterfaces": ("machineRef", "
 _WRITABLE_METADATA = ("finalizers", "annotations", "managedFields", "resourceVersion", "generation")
 """The fields of a Machine that a poollet may change besides its status."""
 
-_OF_MANY = ("list", "watch")
+_COLLECTION_VERBS = ("list", "watch")
 _REQUESTS = kinds.CERTIFICATESIGNINGREQUESTS.resource
 _DELETED = kinds.DELETEDCONSOLES.resource
 _RECORDINGS = kinds.CONSOLERECORDINGS.resource
@@ -102,7 +102,7 @@ class PoolRestriction:
         if resource == (self._dialect.group, self._dialect.workload.plural):
             return self._decide_workload(pool, attributes)
         if resource == (_DELETED.group, _DELETED.plural):
-            if attributes.verb in _OF_MANY:
+            if attributes.verb in _COLLECTION_VERBS:
                 return self._refused(pool, f"list {_DELETED.plural}")
             was_own = partial(_was_in, pool=pool, resource=self._dialect.workload.qualified)
             return _only_of_pool(was_own, _DELETED)
@@ -117,7 +117,7 @@ class PoolRestriction:
         return None
 
     def _decide_workload(self, pool: str, attributes: Attributes) -> Decision | None:
-        if attributes.verb not in _OF_MANY:
+        if attributes.verb not in _COLLECTION_VERBS:
             # Reading it shows its owner.
             workload = self._dialect.workload
             return _only_of_pool(lambda machine: self._dialect.pool_name(machine) == pool, workload)
@@ -133,7 +133,7 @@ class PoolRestriction:
     ) -> Decision | None:
         namespace, name = attributes.namespace, attributes.name
         # By name alone: the answer must not tell whether an object exists.
-        if attributes.verb not in _OF_MANY and not self._graph.sees(
+        if attributes.verb not in _COLLECTION_VERBS and not self._graph.sees(
             pool, resource, namespace, name
         ):
             needs_none = f"no {self._dialect.noun} of it needs that"
@@ -220,7 +220,7 @@ class PoolRestriction:
         if not self._graph.sees(pool, change.kind.resource, namespace, name):
             return False
         own = f"{self._dialect.pool.plural}.{self._dialect.pool.group}", pool
-        return _of_others(change.old, own) == _of_others(change.new, own)
+        return _entries_of_others(change.old, own) == _entries_of_others(change.new, own)
 
     async def _allows_event(self, pool: str, change: Change) -> bool:
         if change.operation == DELETE:
@@ -313,7 +313,7 @@ def _was_in(obj: Object, *, pool: str, resource: str) -> bool:
     return bool(spec.get("pool") == pool and spec.get("machineResource") == resource)
 
 
-def _of_others(alert: Object, own: tuple[str, str]) -> list[Object]:
+def _entries_of_others(alert: Object, own: tuple[str, str]) -> list[Object]:
     pools = (alert.get("status") or {}).get("pools") or ()
     return [each for each in pools if (each.get("resource"), each.get("name")) != own]
 

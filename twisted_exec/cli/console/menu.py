@@ -190,11 +190,11 @@ async def act(
     :param access: ``None`` without an API server.
     :raises APIError: the server refuses a request.
     """
-    if command in _OF_SERVER:
+    if command in _SERVER_COMMANDS:
         if access is None:
             dialog.tell(NO_SERVER)
             return None
-        return await _OF_SERVER[command](dialog, access)
+        return await _SERVER_COMMANDS[command](dialog, access)
     if command is EscapeCommand.TAKE_OVER:
         if access is not None:
             await _explain_takeover(dialog, access)
@@ -394,7 +394,7 @@ async def _end_recording(dialog: Dialog, access: MachineAccess, names: list[str]
     dialog.tell(f"The recording {safe(name)} ends.")
 
 
-_OF_SERVER = {
+_SERVER_COMMANDS = {
     EscapeCommand.MACHINES: _switch,
     EscapeCommand.POWER: _power,
     EscapeCommand.RECORD: _record,

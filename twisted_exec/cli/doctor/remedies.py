@@ -96,7 +96,7 @@ def other_pool(dialect: Dialect) -> str:
     )
 
 
-def _of_connection(
+def _connection_remedies(
     hop: str, next_hop: str, addresses: str, also: str, authority: str
 ) -> dict[Obstacle, str]:
     certificate = (
@@ -140,7 +140,7 @@ _PARTS: Mapping[Obstacle, _Part] = {
         "poollet",
         POOLLET,
         {
-            **_of_connection(
+            **_connection_remedies(
                 "API server",
                 "poollet",
                 "--addresses of the poollet",
@@ -155,7 +155,9 @@ _PARTS: Mapping[Obstacle, _Part] = {
     Obstacle.RUNTIME_FAILED: _Part(
         "runtime",
         RUNTIME,
-        _of_connection("poollet", "runtime", "--base-url of the runtime", "", "--runtime-ca-file"),
+        _connection_remedies(
+            "poollet", "runtime", "--base-url of the runtime", "", "--runtime-ca-file"
+        ),
     ),
     Obstacle.SERVER_UNREACHABLE: _Part("server", API_SERVER),
 }
@@ -212,10 +214,10 @@ def of_refusal(error: APIError) -> tuple[str, str]:
             "console",
             "try again later, or raise the limit of the program that the message names",
         )
-    return _of_obstacles(obstacles_of(error) or obstacles_in(error.message))
+    return _first_remedy(obstacles_of(error) or obstacles_in(error.message))
 
 
-def _of_obstacles(obstacles: Sequence[Obstacle]) -> tuple[str, str]:
+def _first_remedy(obstacles: Sequence[Obstacle]) -> tuple[str, str]:
     for obstacle in obstacles:
         if obstacle in _OBSTACLES:
             return _OBSTACLES[obstacle]
@@ -232,4 +234,4 @@ def of_ending(ending: Ending, dialect: Dialect, name: str, namespace: str) -> st
         return power_on(dialect, name, namespace)
     if remedy := _ENDINGS.get(ending.reason):
         return remedy
-    return _of_obstacles(named_obstacles(ending.causes) or obstacles_in(ending.message))[1]
+    return _first_remedy(named_obstacles(ending.causes) or obstacles_in(ending.message))[1]

@@ -40,7 +40,7 @@ from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUs
 from twisted_exec.wire.stream_options import StreamOptions
 
 _TIMEOUT_SECONDS = 30.0
-_OF_THE_PROTOCOL = (400, 403, 502)
+_PROTOCOL_REFUSAL_CODES = (400, 403, 502)
 """Status codes for an unsupported protocol, after which the next is tried."""
 
 
@@ -156,7 +156,7 @@ async def open_console(
                 protocols=[protocol],
             )
         except APIError as problem:
-            if problem.code not in _OF_THE_PROTOCOL:
+            if problem.code not in _PROTOCOL_REFUSAL_CODES:
                 raise
             refused = problem
     raise refused

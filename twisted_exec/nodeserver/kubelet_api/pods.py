@@ -23,12 +23,12 @@ from twisted_exec.nodeserver.trimmed import STATUSES
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_json
 
-_OF_THE_ITEM = ("apiVersion", "kind")  # absent in the items of a list
+_TYPE_FIELDS = ("apiVersion", "kind")  # absent in the items of a list
 
 
 def listed(pods: Iterable[Object]) -> dict[str, Any]:
     """Return a ``PodList``, sorted by namespace and name."""
-    items = [{key: value for key, value in pod.items() if key not in _OF_THE_ITEM} for pod in pods]
+    items = [{key: value for key, value in pod.items() if key not in _TYPE_FIELDS} for pod in pods]
     items.sort(key=lambda pod: (pod["metadata"]["namespace"], pod["metadata"]["name"]))
     return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
 

@@ -25,8 +25,8 @@ from twisted_exec.streaming.remotecommand.carriers import (
     OVER_SPDY,
     Attempt,
     OtherProtocol,
-    of_the_protocol,
-    over,
+    create_carrier,
+    is_protocol_refusal,
 )
 from twisted_exec.streaming.sessions.registry import Session
 from twisted_exec.streaming.sessions.stream import SessionStream
@@ -70,7 +70,7 @@ async def _run(hop: KubeletCollaborators, context: RequestContext) -> None:
     try:
         await command.start(location, context.subject.session)
         session.carry(command)
-        ending = await command.over
+        ending = await command.ending
     except BaseException as problem:
         command.cut()
         _record(session, command, problem)
@@ -99,14 +99,14 @@ class LeafCommand(SessionStream):
     """
     A command that runs in a leaf.
 
-    :ivar over: fires with its ending; fails with an :class:`APIError` if that is unknown.
+    :ivar ending: fires with the ending of the command; fails with an :class:`APIError` if that is unknown.
     """
 
     _carrier: ClientCarrier
 
     def __init__(self, clock: IReactorTime, connect_seconds: float) -> None:
         self._clock, self._connect_seconds = clock, connect_seconds
-        self.over: Deferred[Ending] = Deferred(lambda _: self.cut())
+        self.ending: Deferred[Ending] = Deferred(lambda _: self.cut())
         self._output, self._errors = bytearray(), bytearray()
         self._status, self._upgraded = b"", False
 
@@ -135,7 +135,7 @@ class LeafCommand(SessionStream):
         head = UpgradeRequest(b"GET", location.path, location.host, [*location.headers, audit_id])
         refused: APIError = BadGateway("the leaf speaks no protocol that is known here")
         for way in _WAYS:
-            attempt = Attempt.over(way)
+            attempt = Attempt.for_protocol(way)
             try:
                 _, upgraded = await ask_first(
                     location.endpoints,
@@ -148,7 +148,7 @@ class LeafCommand(SessionStream):
             except UpgradeRefused as answer:
                 error = answer.as_api_error()
                 refused = location.refusal(error) if location.refusal else error
-                if not of_the_protocol(answer):
+                if not is_protocol_refusal(answer):
                     raise refused from None
             except OtherProtocol as problem:
                 refused = BadGateway(str(problem))
@@ -158,7 +158,7 @@ class LeafCommand(SessionStream):
         raise refused
 
     def _begin(self, upgraded: Upgraded, way: str, protocol: str) -> None:
-        self._carrier, holder = over(
+        self._carrier, holder = create_carrier(
             way,
             protocol,
             self,
@@ -181,10 +181,10 @@ class LeafCommand(SessionStream):
     # CarrierUser
 
     def connected(self) -> None:
-        """Nothing to do."""
+        """Do nothing: a command without input sends nothing when it starts."""
 
     def opened(self) -> None:
-        """Nothing to do."""
+        """Do nothing: a command without input sends nothing on its channels."""
 
     def received(self, channel: Channel, data: bytes) -> None:
         if channel is Channel.ERROR:
@@ -199,10 +199,10 @@ class LeafCommand(SessionStream):
                 (self._output if channel is Channel.STDOUT else self._errors).extend(data)
 
     def ended(self, channel: Channel) -> None:
-        """Nothing to do: the status tells the end."""
+        """Do nothing: the status says how the command ended."""
 
     def pong_received(self) -> None:
-        """Nothing to do."""
+        """Do nothing: no pings are sent."""
 
     def failing(self, reason: str) -> None:
         self._fail(BadGateway(f"the leaf broke the protocol: {reason}"))
@@ -217,17 +217,17 @@ class LeafCommand(SessionStream):
         self._finish(f"{reason} before the command's status")
 
     def _finish(self, otherwise: str) -> None:
-        if self.over.called:
+        if self.ending.called:
             return
         if not self._status:
             self._fail(BadGateway(otherwise))
             return
         try:
-            self.over.callback(decode_ending(self._status, self._carrier.protocol))
+            self.ending.callback(decode_ending(self._status, self._carrier.protocol))
         except RemoteProtocolError as problem:
             self._fail(BadGateway(f"the command's status cannot be read: {problem}"))
 
     def _fail(self, error: APIError) -> None:
-        if not self.over.called:
-            self.over.errback(error)
+        if not self.ending.called:
+            self.ending.errback(error)
         self.cut()

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
-from twisted_exec.tls.files import Expiry
+from twisted_exec.tls.expiry import Expiry
 
 
 class LeafMetrics(Collector):

@@ -29,7 +29,7 @@ from twisted_exec.control.runs import StoppingParts
 from twisted_exec.kube.informers import Reflector, key_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.ownership import PREFIX
-from twisted_exec.nodeserver.syncer.form import CONFIG_MAPS, Reference
+from twisted_exec.nodeserver.syncer.leaf_pods import CONFIG_MAPS, Reference
 
 KINDS = (CONFIG_MAPS, SECRETS.resource)
 VERSION = f"{PREFIX}version"
@@ -41,7 +41,7 @@ SOURCE = f"{PREFIX}source-namespace"
 COPIED_FOR = f"{PREFIX}leaf"
 """Annotation of a copy: the leaf whose Pods need it.  Several leaves may be the same cluster."""
 
-_OF_A_COPY = (VERSION, SOURCE, COPIED_FOR)
+_COPY_ANNOTATIONS = (VERSION, SOURCE, COPIED_FOR)
 
 READ_SECONDS = 5.0
 """How long a worker waits for the first list of a reflector; it tries again later."""
@@ -54,7 +54,9 @@ def metadata_only(obj: Object) -> Object:
     small: Object = {key: metadata[key] for key in keys if key in metadata}
     annotations = metadata.get("annotations") or {}
     if VERSION in annotations:
-        small["annotations"] = {key: annotations[key] for key in _OF_A_COPY if key in annotations}
+        small["annotations"] = {
+            key: annotations[key] for key in _COPY_ANNOTATIONS if key in annotations
+        }
     return {"metadata": small}
 
 

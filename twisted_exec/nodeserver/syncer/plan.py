@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.syncer.form import (
+from twisted_exec.nodeserver.syncer.leaf_pods import (
     APPLIED,
     OWN_LABELS,
     desired_metadata,

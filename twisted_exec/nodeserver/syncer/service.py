@@ -24,7 +24,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
-from twisted_exec.nodeserver.syncer.form import references
+from twisted_exec.nodeserver.syncer.leaf_pods import references
 from twisted_exec.nodeserver.syncer.objects import RootObjects
 from twisted_exec.nodeserver.syncer.worker import LeafWorker, Report, SyncContext
 from twisted_exec.program.turns import ShortTurns

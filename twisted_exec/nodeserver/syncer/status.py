@@ -30,7 +30,7 @@ _TAKEN = (
     "ephemeralContainerStatuses",
     "qosClass",
 )
-_OF_KUBELET = frozenset(
+_KUBELET_CONDITIONS = frozenset(
     {
         "PodScheduled",
         "PodReadyToStartContainers",
@@ -75,7 +75,7 @@ def _conditions(root: Object, reported: list[Object]) -> list[Object]:
     reported_conditions = [
         _without_generation(each) for each in reported if each["type"] not in gates
     ]
-    types = {each["type"] for each in reported_conditions} | _OF_KUBELET
+    types = {each["type"] for each in reported_conditions} | _KUBELET_CONDITIONS
     others = [each for each in here if each["type"] not in types]
     held = {each["type"]: each.get("status") for each in others}
     closed = [gate for gate in gates if held.get(gate) != "True"]

@@ -20,11 +20,11 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.nodeserver.ownership import NAME, NAMESPACE, UID
 from twisted_exec.nodeserver.syncer import plan as plans
-from twisted_exec.nodeserver.syncer.form import (
+from twisted_exec.nodeserver.syncer.leaf_pods import (
     Reference,
-    ephemeral_form,
     is_excluded,
-    leaf_form,
+    leaf_ephemeral_container,
+    leaf_pod,
     references,
     renamed_in_leaf,
 )
@@ -358,8 +358,8 @@ class PodWorker:
                     raise  # this name contains the UID, so only a mistake or an attack takes it
 
     async def _create_once(self, namespace: str, name: str) -> None:
-        form = leaf_form(self._root, self._node, self.marks, namespace, name)
-        await self._leaf.client.create(PODS.resource, form, namespace)
+        pod = leaf_pod(self._root, self._node, self.marks, namespace, name)
+        await self._leaf.client.create(PODS.resource, pod, namespace)
 
     async def _is_there(self, namespace: str, name: str) -> bool:
         try:
@@ -381,7 +381,7 @@ class PodWorker:
         there = {each["name"] for each in pod["spec"].get("ephemeralContainers") or []}
         desired = self._root["spec"].get("ephemeralContainers") or []
         more = [
-            ephemeral_form(each)
+            leaf_ephemeral_container(each)
             for each in desired
             if each["name"] in step.names and each["name"] not in there
         ]

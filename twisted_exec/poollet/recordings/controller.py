@@ -25,7 +25,7 @@ from twisted_exec.program.turns import ShortTurns
 MOST_RECORDINGS = 20_000
 
 _RESOURCE = CONSOLERECORDINGS.resource
-_OF_THE_HEAD = frozenset(("status.head", "status.epoch"))
+_HEAD_FIELDS = frozenset(("status.head", "status.epoch"))
 CHANGED = "the recording was cut, replaced or made anew on the runtime's host: what is there does not continue the head"
 NOT_HANDLED = "RecordingNotHandled"
 """Reason of the Event about a recording with a report of the runtime that cannot be handled."""
@@ -193,7 +193,7 @@ class RecordingController(RuntimeController):
             level = self._log.debug if error.code == NotFound.code else self._log.error
             level("console recording {name}: {why}", name=metadata["name"], why=error.message)
             refused = {each.get("field") for each in error.details.get("causes", ())}
-            if error.code == Invalid.code and refused & _OF_THE_HEAD:
+            if error.code == Invalid.code and refused & _HEAD_FIELDS:
                 await self._refused(recording, before)
 
     async def _refused(self, recording: Object, before: Object) -> None:

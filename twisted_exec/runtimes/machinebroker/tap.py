@@ -22,7 +22,7 @@ from twisted_exec.runtimes.machinebroker.options import PROGRAM, Options, settin
 from twisted_exec.runtimes.machinebroker.space_target import SpaceTarget
 from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.files import Expiry
+from twisted_exec.tls.expiry import Expiry
 
 
 def makeService(options: Options) -> IService:

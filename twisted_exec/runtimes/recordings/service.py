@@ -203,7 +203,7 @@ class ConsoleRecordings:
         self._changed.append(changed)
 
     def _needs_changed(self, key: str) -> None:
-        ranges = [each.needed for each in self._of_machine(key)]
+        ranges = [each.needed for each in self._machine_recordings(key)]
         needed = {**self.retained.needed, key: [each for each in ranges if each is not None]}
         if not needed[key]:
             del needed[key]
@@ -211,7 +211,7 @@ class ConsoleRecordings:
         for function in list(self._changed):
             function(key)
 
-    def _of_machine(self, key: str) -> Collection[Recording]:
+    def _machine_recordings(self, key: str) -> Collection[Recording]:
         return self._by_machine[key].values() if key in self._by_machine else ()
 
     # Machines.
@@ -223,7 +223,7 @@ class ConsoleRecordings:
     def remove(self, key: str) -> None:
         """End the recordings of a deleted machine, whose journal is complete."""
         self._machines.pop(key, None)
-        for recording in self._of_machine(key):
+        for recording in self._machine_recordings(key):
             self._end(recording)
 
     def _end(self, recording: Recording) -> None:
@@ -231,7 +231,7 @@ class ConsoleRecordings:
             self._heads.sign(recording)
 
     def open_of(self, key: str) -> list[RecordingFacts]:
-        return [each.facts for each in self._of_machine(key) if each.is_open]
+        return [each.facts for each in self._machine_recordings(key) if each.is_open]
 
     def _journal(self, key: str) -> Journal | None:
         machine = self._machines.get(key)

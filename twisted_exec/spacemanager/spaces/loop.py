@@ -285,7 +285,7 @@ class SpaceLoop(Service):
             return
         space = self._spaces.get(work[1], work[0])
         if space is not None and type_of(space) != spaces.IMPORTED:
-            again = await self._of_provider(work, space)
+            again = await self._reconcile(work, space)
         else:
             again = await self._imported(work, space)
         if self._spaces.get(work[1], work[0]) is not None:
@@ -298,7 +298,7 @@ class SpaceLoop(Service):
             if space is not None:
                 self._context.record(space, "Warning", "ReconcileFailed", error.message)
 
-    async def _of_provider(self, key: Key, space: Object) -> float | None:
+    async def _reconcile(self, key: Key, space: Object) -> float | None:
         view = self._providers.get(provider_of(space))
         work = SpaceWorker(self._context, space, view, self._remembered(key))
         again = await work.run()

@@ -18,14 +18,14 @@ _SAFE_METHODS = (b"GET", b"HEAD", b"OPTIONS")
 
 
 def refuse_other_sites(
-    request: IRequest, allowed: Collection[bytes] = (), *, sent_unasked: bool = True
+    request: IRequest, allowed: Collection[bytes] = (), *, has_ambient_credentials: bool = True
 ) -> None:
     """
     Refuse a request that a browser may have sent for a page of another origin.
 
     :param allowed: origins besides this server's own, see
         :func:`~twisted_exec.wire.cross_site.read_origin`.
-    :param sent_unasked: a browser may have added the credentials by itself, such as a client
+    :param has_ambient_credentials: a browser may have added the credentials by itself, such as a client
         certificate.
     :raises Forbidden: a page of another origin may have sent the request.
     """
@@ -34,7 +34,7 @@ def refuse_other_sites(
         return
     if is_cross_site(
         header_pairs(headers),
-        shows_certificate=sent_unasked,
+        has_ambient_credentials=has_ambient_credentials,
         secure=request.isSecure(),
         allowed=allowed,
         reads_only=request.method in _SAFE_METHODS and not requested_protocol(request),

@@ -33,12 +33,13 @@ from twisted_exec.wire.upgrade import HeaderSet
 OFFERED = (REJOIN, OFFER.encode("ascii"))
 """The header with which this hop offers to rejoin a stream."""
 
-_TOLD_HERE = (REVOKED, MACHINE_DELETED, POOL_DELETED)
+_IMMEDIATE_REASONS = (REVOKED, MACHINE_DELETED, POOL_DELETED)
 """
 Reasons that the user gets from this hop, without waiting for the machine's end: no further output
 may pass, or none will come.
 """
-_ANEW = HeaderSet.of(REJOIN_HEADER, TERMS_HEADER)
+_REPLACED_HEADERS = HeaderSet.of(REJOIN_HEADER, TERMS_HEADER)
+"""Headers of the first request that each attempt sets anew."""
 
 
 class RejoinableStream(SplicedStream):
@@ -104,7 +105,7 @@ class RejoinableStream(SplicedStream):
         # It was made for this request; the function of the first location serves for all of them.
         location = self._location = replace(renewed, renew=before.renew)
         settings, terms = self._hop.settings, self._session.terms
-        headers = [pair for pair in self._head.headers if pair[0] not in _ANEW]
+        headers = [pair for pair in self._head.headers if pair[0] not in _REPLACED_HEADERS]
         headers.append((REJOIN, text.encode("ascii")))
         if terms.text():
             headers.append((TERMS_HEADER.encode("ascii"), terms.text().encode("ascii")))
@@ -155,5 +156,5 @@ class RejoinableStream(SplicedStream):
             self.connections.give_up(ending)
             return
         super().end(ending)
-        if ending.reason in _TOLD_HERE:
+        if ending.reason in _IMMEDIATE_REASONS:
             self.connections.tell_user(ending)

@@ -231,14 +231,14 @@ def _spdy(
 
 
 def prepare(way: str, clock: IReactorTime) -> None:
-    """Import what :func:`over` needs for a WebSocket, before it is needed."""
+    """Import what :func:`create_carrier` needs for a WebSocket, before it is needed."""
     if way != OVER_SPDY:
         from twisted_exec.streaming.http.websocket import client_factory
 
         client_factory(clock, MESSAGE_BYTES)
 
 
-def over(
+def create_carrier(
     way: str,
     protocol: str,
     user: CarrierUser,
@@ -344,7 +344,7 @@ class Attempt:
     check: Callable[[Upgraded], str]
 
     @classmethod
-    def over(cls, protocol: str) -> Attempt:
+    def for_protocol(cls, protocol: str) -> Attempt:
         """Make the offer for a WebSocket subprotocol, or :data:`OVER_SPDY`."""
         return _ask_for_spdy() if protocol == OVER_SPDY else _ask_for_websocket(protocol)
 
@@ -365,7 +365,7 @@ class Attempt:
             raise
 
 
-def of_the_protocol(answer: UpgradeRefused) -> bool:
+def is_protocol_refusal(answer: UpgradeRefused) -> bool:
     """
     Return whether a refusal may concern only this offer, so that another may succeed.
 

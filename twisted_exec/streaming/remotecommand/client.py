@@ -31,8 +31,8 @@ from twisted_exec.streaming.remotecommand.carriers import (
     OVER_SPDY,
     Attempt,
     OtherProtocol,
-    of_the_protocol,
-    over,
+    create_carrier,
+    is_protocol_refusal,
     prepare,
 )
 from twisted_exec.streaming.remotecommand.pings import SILENCE_SECONDS, Pings
@@ -95,7 +95,7 @@ def connect(
     async def open_console() -> ConsoleClient:
         refused: Exception = BadGateway("no subprotocol to offer")
         for protocol in protocols:
-            attempt = Attempt.over(protocol)
+            attempt = Attempt.for_protocol(protocol)
             request = attempt.head(head)
             asks = bool(resume) and protocol in _RESUMABLE
             if asks:
@@ -120,7 +120,7 @@ def connect(
                     )
             except UpgradeRefused as refusal:
                 refused = refusal.as_api_error()
-                if not of_the_protocol(refusal):
+                if not is_protocol_refusal(refusal):
                     raise refused from None
             except OtherProtocol as problem:
                 refused = BadGateway(str(problem))
@@ -129,7 +129,7 @@ def connect(
                     user, _session(upgraded.headers), clock, answer, silence_seconds
                 )
                 client.recorded_input = recorded
-                upgraded.hand_over(client.over(protocol, chosen, timeout_seconds))
+                upgraded.hand_over(client.create_carrier(protocol, chosen, timeout_seconds))
                 return await client.opening
         raise refused
 
@@ -147,7 +147,7 @@ async def _leave(attempt: Attempt, clock: IReactorTime, upgraded: Upgraded) -> N
         return
     leaver = Leaver()
     client = ConsoleClient(leaver, "", clock)
-    upgraded.hand_over(client.over(protocol, protocol, LEAVE_SECONDS))
+    upgraded.hand_over(client.create_carrier(protocol, protocol, LEAVE_SECONDS))
     try:
         await leaver.gone
     finally:
@@ -247,8 +247,9 @@ class ConsoleClient(ConsoleStream, Living[ClientLife]):
         self._reason = ""  # why the connection was lost
         self._timer: IDelayedCall | None = None
 
-    def over(self, way: str, protocol: str, open_seconds: float) -> IProtocol:
-        self.carrier, holder = over(
+    def create_carrier(self, way: str, protocol: str, open_seconds: float) -> IProtocol:
+        """Set :attr:`carrier`, and return the protocol for its connection."""
+        self.carrier, holder = create_carrier(
             way,
             protocol,
             self,

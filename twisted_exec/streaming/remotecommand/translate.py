@@ -27,8 +27,8 @@ from twisted_exec.streaming.remotecommand.carriers import (
     StreamLimits,
     accept,
     choose_protocol,
-    of_the_protocol,
-    over,
+    create_carrier,
+    is_protocol_refusal,
 )
 from twisted_exec.streaming.remotecommand.input_notices import READ_ONLY, ToldNotices
 from twisted_exec.wire.channel import TERMINAL, V4, V5, Channel
@@ -77,12 +77,12 @@ async def translate(
     channels = streams or requested_channels(options)
     ways = _OTHER_WAYS[requested_protocol(request)] if translation.recorder is None else _ALL_WAYS
     for way in ways:
-        attempt = Attempt.over(way)
+        attempt = Attempt.for_protocol(way)
         try:
             upgraded = await ask(attempt)
             chosen = attempt.chosen(upgraded)
         except UpgradeRefused as refused:
-            if not of_the_protocol(refused):
+            if not is_protocol_refusal(refused):
                 raise
         except OtherProtocol:
             continue
@@ -152,7 +152,7 @@ class Translation:
         :raises BadGateway: the streams cannot be opened.
         """
         machine = self._machine
-        machine.carrier, holder = over(
+        machine.carrier, holder = create_carrier(
             way,
             protocol,
             machine,
@@ -335,7 +335,7 @@ class Translation:
             self._send(*self._buffered.popleft())
         self._status_sent, self._reason, self._withheld = True, reason, None
         carrier = self._user.carrier
-        carrier.send_status(_in_words_of(carrier.protocol, ending))
+        carrier.send_status(_encode_status(carrier.protocol, ending))
         carrier.transport.resumeProducing()  # to notice when it leaves
         self._be_patient()
         self._machine.leave()
@@ -388,7 +388,7 @@ class Translation:
             self._beat = self.clock.callLater(BEAT_SECONDS, self._ping)
 
 
-def _in_words_of(protocol: str, ending: Ending | bytes) -> bytes:
+def _encode_status(protocol: str, ending: Ending | bytes) -> bytes:
     """Encode an ending; a Status of the backend passes unchanged to protocols that carry one."""
     if isinstance(ending, bytes):
         if has_status(protocol):

@@ -35,19 +35,19 @@ def _registered(version: str, kind: str, plural: str = "") -> Resource:
     return Resource(REGISTRATION, version, plural or f"{kind.lower()}s", kind, namespaced=False)
 
 
-def _of_any_version(kind: str, plural: str) -> tuple[Resource, ...]:
+def _all_versions(kind: str, plural: str) -> tuple[Resource, ...]:
     versions = ("v1", "v1beta1", "v1alpha1")
     return tuple(_registered(version, kind, plural) for version in versions)
 
 
 MUTATING_WEBHOOKS = (_registered("v1", "MutatingWebhookConfiguration"),)
 VALIDATING_WEBHOOKS = (_registered("v1", "ValidatingWebhookConfiguration"),)
-VALIDATING_POLICIES = _of_any_version("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
-VALIDATING_BINDINGS = _of_any_version(
+VALIDATING_POLICIES = _all_versions("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
+VALIDATING_BINDINGS = _all_versions(
     "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"
 )
-MUTATING_POLICIES = _of_any_version("MutatingAdmissionPolicy", "mutatingadmissionpolicies")
-MUTATING_BINDINGS = _of_any_version(
+MUTATING_POLICIES = _all_versions("MutatingAdmissionPolicy", "mutatingadmissionpolicies")
+MUTATING_BINDINGS = _all_versions(
     "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"
 )
 

@@ -30,7 +30,7 @@ class NamePoller:
         seconds: float = POLL_SECONDS,
     ) -> None:
         self._names, self._unsettled = names, unsettled
-        # At the same pace after a failure, which lists report.
+        # Poll at the same pace after a failure: the lists report it to their callers.
         self._loop = PokedLoop(
             self._poll, clock, seconds, backoff=lambda: Backoff(seconds, seconds)
         )

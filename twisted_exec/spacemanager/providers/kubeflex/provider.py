@@ -197,7 +197,7 @@ class _Watched:
         self._hints = hints
         self._secrets: set[str] = set()
         hints.follow(CONTROLPLANES, self._controlplane, unmanaged, announce=True)
-        hints.follow(NAMESPACES.resource, _of_namespace, bare)
+        hints.follow(NAMESPACES.resource, _spaces_of_namespace, bare)
 
     def _controlplane(self, before: Object | None, after: Object | None) -> Iterable[Physical]:
         was, now = _read(before), _read(after)
@@ -212,7 +212,7 @@ class _Watched:
             return
         self._secrets.add(name)
         self._hints.follow(
-            SECRETS.resource, _of_secret, bare, field_selector=f"metadata.name={name}"
+            SECRETS.resource, _spaces_of_secret, bare, field_selector=f"metadata.name={name}"
         )
 
 
@@ -220,14 +220,14 @@ def _read(controlplane: Object | None) -> ControlPlaneFields | None:
     return None if controlplane is None else read(controlplane)
 
 
-def _of_namespace(before: Object | None, after: Object | None) -> Iterable[Physical]:
+def _spaces_of_namespace(before: Object | None, after: Object | None) -> Iterable[Physical]:
     namespace = after or before
     if namespace is None or not maker_of(namespace):
         return []
     return [Physical(namespace["metadata"]["name"].removesuffix(SUFFIX))]
 
 
-def _of_secret(before: Object | None, after: Object | None) -> Iterable[Physical]:
+def _spaces_of_secret(before: Object | None, after: Object | None) -> Iterable[Physical]:
     secret = after or before
     place = secret["metadata"].get("namespace", "") if secret else ""
     return [Physical(place.removesuffix(SUFFIX))] if place.endswith(SUFFIX) else []

@@ -1,4 +1,4 @@
-"""Output and events on their way from the memory of a journal to its files."""
+"""A batch of output and events that is written from the memory of a journal to its files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from twisted_exec.journal.files import JournalFiles
 from twisted_exec.journal.interfaces import Event
 from twisted_exec.journal.tail import Tail
 
-_WRITING_BYTES, _PIECE_BYTES = 64 << 10, 32 << 10
+_BATCH_BYTES, _PIECE_BYTES = 64 << 10, 32 << 10
 
 
-class Writing:
+class WriteBatch:
     """
-    Output and events for the files of a journal.
+    Output and events for the files of a journal, at most about 64 KiB of output.
 
+    :param is_again: the disk has failed before: test it before anything is written.
+    :ivar files: the files to write to.
     :ivar lost: bytes of the gap before the output.
+    :ivar size: bytes of the output.
+    :ivar is_all: the batch has everything that the files lack.
+    :ivar recorded: events that the files have, after :meth:`run`.
+    :ivar error: the error that ended :meth:`run`, if any.
     """
 
     def __init__(
@@ -41,12 +47,13 @@ class Writing:
                 self._entries.append((time_ns, data))
                 first += len(data)
                 self.size += len(data)
-                if self.size >= _WRITING_BYTES:
+                if self.size >= _BATCH_BYTES:
                     return
         self._entries += events
         self.is_all = True
 
     def run(self) -> None:
+        """Write the batch to the files, in the thread for the disk; keep an error in :attr:`error`."""
         files = self.files
         try:
             if self._is_again:

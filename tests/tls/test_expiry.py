@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.tls.files`.
+Tests for :mod:`twisted_exec.tls.expiry`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import write
-from twisted_exec.tls.files import Expiry
+from twisted_exec.tls.expiry import Expiry
 from twisted_exec.tls.pki.authority import Authority
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -35,8 +35,8 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _MIRROR = "kubernetes.io/config.mirror"
-_NOT_HERE = frozenset({"kube-system"})
-_DECIDED_THERE = (
+_EXCLUDED_NAMESPACES = frozenset({"kube-system"})
+_LEAF_FIELDS = (  # of a spec: the leaf decides them itself
     "nodeName",
     "nodeSelector",
     "affinity",
@@ -70,7 +70,7 @@ def is_excluded(root: Object) -> bool:
     metadata = root["metadata"]
     owners = metadata.get("ownerReferences") or []
     return (
-        metadata.get("namespace") in _NOT_HERE
+        metadata.get("namespace") in _EXCLUDED_NAMESPACES
         or _MIRROR in (metadata.get("annotations") or {})
         or any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
     )
@@ -83,10 +83,10 @@ def renamed_in_leaf(root: Object) -> str:
     return str(metadata["name"])[: _LONGEST_NAME - len(mark)] + mark
 
 
-def leaf_form(root: Object, node: LeafNode, marks: Object, namespace: str, name: str) -> Object:
+def leaf_pod(root: Object, node: LeafNode, marks: Object, namespace: str, name: str) -> Object:
     """Return the Pod to create in the leaf."""
     spec = copy.deepcopy(root["spec"])
-    for key in _DECIDED_THERE:
+    for key in _LEAF_FIELDS:
         spec.pop(key, None)
     _without_token(spec)
     _set_node(spec, node)
@@ -173,11 +173,11 @@ def _unmounted(container: Object) -> set[str]:
     return removed
 
 
-def ephemeral_form(container: Object) -> Object:
+def leaf_ephemeral_container(container: Object) -> Object:
     """Return an ephemeral container for the leaf."""
-    form = copy.deepcopy(container)
-    _unmounted(form)
-    return form
+    copied = copy.deepcopy(container)
+    _unmounted(copied)
+    return copied
 
 
 def _without_token_source(volume: Object) -> Object:
@@ -216,7 +216,7 @@ def _named(spec: Object) -> Iterator[tuple[Resource, str]]:
     for volume in spec.get("volumes") or []:
         yield CONFIG_MAPS, (volume.get("configMap") or {}).get("name", "")
         yield secret, (volume.get("secret") or {}).get("secretName", "")
-        yield from _of_sources((volume.get("projected") or {}).get("sources") or [])
+        yield from _named_by_sources((volume.get("projected") or {}).get("sources") or [])
     for container in _containers(spec):
         for source in container.get("envFrom") or []:
             yield CONFIG_MAPS, (source.get("configMapRef") or {}).get("name", "")
@@ -227,7 +227,7 @@ def _named(spec: Object) -> Iterator[tuple[Resource, str]]:
             yield secret, (source.get("secretKeyRef") or {}).get("name", "")
 
 
-def _of_sources(sources: Iterable[Object]) -> Iterator[tuple[Resource, str]]:
+def _named_by_sources(sources: Iterable[Object]) -> Iterator[tuple[Resource, str]]:
     for source in sources:
         yield CONFIG_MAPS, (source.get("configMap") or {}).get("name", "")
         yield SECRETS.resource, (source.get("secret") or {}).get("name", "")

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.syncer.form`."""
+"""Tests for :mod:`twisted_exec.nodeserver.syncer.leaf_pods`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.syncer.form import (
+from twisted_exec.nodeserver.syncer.leaf_pods import (
     CONFIG_MAPS,
     OWN_LABELS,
     Reference,
-    ephemeral_form,
     is_excluded,
-    leaf_form,
+    leaf_ephemeral_container,
+    leaf_pod,
     references,
     renamed_in_leaf,
 )
@@ -37,12 +37,12 @@ def a_root(metadata: Object | None = None, **spec: Any) -> Object:
     }
 
 
-def formed(root: Object, node: LeafNode | None = None, name: str = "web") -> Object:
-    return leaf_form(root, node or LeafNode("leaf-one", "one"), MARKS, "default", name)
+def pod_of(root: Object, node: LeafNode | None = None, name: str = "web") -> Object:
+    return leaf_pod(root, node or LeafNode("leaf-one", "one"), MARKS, "default", name)
 
 
-class FormTests(SynchronousTestCase):
-    """Tests for :func:`leaf_form`."""
+class LeafPodTests(SynchronousTestCase):
+    """Tests for :func:`leaf_pod`."""
 
     def test_what_the_root_decided(self) -> None:
         """The leaf decides about node, priority and ServiceAccount; the rest stays."""
@@ -59,7 +59,7 @@ class FormTests(SynchronousTestCase):
             restartPolicy="Never",
         )
         self.assertEqual(
-            formed(root)["spec"],
+            pod_of(root)["spec"],
             {
                 "containers": [{"name": "main", "image": "i"}],
                 "terminationGracePeriodSeconds": 7,
@@ -81,7 +81,7 @@ class FormTests(SynchronousTestCase):
                 "resourceVersion": "9",
             }
         )
-        metadata = formed(root)["metadata"]
+        metadata = pod_of(root)["metadata"]
         self.assertEqual(set(metadata), {"namespace", "name", "labels", "annotations"})
         self.assertEqual(metadata["labels"], {"app": "web", "mine": "yes"})
         self.assertEqual(metadata["annotations"]["note"], "1")
@@ -97,7 +97,7 @@ class FormTests(SynchronousTestCase):
         mounts = [{"name": "t", "mountPath": TOKEN}]
         root = a_root(volumes=volumes, containers=[{"name": "main", "volumeMounts": mounts}])
         before = repr(root)
-        formed(root)
+        pod_of(root)
         references(root)
         self.assertEqual(repr(root), before)
 
@@ -130,7 +130,7 @@ class FormTests(SynchronousTestCase):
                 {"name": "old", "volumeMounts": [{"name": "old-token", "mountPath": TOKEN}]},
             ],
         )
-        spec = formed(root)["spec"]
+        spec = pod_of(root)["spec"]
         self.assertEqual(
             spec["volumes"],
             [
@@ -146,13 +146,13 @@ class FormTests(SynchronousTestCase):
         """A Node of the root that is one of the leaf's, or some, says so."""
         root = a_root()
         node = LeafNode("worker-1", "one", mode="node")
-        self.assertEqual(formed(root, node)["spec"]["nodeName"], "worker-1")
+        self.assertEqual(pod_of(root, node)["spec"]["nodeName"], "worker-1")
         node = LeafNode("v", "one", mode="node", leaf_nodes=("worker-2",))
-        self.assertEqual(formed(root, node)["spec"]["nodeName"], "worker-2")
+        self.assertEqual(pod_of(root, node)["spec"]["nodeName"], "worker-2")
         node = LeafNode("v", "one", mode="party", selector={"pool": "a"})
-        self.assertEqual(formed(root, node)["spec"]["nodeSelector"], {"pool": "a"})
+        self.assertEqual(pod_of(root, node)["spec"]["nodeSelector"], {"pool": "a"})
         node = LeafNode("v", "one", mode="party", leaf_nodes=("n1", "n2"))
-        required = formed(root, node)["spec"]["affinity"]["nodeAffinity"]
+        required = pod_of(root, node)["spec"]["affinity"]["nodeAffinity"]
         terms = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
         self.assertEqual([term["matchFields"][0]["values"] for term in terms], [["n1"], ["n2"]])
 
@@ -162,16 +162,16 @@ class FormTests(SynchronousTestCase):
         node = LeafNode("v", "one", taints=taints)
         root = a_root(tolerations=[{"key": "leaf"}, {"key": "gpu"}, {"operator": "Exists"}])
         self.assertEqual(
-            formed(root, node)["spec"]["tolerations"], [{"key": "gpu"}, {"operator": "Exists"}]
+            pod_of(root, node)["spec"]["tolerations"], [{"key": "gpu"}, {"operator": "Exists"}]
         )
-        self.assertNotIn("tolerations", formed(a_root(tolerations=[{"key": "leaf"}]), node)["spec"])
+        self.assertNotIn("tolerations", pod_of(a_root(tolerations=[{"key": "leaf"}]), node)["spec"])
 
     def test_another_name(self) -> None:
         """By another name a Pod still finds itself called by its own."""
         root = a_root()
         name = renamed_in_leaf(root)
         self.assertEqual(name, "web-01234567")
-        self.assertEqual(formed(root, name=name)["spec"]["hostname"], "web")
+        self.assertEqual(pod_of(root, name=name)["spec"]["hostname"], "web")
         self.assertEqual(len(renamed_in_leaf(a_root({"name": "x" * 253}))), 253)
 
     def test_left_alone(self) -> None:
@@ -185,8 +185,10 @@ class FormTests(SynchronousTestCase):
 
     def test_ephemeral(self) -> None:
         """A container for debugging has no token either."""
-        form = ephemeral_form({"name": "d", "volumeMounts": [{"name": "t", "mountPath": TOKEN}]})
-        self.assertEqual(form, {"name": "d", "volumeMounts": []})
+        copied = leaf_ephemeral_container(
+            {"name": "d", "volumeMounts": [{"name": "t", "mountPath": TOKEN}]}
+        )
+        self.assertEqual(copied, {"name": "d", "volumeMounts": []})
 
 
 class ReferencesTests(SynchronousTestCase):
