@@ -48,7 +48,12 @@ class ProgressLine:
     @classmethod
     def on_stderr(cls, reactor: Any, text: Callable[[int], str]) -> ProgressLine | None:
         """Return a line on standard error; ``None`` if that is no terminal."""
-        return cls.on_terminal(2, reactor, text) if os.isatty(2) else None
+
+        def write(data: bytes) -> None:
+            with suppress(OSError):  # a terminal that is gone
+                os.write(2, data)
+
+        return cls.on_terminal(2, reactor, text, write) if os.isatty(2) else None
 
     @classmethod
     def on_terminal(
@@ -56,26 +61,22 @@ class ProgressLine:
         descriptor: int,
         reactor: Any,
         text: Callable[[int], str],
-        draw: Callable[[bytes], None] | None = None,
+        write: Callable[[bytes], None],
     ) -> ProgressLine:
         """
         Return a line on a terminal.
 
-        :param draw: writes on the terminal, in the order of other messages; ``None`` writes at once.
+        :param write: writes on the terminal, in the order of other messages.
         """
 
-        def write(text: str) -> None:
-            if draw is not None:
-                draw(text.encode())
-                return
-            with suppress(OSError):  # a terminal that is gone
-                os.write(descriptor, text.encode())
+        def draw(line: str) -> None:
+            write(line.encode())
 
         def columns() -> int:
             return os.get_terminal_size(descriptor).columns or 80
 
         is_plain = os.environ.get("TERM", "dumb") == "dumb"
-        line = cls(reactor, write, text, columns, is_plain=is_plain)
+        line = cls(reactor, draw, text, columns, is_plain=is_plain)
         reactor.addSystemEventTrigger("before", "shutdown", line.stop)  # after Ctrl-C
         return line
 
