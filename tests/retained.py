@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TypeVar
@@ -27,6 +27,7 @@ from twisted.logger import Logger
 
 _Kind = TypeVar("_Kind")
 
+_REPEATED = 4
 _COLLECTIONS = (dict, list, set, frozenset, deque, array)
 _TEXTS = (bytes, bytearray, memoryview, str)
 
@@ -73,6 +74,22 @@ def entries(owner: object, *, beside: Iterable[object] = ()) -> int:
     return sum(
         len(each) for each in found if isinstance(each, _COLLECTIONS) and id(each) not in attributes
     )
+
+
+def growth(
+    owner: object, act: Callable[[], object], *, first: int = 1, beside: Iterable[object] = ()
+) -> int:
+    """
+    Return how many more entries an object retains after an act is repeated.
+
+    :param first: how often the act is done before, until caches and metrics have their entries.
+    """
+    for _ in range(first):
+        act()
+    before = entries(owner, beside=beside)
+    for _ in range(_REPEATED):
+        act()
+    return entries(owner, beside=beside) - before
 
 
 def weight(owner: object, *, beside: Iterable[object] = ()) -> int:

@@ -74,7 +74,7 @@ FIGURES = {
     # Lines.  More than the 8192 times that a journal remembers.
     "journal.test_journal.TimeTests.test_bounded": Figure(20_000, 200_000),
     # Journals.  More than return to the disk in one turn (at most 20).
-    "journal.test_store.FullTests.test_many": Figure(100, 1000),
+    "journal.test_failing.FullTests.test_many": Figure(100, 1000),
     # Examples.  Lists of a dozen steps are among the first 30.
     "recording.test_growing.RenderTests.test_same_text_each_time": Figure(30, 300),
     "recording.test_writer.WriterTests.test_round_trip": Figure(50, 500),

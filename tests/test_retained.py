@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.retained import entries, instances, weight
+from tests.retained import entries, growth, instances, weight
 
 
 class Part:
@@ -53,6 +53,13 @@ class RetainedTests(SynchronousTestCase):
             [part].append,
         ):
             self.assertEqual(instances(Keeper(kept), Part), [part], kept)
+
+    def test_growth(self) -> None:
+        """What an object retains for each act is found; what it retains once is not."""
+        kept: list[object] = []
+        self.assertEqual(growth(Keeper(kept), lambda: kept.append(1)), 4)
+        found: dict[int, int] = {}
+        self.assertEqual(growth(Keeper(found), lambda: found.update({1: 2})), 0)
 
     def test_beside(self) -> None:
         """What the owner only uses is not its own, and neither is a clock."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from twisted.internet import task
+from twisted.internet import defer, task
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import clientFromString, connectProtocol
 from twisted.internet.protocol import Protocol, connectionDone
@@ -26,6 +26,7 @@ class Expect(Protocol):
     def __init__(self) -> None:
         self._printed = b""
         self._awaited: tuple[bytes, Deferred[bytes]] | None = None
+        self._lost: Failure | None = None
 
     def until(self, text: bytes) -> Deferred[bytes]:
         """Return a Deferred that fires with all output up to the end of ``text``, which it consumes."""
@@ -33,6 +34,13 @@ class Expect(Protocol):
         self._awaited = text, match
         self._search()
         return match
+
+    def all(self) -> bytes:
+        """Return all output so far, which it consumes."""
+        if self._lost is not None:
+            self._lost.raiseException()
+        printed, self._printed = self._printed, b""
+        return printed
 
     def type(self, text: bytes) -> None:
         assert self.transport is not None
@@ -51,19 +59,24 @@ class Expect(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         # The reason says why the session ended: "MachineDeleted: ..."
+        self._lost = reason
         if self._awaited is not None:
             self._awaited[1].errback(reason)
 
 
-async def prompted(console: Expect, prompt: bytes, reactor: Any, seconds: float = 60) -> None:
-    """Press Enter every second until the machine shows its prompt."""
-    presses = task.LoopingCall(console.type, b"\r")
-    presses.clock = reactor
-    presses.start(1.0)
-    try:
-        await console.until(prompt).addTimeout(seconds, reactor)
-    finally:
-        presses.stop()
+async def prompted(console: Expect, prompt: bytes, reactor: Any, seconds: int = 60) -> None:
+    """
+    Press Ctrl-C every second until the machine answers with its prompt.
+
+    Earlier output may have prompts, and several keys several answers.  So this consumes the output
+    of whole seconds.
+    """
+    for _ in range(seconds):
+        console.type(b"\x03")
+        await task.deferLater(reactor, 1.0, lambda: None)
+        if console.all().endswith(prompt):
+            return
+    raise defer.TimeoutError(f"no prompt within {seconds} s")
 
 
 async def ask(console: Expect, command: bytes, prompt: bytes, reactor: Any) -> bytes:

@@ -70,15 +70,16 @@ class NoteQueue:
             self._by_machine.pop(machine, None)
 
     def machine_changed(self, machine: Key) -> None:
-        for key in self._by_machine.get(machine, ()):
+        for key in list(self._by_machine.get(machine, ())):  # the worker may begin at once
             self.queue.hurry(key)
 
     async def _look(self, key: Key) -> float | None:
         note = self._notes.get(key)
         if note is None:
             return None
+        now = self._now()  # once: a dueTime between two readings would be missed
         try:
-            await self._in_time(note)
+            await self._in_time(note, now)
             self._problems.pop(key, None)
         except (Conflict, NotFound):
             pass  # it has changed meanwhile, and that change queues it again
@@ -92,20 +93,20 @@ class NoteQueue:
                 await self.tell(note, FAILED, message)
             raise  # the queue tries again, with back-off
         # If the note changes meanwhile, the queue does not wait for the end of this pause.
-        due, now = due_at(note), self._now()
+        due = due_at(note)
         return None if due is None or due <= now else min(due - now, RECHECK_SECONDS)
 
-    async def _in_time(self, note: Object) -> None:
+    async def _in_time(self, note: Object, now: float) -> None:
         # A worker that waits for ever would hold one of the queue's places, and nobody would know.
-        work = Deferred.fromCoroutine(self._reconcile(note))
+        work = Deferred.fromCoroutine(self._reconcile(note, now))
         try:
             await work.addTimeout(LONGEST_SECONDS, self._clock)
         except TimeoutError:
             raise GatewayTimeout(f"no answer in {LONGEST_SECONDS:.0f} s") from None
 
-    async def _reconcile(self, note: Object) -> None:
+    async def _reconcile(self, note: Object, now: float) -> None:
         found = await self.exists(machine_of(note))
-        changed = plan(note, found, self._now())
+        changed = plan(note, found, now)
         if changed is not None:
             await self.write(changed)
             if not found:

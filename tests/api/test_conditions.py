@@ -69,6 +69,9 @@ class ConsoleInUseTests(SynchronousTestCase):
             self.assertEqual(self.read(writers), frozenset(writers))
 
     def test_unknown(self) -> None:
-        """Without the condition, or with too many writers for one message, they are unknown."""
+        """Without the condition or its reason, or with too many writers for one message, they are unknown."""
         self.assertIsNone(writers_of({}))
         self.assertIsNone(self.read([f"s-{number}" for number in range(13)]))
+        _, _, message = console_in_use(["s"])
+        other = with_conditions([], {CONSOLE_IN_USE: ("True", "OfAnotherRuntime", message)}, "t")
+        self.assertIsNone(writers_of({"status": {"conditions": other}}))

@@ -6,11 +6,17 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.display import display_name, listed
+from twisted_exec.api.display import banner_lines, display_name, listed
 
 
 class DisplayTests(SynchronousTestCase):
     """Text that is safe and short enough for a terminal."""
+
+    def test_banner(self) -> None:
+        """A banner has at most four lines of 80 printable characters; empty lines do not count."""
+        self.assertEqual(banner_lines(" ask\t\x1b[2Jops \r\n\n\x07\n2"), ["ask[2Jops", "2"])
+        self.assertEqual(banner_lines("x" * 100 + "\n2\n3\n4\n5"), ["x" * 80, "2", "3", "4"])
+        self.assertEqual(banner_lines("\x07\n"), [])
 
     def test_display_name(self) -> None:
         """The name of a user, as shown, is printable and at most 64 characters long."""

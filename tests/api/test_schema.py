@@ -93,6 +93,13 @@ class CheckTests(SynchronousTestCase):
         )
         self.assertEqual(len(self.told({"name": "A", "port": 0})), 2)
 
+    def test_length(self) -> None:
+        """The length of a string counts characters."""
+        text = schema.string("", maxLength=2)
+        self.assertEqual(schema.check(text, "\u00e9\u00e9", "x"), [])
+        (cause,) = schema.check(text, "abc", "x")
+        self.assertEqual(cause["message"], "Too long: may not be more than 2 characters")
+
     def test_counts(self) -> None:
         """Lists and objects with too few or too many members are reported."""
         words = schema.array(schema.string(), minItems=1, maxItems=2)

@@ -142,7 +142,7 @@ class RequestHeaderTests(CredentialsCase):
 
     def test_caller(self) -> None:
         """The proxy is known even if it forwards no user."""
-        caller = self.authenticator.caller(self.credentials(shown=PROXY))
+        caller = self.authenticator.caller(self.credentials(shown=PROXY).certificate)
         assert caller is not None
         self.assertEqual(caller.name, "exec-apiserver")
 

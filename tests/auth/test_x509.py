@@ -257,7 +257,7 @@ class X509AuthenticatorTests(CredentialsCase):
             for shown, known in ((jane, (True, False)), (proxy, (False, True))):
                 presented = self.credentials(shown=shown)
                 user = self.successResultOf(users.authenticate(presented))
-                trusted = user is not None, proxies.caller(presented) is not None
+                trusted = user is not None, proxies.caller(presented.certificate) is not None
                 self.assertEqual(trusted, known, name)
             again = X509Authenticator(files[0], self.clock, apart_from=files[1])
             with self.assertRaises(TLSConfigError) as caught:

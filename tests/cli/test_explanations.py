@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.missing_right import MAY_OBSERVE, MissingRight
 from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.spaces import SPACES
 from twisted_exec.api.status import (
@@ -20,12 +21,15 @@ from twisted_exec.api.status import (
     Unauthorized,
 )
 from twisted_exec.cli.explanations import doctor_hint, explain, not_allowed
+from twisted_exec.cli.refusal_texts import with_next_request
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
     ExecPlugin,
     KubeConfigError,
     Material,
 )
+
+_COMPUTE = "compute.ironcore.dev"
 
 
 class ExplainTests(SynchronousTestCase):
@@ -103,6 +107,10 @@ class ExplainTests(SynchronousTestCase):
                 Obstacle.NAME_UNKNOWN,
                 "correct the server in the kubeconfig, or this host's DNS settings",
             ),
+            (
+                Obstacle.NO_ANSWER,
+                "see that the API server runs, and is neither stopped nor overloaded (its log)",
+            ),
             (Obstacle.CONNECT_TIMEOUT, "twisted-exec doctor checks each step to it"),
             (None, "twisted-exec doctor checks each step to it"),
         ):
@@ -153,6 +161,21 @@ class ExplainTests(SynchronousTestCase):
         self.assertNotIn("right?", explain(Forbidden(requests), "lab"))
         takeover = Forbidden(str(refusal.message).replace("drive", "takeover"))  # has rights there
         self.assertNotIn("right?", explain(takeover, "kube-sytem"))
+
+    def test_several_rights(self) -> None:
+        """The message for a 403 names all roles that the command needs, and as few as possible."""
+        role = "kubectl create rolebinding ann-{0} --clusterrole={0} --user=ann -n lab"
+        for verb, subresource, roles in (
+            ("list", "", ["console-log-reader", "view"]),
+            ("get", "log", ["console-log-reader"]),
+        ):
+            refusal = Forbidden(
+                f'x is forbidden: User "ann" cannot {verb} resource "machines{"/" * bool(subresource)}'
+                f'{subresource}" in API group "{_COMPUTE}" in the namespace "lab"'
+            )
+            told = explain(with_next_request(refusal, "get", "log"))
+            self.assertTrue(told.endswith(": " + " && ".join(role.format(each) for each in roles)))
+            self.assertIn(f" role{'s' * (len(roles) > 1)} {' and '.join(roles)}: ", told)
 
     def test_missing_right(self) -> None:
         """The message for a 403 names the smallest role to ask for, and the command that grants it."""
@@ -214,7 +237,10 @@ class ExplainTests(SynchronousTestCase):
         words = 'x is forbidden: User "ann" cannot get resource "machines/log" in API group '
         words += '"compute.ironcore.dev" in the namespace "lab"'
         remedy = 'ask an administrator for the role console-log-reader in the namespace "lab"'
-        line = explain(Forbidden(f"{words}: {remedy}"))
+        causes = [
+            MissingRight("ann", "get", _COMPUTE, "machines", "log", "lab").cause(words, remedy)
+        ]
+        line = explain(Forbidden(f"{words}: {remedy}", details={"causes": causes}))
         self.assertEqual(line, explain(Forbidden(words)))
         self.assertTrue(line.endswith("--user=ann -n lab"), line)
 
@@ -222,7 +248,8 @@ class ExplainTests(SynchronousTestCase):
         """A 403 that names a smaller request gets no other remedy, unless the user wants to take over."""
         words = 'is forbidden: User "ann" cannot create resource "machines/exec" in API group "g" in the '
         words += 'namespace "lab": you may observe it: open it with --read-only'
-        self.assertEqual(explain(Forbidden(words)), words)
+        causes = [{"reason": MAY_OBSERVE, "message": "you may observe it"}]
+        self.assertEqual(explain(Forbidden(words, details={"causes": causes})), words)
         words = 'is forbidden: User "ann" cannot takeover resource "machines/console" in API group '
         words += '"compute.ironcore.dev" in the namespace "lab": you may drive it: open it without --force'
         self.assertEqual(
@@ -238,9 +265,24 @@ class ExplainTests(SynchronousTestCase):
             ('get resource "machines/log"', "you may not read the log of vm: "),
             ('takeover resource "machines/console"', "you may not take over vm: "),
         ):
-            line = explain(Forbidden(words.format(right)), "lab")
-            self.assertEqual(not_allowed(line, "vm", "read the log of"), f"{point}{line}")
-        self.assertEqual(not_allowed("no route", "vm", "open"), "no route")
+            refusal = Forbidden(words.format(right))
+            line = explain(refusal, "lab")
+            told = not_allowed(refusal, line, "vm", "read the log of")
+            self.assertEqual(told, f"{point}{line}")
+        self.assertEqual(not_allowed(BadGateway("no"), "no route", "vm", "open"), "no route")
+
+    def test_cause(self) -> None:
+        """The cause of a refusal names the right, whatever the message says."""
+        right = MissingRight("ann", "get", _COMPUTE, "machines", "log", "lab")
+        refusal = Forbidden("you may not", details={"causes": [right.cause("no")]})
+        line = explain(refusal, "lab")
+        self.assertIn(
+            'is the namespace "lab" right? If so, ask an administrator for the role ', line
+        )
+        self.assertTrue(line.endswith("--clusterrole=console-log-reader --user=ann -n lab"), line)
+        self.assertTrue(
+            not_allowed(refusal, line, "vm", "read").startswith("you may not read vm: ")
+        )
 
     def test_others(self) -> None:
         """A kubeconfig error is shown as it is; an unexpected exception is an internal error."""

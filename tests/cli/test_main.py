@@ -56,6 +56,11 @@ class MainTests(SynchronousTestCase):
         told = told.replace("--sinse=1h", "--tial 5").replace("--since?", "--tail?")
         self.assertEqual(self.run_main("logs", "vm", "--tial", "5"), (1, "", f"{told}\n"))
 
+    def test_kind_and_name(self) -> None:
+        """A user who types kind and name as two words reads how both are one."""
+        told = "twisted-exec logs: unrecognized arguments: vm; did you mean machine/vm? See twisted-exec logs --help"
+        self.assertEqual(self.run_main("logs", "machine", "vm"), (1, "", f"{told}\n"))
+
     def test_unknown_commands(self) -> None:
         """The message for a misspelled command names the command that was meant, or kubectl console."""
         for words, told in (

@@ -19,7 +19,21 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.docs.test_options import programs
 from twisted_exec.cli import commands, explanations
 from twisted_exec.cli.commands.registry import COMMANDS
-from twisted_exec.cli.messages import for_stdout, one_line, rows, say
+from twisted_exec.cli.messages import age, for_stdout, one_line, rows, say
+
+
+class AgeTests(SynchronousTestCase):
+    """Tests for :func:`age`."""
+
+    def test_whole_seconds(self) -> None:
+        """Ages have no fractions of a second."""
+        for seconds, text in (
+            (0.9, "0 s"),
+            (3.99, "3 s"),
+            (125, "2 min 5 s"),
+            (4320, "1 h 12 min"),
+        ):
+            self.assertEqual(age(seconds), text)
 
 
 class OneLineTests(SynchronousTestCase):

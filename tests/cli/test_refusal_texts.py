@@ -10,13 +10,17 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.missing_right import MissingRight
 from twisted_exec.api.obstacles import Obstacle
+from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.cli.refusal_texts import (
     DENIED,
     KUBE_APISERVER,
     RELEASE_0_2_0,
     TEXTS,
+    lacking_right,
     obstacles_in,
+    with_next_request,
 )
 
 CAPTURED = json.loads((Path(__file__).parents[1] / "captures/refusals.json").read_text())
@@ -51,6 +55,33 @@ class CapturedTests(SynchronousTestCase):
         (ours,) = filter(None, (DENIED.search(text) for text in CAPTURED[RELEASE_0_2_0]))
         assert foreign is not None
         self.assertEqual((foreign["verb"], ours["verb"]), ("get", "create"))
-        for part in ("user", "kind", "subresource", "group", "namespace"):
+        for part in ("user", "resource", "subresource", "group", "namespace"):
             self.assertEqual(foreign[part], ours[part])
         self.assertEqual(ours["subresource"], "exec")
+
+
+class NextRequestTests(SynchronousTestCase):
+    """A refusal that asks for the role of the next request, which includes that of the refused."""
+
+    def test_cause(self) -> None:
+        """The right of a cause is replaced, and the server's own remedy is left out."""
+        right = MissingRight("ann", "get", "example.org", "requests", "", "lab")
+        remedy = "ask for the role reader"
+        message = f"ann may not: {remedy}"
+        refusal = Forbidden(message, details={"causes": [right.cause(message, remedy)]})
+        found = lacking_right(with_next_request(refusal, "patch", "approval"))
+        self.assertEqual(
+            found, MissingRight("ann", "patch", "example.org", "requests", "approval", "lab")
+        )
+        self.assertEqual(refusal.message, "ann may not")
+
+    def test_text(self) -> None:
+        """The right that another server names in words is replaced, too."""
+        refusal = Forbidden(CAPTURED[KUBE_APISERVER][0])
+        found = lacking_right(with_next_request(refusal, "get", "content"))
+        assert found is not None
+        self.assertEqual((found.verb, found.subresource), ("get", "content"))
+
+    def test_other(self) -> None:
+        """A refusal for another reason stays as it is."""
+        self.assertIsNone(lacking_right(with_next_request(NotFound("requests", "a"), "get", "")))

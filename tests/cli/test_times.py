@@ -41,7 +41,7 @@ class SinceTests(SynchronousTestCase):
 
     def test_neither(self) -> None:
         """The message shows a time and a duration."""
-        for text in ("yesterday", "", "-5m"):
+        for text in ("yesterday", "", "-5m", "20:18", "5x"):
             with self.assertRaisesRegex(argparse.ArgumentTypeError, "no time .* no duration such"):
                 since_time(text)
 

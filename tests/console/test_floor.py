@@ -16,12 +16,11 @@ from twisted_exec.auth.default_roles import smallest_role
 from twisted_exec.console.floor import ANNOUNCE_SECONDS, Floor
 from twisted_exec.console.notices import (
     ELSEWHERE,
-    HINT,
     WAIT,
     notice,
 )
 from twisted_exec.streaming.interfaces import Role
-from twisted_exec.wire.marks import Notice, NoticeKind
+from twisted_exec.wire.marks import OPTION, Notice, NoticeKind
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 
@@ -104,7 +103,7 @@ class PresenceTests(FloorTestCase):
             each.news()
         self.lose(ann)
         lost = "ann's connection is lost; the writer of this console is ann"
-        self.assertEqual(bob.news(), notice(f"{lost} {HINT}").decode())
+        self.assertEqual(bob.news(), notice(f"{lost} {OPTION}").decode())
         self.assertEqual(eve.news(), notice(f"{lost} {WAIT}").decode())
         self.assertEqual((ann.writes, ann.news(), dan.news()), (True, "", ""))
         self.lose(eve)
@@ -117,10 +116,10 @@ class PresenceTests(FloorTestCase):
         ann = self.join("ann")
         self.lose(ann)
         bob = self.join("bob")
-        lost = f"ann's connection is lost; the writer of this console is ann {HINT}"
+        lost = f"ann's connection is lost; the writer of this console is ann {OPTION}"
         self.assertEqual(bob.news(), notice(lost).decode())
         refusal = self.floor.refusal(bob)
-        self.assertEqual(refusal.text, f"what you type is not sent: {lost}")
+        self.assertEqual(refusal.for_script, f"what you type is not sent: {lost}")
         self.assertEqual((refusal.kind, refusal.writer), (NoticeKind.DISCARDED, "ann"))
         self.lose(ann, lost=False)
         bob.news()
@@ -205,7 +204,7 @@ class ActTests(FloorTestCase):
         """Another user is an observer; a notice names the writer and how to take over."""
         ann, bob = self.join("ann"), self.join("bob")
         self.assertEqual((ann.writes, bob.writes, bob.promotions), (True, False, 0))
-        text = "the writer of this console is ann; you are an observer (~f or --force takes over)"
+        text = "the writer of this console is ann; you are an observer (--force takes over)"
         self.assertEqual(bob.news(), f"\r\n[twisted-exec: {text}]\r\n")
         self.assertEqual(ann.news(), "")
 
@@ -234,7 +233,7 @@ class ActTests(FloorTestCase):
         """A session that begins as an observer is one also at a free floor, and may type later."""
         bob = self.join("bob", observe=True)
         self.assertFalse(bob.writes)
-        self.assertIn(f"this console has no writer; you are an observer {HINT}", bob.news())
+        self.assertIn(f"this console has no writer; you are an observer {OPTION}", bob.news())
         ann = self.join("ann")
         self.assertEqual((ann.writes, ann.news(), bob.news()), (True, "", ""))
         self.floor.request_role(bob, Role.WRITER)
@@ -395,7 +394,7 @@ class ActTests(FloorTestCase):
         bob.news()
         self.floor.request_role(first, Role.OBSERVER)
         own = f"the writer of this console is ann{ELSEWHERE}"
-        self.assertIn(f"you are an observer; {own} {HINT}", first.news())
+        self.assertIn(f"you are an observer; {own} {OPTION}", first.news())
         refusal = self.floor.refusal(first)
         self.assertEqual((refusal.why, refusal.writer), (own, "ann"))
         self.floor.remind(first)
@@ -505,7 +504,7 @@ class RightTests(FloorTestCase):
         bob.news()
         self.floor.leave(ann)
         self.clock.advance(ANNOUNCE_SECONDS)
-        self.assertIn("ann has left; this console has no writer (~f", bob.news())
+        self.assertIn("ann has left; this console has no writer (--force", bob.news())
         self.floor.request_role(bob, Role.WRITER)
         self.assertTrue(bob.writes)
         self.assertIn("you are the writer of this console]", bob.news())
@@ -549,7 +548,7 @@ class RightTests(FloorTestCase):
         self.assertEqual(ann.news(), notice(f"from now on {MAY_ONLY_OBSERVE}").decode())
         self.assertEqual(bob.news(), "")
         self.clock.advance(ANNOUNCE_SECONDS)
-        self.assertIn("ann may no longer type; this console has no writer (~f", bob.news())
+        self.assertIn("ann may no longer type; this console has no writer (--force", bob.news())
         ann.may_write, ann.is_denied = True, False
         self.floor.right_to_write_changed(ann)
         self.assertFalse(ann.writes)

@@ -291,7 +291,7 @@ class RightTests(SharedConsoleCase):
         self.assertIs(ann.viewer.role, Role.OBSERVER)
         self.assertEqual(ann.since(), notice(f"from now on {MAY_ONLY_OBSERVE}"))
         self.clock.advance(ANNOUNCE_SECONDS)
-        self.assertIn(b"ann may no longer type; this console has no writer (~f", bob.since())
+        self.assertIn(b"ann may no longer type; this console has no writer (--force", bob.since())
         ann.viewer.data_received(b"a")
         bob.viewer.wished(Role.WRITER)
         bob.viewer.data_received(b"b")

@@ -403,6 +403,26 @@ class PlainTests(LogCase):
         self.at(1, b"\x1b[32mok\x1b[m\r\n 2 \r 1 \r\n=> ")
         self.assertEqual(self.log(plain=True), b"ok\n 2 \n 1 \n=> ")
 
+    def test_edited(self) -> None:
+        """A line has what is left after backspaces; a prompt that was read follows anew if it is edited."""
+        self.at(1, b"$ ls x")
+        reader = self.reader(plain=True, follow=True)
+        self.assertEqual(rest(reader), b"$ ls x")
+        self.at(2, b"\b \b\b \b /\r\n$ ")
+        self.assertEqual(rest(reader), b"\n$ ls /\n$ ")
+        self.assertEqual(self.log(plain=True), b"$ ls /\n$ ")
+        stamp = b"1970-01-01T00:00:02.000000000Z "
+        self.assertEqual(self.log(plain=True, timestamps=True), stamp + b"$ ls /\n" + stamp + b"$ ")
+
+    def test_edited_at_any_place(self) -> None:
+        """A line is edited wherever it is in a long log."""
+        line = b"# echo passwrod\b \b\b \b\b \bord\r\n"
+        self.at(1, line * 3000)
+        for timestamps in (False, True):
+            text = self.log(plain=True, timestamps=timestamps)
+            self.assertEqual(text.count(b"# echo password\n"), 3000)
+            self.assertEqual(text.count(b"\n"), 3000)
+
     def test_split(self) -> None:
         """A sequence may be split over output; the prompt before it is not delayed."""
         self.at(1, b"login: \x1b[")

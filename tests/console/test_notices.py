@@ -19,7 +19,8 @@ from twisted_exec.console.notices import (
 )
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.streaming.remotecommand.input_notices import MAY_OBSERVE
-from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.marks import OPTION, Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.notices import decode_notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 
@@ -159,6 +160,20 @@ class RoleNoticesTests(SynchronousTestCase):
         reader.read(Notice("the console line is back"))
         self.assertEqual((reader.is_observer, reader.writer), (True, "ann"))
 
+    def test_in_output(self) -> None:
+        """
+        A notice in the output names no key, which stock kubectl does not have; our client knows the key.
+
+        Notices of earlier releases name the key, and mean the same.
+        """
+        text = f"the writer of this console is ann; you are an observer {HINT}"
+        made = Notice(text, NoticeKind.ROLE, NoticeRole.OBSERVER, "ann", hint=HINT)
+        shown = decode_notice(made.output)
+        self.assertEqual(
+            shown, "the writer of this console is ann; you are an observer (--force takes over)"
+        )
+        self.assertEqual([understood(shown), understood(text)], [made, made])
+
     def test_any_split(self) -> None:
         """A notice is recognised wherever the output is split."""
         text = b"x" + notice(f"ada has left; this console has no writer {HINT}") + b"y"
@@ -209,16 +224,18 @@ class KindTests(SynchronousTestCase):
         ends = (
             f"; {WAITS} 60 s for the machine to start again",
             f"what you type is not sent: {HINT}",
+            f"what you type is not sent: {OPTION}",
         )
         names = {part for text in (*texts, *ends) for part in (text, text[:63], text[-62:])}
         told_apart = 0
         for name in sorted(names):
             for person in (*people_with_notices(ada=name), *people_with_notices(bob=name)):
                 for told in person.notices:
-                    read = understood(told.text)
-                    self.assertIn(read.role, (None, told.role), told)
-                    self.assertIn(read.kind, (NoticeKind.MESSAGE, told.kind), told)
-                    told_apart += read.kind is told.kind
+                    for text in (told.text, decode_notice(told.output)):
+                        read = understood(text)
+                        self.assertIn(read.role, (None, told.role), told)
+                        self.assertIn(read.kind, (NoticeKind.MESSAGE, told.kind), told)
+                        told_apart += read.kind is told.kind
         self.assertGreater(told_apart, 1000)
 
     def test_taken_over(self) -> None:

@@ -352,14 +352,66 @@ class HistoryTests(OpenConsoleCase):
         plain = MemoryStream(self.shared.viewer(), options=StreamOptions())
         self.assertEqual(plain.since(), editor + left + b"$ ")
         stream = MemoryStream(self.shared.viewer(), options=CONSOLE)
-        self.assertEqual(stream.since(), editor + left + b"$ " + reset)
+        end, line = left[:-2], left[-2:]
+        self.assertEqual(stream.since(), editor + end + reset + line + b"$ ")
         self.console.says(editor + left + b"$ ")
         self.assertEqual(stream.since(), editor + left + b"$ ")
         stream = MemoryStream(self.shared.viewer(["ask ops"]), options=CONSOLE)
         before, banner, after = stream.since().partition(b"\r\n[twisted-exec: banner: ask ops]\r\n")
         self.assertTrue(banner)
-        self.assertEqual(before, editor + left + b"$ " + editor + left + reset)
+        shown = editor + end + reset + line
+        self.assertEqual(before, shown + b"$ " + shown)
         self.assertEqual(after, b"$ ")
+
+    def test_scroll_region_of_live_editor(self) -> None:
+        """An observer's terminal scrolls as a whole again when the writer's editor ends; the writer's is the editor's."""
+        editor, left, reset = b"\x1b[?1049h\x1b[1;24rvi", b"\x1b[?1049l\r\n", b"\x1b7\x1b[r\x1b8"
+        self.console.says(b"$ ")
+        writer, observer, script = (
+            MemoryStream(self.shared.viewer(), options=options, user=user)
+            for options, user in ((CONSOLE, "ann"), (CONSOLE, "bob"), (StreamOptions(), "eve"))
+        )
+        for each in (writer, observer, script):
+            each.since()
+        for each in (writer, observer):
+            each.viewer.window_changed(TerminalSize(80, 24))
+        for end in range(len(left)):  # in each place of the sequence a read may end
+            for piece in (editor, left[:end], left[end:]):
+                self.console.says(piece)
+            self.assertEqual(writer.since(), editor + left)
+            self.assertEqual(script.since(), editor + left)
+            seen = observer.since()
+            self.assertEqual(seen.replace(reset, b""), editor + left)
+            self.assertEqual(seen.count(reset), 1)
+
+    def test_smaller_terminal(self) -> None:
+        """
+        A terminal without marks reads once that a program draws for a larger window, if the program runs at the
+        beginning; the first size of ``kubectl attach`` is larger than its window.
+        """
+        ann = MemoryStream(self.shared.viewer(), options=CONSOLE)
+        ann.viewer.window_changed(TerminalSize(100, 28))
+
+        def reads(*sizes: tuple[int, int]) -> bytes:
+            bob = MemoryStream(self.shared.viewer(), options=CONSOLE, user="bob")
+            bob.since()
+            for columns, rows in sizes:
+                bob.viewer.window_changed(TerminalSize(columns, rows))
+            bob.viewer.detached("")
+            return bob.since()
+
+        self.assertEqual(reads((71, 21), (70, 20)), b"")
+        self.console.says(b"\x1b[?1049hvi")
+        for equal in ((101, 29), (100, 28)), ((200, 28),):
+            self.assertEqual(reads(*equal), b"")
+        for smaller in ((71, 21), (70, 20)), ((100, 28), (99, 27)), ((200, 27),):
+            told = reads(*smaller)
+            self.assertEqual(
+                told.count(b"[twisted-exec: a program draws for a window of 100x28, and yours"), 1
+            )
+        self.console.says(b"\x1b[?1049l$ ")
+        self.assertEqual(reads((70, 20)), b"")
+        self.assertEqual(self.shared.size, TerminalSize(100, 28))
 
     def test_preceding_notices(self) -> None:
         """Notices precede the first byte and the prompt, although the stream accepts everything at once."""

@@ -123,7 +123,7 @@ class PacedTests(SharedConsoleCase):
         viewer.take(1 << 30)
         self.assertEqual(viewer.got, b"")
         journal.is_late = False
-        journal.is_readable()
+        journal.became_readable()
         self.assertEqual(len(viewer.got), 600 * KIB)
         self.assertFalse(line.transport.paused)
 

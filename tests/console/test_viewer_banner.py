@@ -38,6 +38,15 @@ class BannerTests(ViewerCase):
             self.shared.viewer(BANNER).attached(stream)
             self.assertEqual(stream.sent[1], output)
 
+    def test_end_of_full_screen_program(self) -> None:
+        """It is on the screen that a user sees if a full-screen program ended in the last line."""
+        program = b"$ less\r\n\x1b[?1049h1\r\n2\r\n:\r\x1b[K\x1b[?1049l"
+        self.console.says(program + b"$ ")
+        stream = MarkStream(options=CONSOLE)
+        self.shared.viewer(BANNER).attached(stream)
+        banner = Notice("banner: ask ops | before a reboot", NoticeKind.BANNER)
+        self.assertEqual(stream.sent[1:4], [program, banner, b"$ "])
+
     def test_stock_client(self) -> None:
         """A stock client with a terminal reads it before the output; nobody else does."""
         other = self.watch("ann")

@@ -11,7 +11,7 @@ from twisted_exec.console.floor import ANNOUNCE_SECONDS
 from twisted_exec.console.notices import HINT, WAIT, notice
 from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.marks import At, Notice, NoticeRole
+from twisted_exec.wire.marks import OPTION, At, Notice, NoticeRole
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE, Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -30,11 +30,11 @@ class PresenceTests(ViewerCase):
         for each in (bob, eve, denied):
             each.since()
         viewer.away()
-        self.assertEqual(bob.since(), notice(LOST + HINT))
+        self.assertEqual(bob.since(), notice(LOST + OPTION))
         self.assertEqual(eve.since(), notice(LOST + WAIT))
         self.assertIs(viewer.role, Role.WRITER)
         bob.viewer.data_received(b"x")
-        self.assertIn(b"not sent: " + (LOST + HINT).encode(), bob.since())
+        self.assertIn(b"not sent: " + (LOST + OPTION).encode(), bob.since())
         again = self.resume(viewer, 0)
         self.assertEqual((bob.since(), eve.since()), (notice("ann is back"),) * 2)
         self.assertEqual((reader.since(), denied.since(), again.notices), (b"", b"", []))
@@ -56,7 +56,7 @@ class PresenceTests(ViewerCase):
         viewer.away()
         self.assertEqual(bob.since(), b"")
         other.away()
-        self.assertEqual(bob.since(), notice(LOST + HINT))
+        self.assertEqual(bob.since(), notice(LOST + OPTION))
         third = self.watch("ann")
         self.assertEqual(bob.since(), notice("ann is back"))
         self.assertIs(third.viewer.role, Role.WRITER)
@@ -64,7 +64,7 @@ class PresenceTests(ViewerCase):
         self.assertEqual(bob.since(), b"")
         for each in (viewer, third.viewer):
             each.wished(Role.OBSERVER)
-        self.assertEqual(bob.since(), notice(LOST + HINT))
+        self.assertEqual(bob.since(), notice(LOST + OPTION))
         self.resume(other, 0)
         self.assertEqual(bob.since(), notice("ann is back"))
 

@@ -144,7 +144,7 @@ class ResumeTests(ViewerCase):
         bob.since()
         viewer.detached("connection lost")
         self.clock.advance(ANNOUNCE_SECONDS)
-        self.assertIn(b"ann has left; this console has no writer (~f", bob.since())
+        self.assertIn(b"ann has left; this console has no writer (--force", bob.since())
         self.assertEqual(self.shared.viewers, (bob.viewer,))
         self.assertEqual(self.kinds()[-1], ("leave", "s"))
 

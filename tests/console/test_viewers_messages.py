@@ -129,6 +129,12 @@ class MessageTests(ViewerCase):
                 'your message to 1 viewer; 5 more are away and read it on return: "hello"',
             ],
         )
+        away[-1].away()
+        ann.said("hello")
+        self.assertEqual(
+            self.receipts(of_ann)[-1],
+            '6 viewers are away and read your message on return: "hello"',
+        )
         away[-1].detached("left")
         self.watch("dan")
         ann.said("hello")

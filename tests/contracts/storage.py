@@ -20,7 +20,7 @@ from twisted_exec.api.status import (
     Forbidden,
     NotFound,
 )
-from twisted_exec.storage.interfaces import Event, IStorage, Object
+from twisted_exec.storage.interfaces import ADDED, MODIFIED, Event, IStorage, Object
 from twisted_exec.storage.quota import NO_LIMITS, QuotaLimits
 
 MACHINES = kinds.MACHINES.resource
@@ -370,6 +370,22 @@ class StorageContract:
         await storage.create(MACHINES, machine("b"))
         self.assertEqual(len(events), 2)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    async def test_watcher_that_writes(self: Any) -> None:
+        """Each watch receives changes in order, also if a watcher before it writes."""
+        storage = await self.make_storage()
+        writes: list[Deferred[Object]] = []
+        events: list[Event] = []
+
+        def write(event: Event) -> None:
+            if event.type == ADDED:
+                writes.append(storage.update(MACHINES, changed(event.obj, power="Off")))
+
+        storage.watch(MACHINES, None, write)
+        storage.watch(MACHINES, None, events.append)
+        await storage.create(MACHINES, machine("a"))
+        await writes[0]
+        self.assertEqual([event.type for event in events], [ADDED, MODIFIED])
 
     async def test_watcher_sees_what_readers_see(self: Any) -> None:
         """A change is readable by the time watchers and its writer learn of it."""

@@ -5,6 +5,7 @@ Tests for names of modules, classes and files on all pages.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from twisted.python.reflect import ModuleNotFound, namedAny
 from twisted.trial.unittest import SynchronousTestCase
@@ -29,16 +30,23 @@ _LITERAL = re.compile(r"``([^`]+)``")
 _DOTTED = re.compile(r"twisted_exec(\.\w+)+")
 _BELOW = re.compile(r"[a-z_]+\.[a-z_]\w*(\.[a-z_]\w*)*\.\w+")
 _GRPC = re.compile(r".*\.v1alpha1\.\w+")
-_FILE = re.compile(r"(twisted_exec|twisted|tests|docs)/[\w./-]*\w\.(py|rst|yaml|sh)")
+_TESTS = re.compile(r"(?<![\w./-])tests(\.\w+)+")
+_FILE = re.compile(r"(twisted_exec|twisted|tests|docs)/[\w./-]*\w\.(py|rst|yaml|sh|js|mjs|txt)")
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of every page, without news fragments."""
+    for path in [ROOT / "CONTRIBUTING.rst", *pages.DOCS.rglob("*.rst")]:
+        if "newsfragments" not in path.parts:
+            yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
 
 
 def literals(pattern: re.Pattern[str]) -> set[tuple[str, str]]:
     """Page and text of every literal that matches."""
     return {
-        (str(path.relative_to(ROOT)), literal)
-        for path in [ROOT / "CONTRIBUTING.rst", *pages.DOCS.rglob("*.rst")]
-        if "newsfragments" not in path.parts
-        for literal in _LITERAL.findall(path.read_text(encoding="utf-8"))
+        (page, literal)
+        for page, text in texts()
+        for literal in _LITERAL.findall(text)
         if pattern.fullmatch(literal)
     }
 
@@ -81,6 +89,17 @@ class NamesTests(SynchronousTestCase):
         self.assertEqual(
             [each for each in sorted(names) if not exists(f"twisted_exec.{each[1]}")], []
         )
+
+    def test_tests(self) -> None:
+        """Each ``tests.x.y`` exists, also in a command, unless the notes of a past release have it."""
+        names = {
+            (page, match[0])
+            for page, text in texts()
+            if "/release-" not in page
+            for match in _TESTS.finditer(text)
+        }
+        self.assertGreater(len(names), 50)
+        self.assertEqual([each for each in sorted(names) if not exists(each[1])], [])
 
     def test_index(self) -> None:
         """No page and no message installs twisted-exec from an index that may not have it."""

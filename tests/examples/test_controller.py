@@ -17,7 +17,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.client import Agent, readBody
 
-from tests.apiserver.support import EVENTS, MACHINES, machine
+from tests.apiserver.support import EVENTS, MACHINES, MERGE, machine
 from tests.audits import AuditList
 from tests.chain import apiserver_settings, begin, client, kubeconfig, reactor
 from tests.examples.test_examples import EXAMPLES
@@ -169,6 +169,24 @@ class NoteControllerTests(NoteTestCase):
         self.clock.advance(300)
         self.assertEqual(self.condition("work", "Due"), "True")
 
+    def test_due_meanwhile(self) -> None:
+        """A note that becomes due just after the decision about it is looked at again."""
+        self.create("work", dueTime=timestamp(self.clock.seconds() + 60))
+        self.assertEqual(self.condition("work", "Due"), "False")
+        module = example("note_queue")
+        real = module.plan
+
+        def plan(*arguments: Any) -> Object | None:
+            planned: Object | None = real(*arguments)
+            self.jump = 60.0
+            return planned
+
+        self.patch(module, "plan", plan)
+        labels = {"metadata": {"labels": {"seen": "yes"}}}
+        self.answer("PATCH", f"{NOTES}/work", labels, content_type=MERGE)
+        self.clock.advance(60)
+        self.assertEqual(self.condition("work", "Due"), "True")
+
     def test_stuck(self) -> None:
         """A note whose work does not end has an Event that says so, and is tried again."""
         real = self.storage.update
@@ -235,11 +253,53 @@ class NoteControllerTests(NoteTestCase):
         self.create("bad")
         self.create("good")
         self.clock.pump([30] * 4)
-        (event,) = (each for each in self.answer("GET", EVENTS)["items"] if "bad" in str(each))
+        events = self.answer("GET", EVENTS)["items"]
+        (event,) = (each for each in events if each["involvedObject"]["name"] == "bad")
         self.assertEqual((event["reason"], event["count"]), ("NotUpdated", 1))
         self.assertNotIn("secret", event["message"])
         self.assertTrue(self.answer("GET", f"{NOTES}/good")["status"])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class NoteDeletionTests(NoteTestCase):
+    """``note_deletion.py``, with an API server in memory."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.function = example("note_deletion").delete_without_machine
+        note = {"metadata": {"name": "disk"}, "spec": {"machine": "vm", "text": "full"}}
+        self.note = self.answer("POST", NOTES, note, code=201)
+
+    def look(self) -> None:
+        """Decide about the note as it was created."""
+        machines = [dialect.workload for dialect in self.dialects]
+        parts = self.storage, self.parts.verbs, self.kind, machines, self.note
+        self.successResultOf(Deferred.fromCoroutine(self.function(*parts)))
+
+    def test_deleted(self) -> None:
+        """A note goes when its machine does; a repeated look does nothing."""
+        self.make_machine("vm")
+        self.look()
+        self.answer("DELETE", f"{MACHINES}/vm")
+        self.look()
+        self.refused(404, "GET", f"{NOTES}/disk")
+        self.look()
+
+    def test_changed(self) -> None:
+        """A note that has changed since the decision stays."""
+        text = {"spec": {"text": "nearly full"}}
+        self.answer("PATCH", f"{NOTES}/disk", text, content_type=MERGE)
+        self.look()
+        self.answer("GET", f"{NOTES}/disk")
+
+    def test_finalizer(self) -> None:
+        """A note that is deleted already is not deleted again."""
+        finalizers = {"metadata": {"finalizers": ["example.org/wait"]}}
+        self.answer("PATCH", f"{NOTES}/disk", finalizers, content_type=MERGE)
+        self.answer("DELETE", f"{NOTES}/disk")
+        self.note = self.answer("GET", f"{NOTES}/disk")
+        self.patch(Verbs, "delete", None)
+        self.look()
 
 
 class NoteProgramTests(SynchronousTestCase):

@@ -29,6 +29,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.console_endpoint import ConsoleEndpoint
 from twisted_exec.kube.kubeconfig.loader import load
+from twisted_exec.streaming.interfaces import IAttachmentTransport
 from twisted_exec.testing.console import RecordingAttachment
 
 reactor: Any = _reactor
@@ -82,7 +83,7 @@ class ExpectTests(ConsolesCase):
     starts = PROGRAMS
 
     async def test_talks_to_a_machine(self) -> None:
-        """The program presses Enter until the prompt appears, types a command and prints the answer."""
+        """The program presses Ctrl-C until the prompt appears, types a command and prints the answer."""
         self.consoles.machines["default/vm"] = Firmware
         program = start(
             [
@@ -99,22 +100,33 @@ class ExpectTests(ConsolesCase):
 
 
 class Firmware(RecordingAttachment):
-    """Firmware that ignores two lines while it boots, then answers each line."""
+    """Firmware that shows an old prompt while it boots, drops a key, and answers each Ctrl-C twice."""
 
     line = b""
-    lines = 0
+    keys = 0
+
+    def attached(self, transport: IAttachmentTransport) -> None:
+        super().attached(transport)
+        transport.write(b"=> echo old\r\nold\r\n=> reset\r\n")
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self.transport.write(data.replace(b"\r", b"\r\n"))
-        self.line += data
-        while b"\r" in self.line:
-            command, _, self.line = self.line.partition(b"\r")
-            self.lines += 1
-            if command == b"echo q$arch":
-                self.transport.write(b"qx86\r\n")
-            if self.lines > 2:
-                self.transport.write(b"=> ")
+        for key in data:
+            self.keys += 1
+            if self.keys > 1:
+                self.press(bytes([key]))
+
+    def press(self, key: bytes) -> None:
+        if key == b"\x03":
+            self.line = b""
+            self.transport.write(b"<INTERRUPT>\r\n=> " * 2)
+        elif key == b"\r":
+            answer = b"qx86\r\n" if self.line == b"echo q$arch" else b""
+            self.transport.write(b"\r\n" + answer + b"=> ")
+            self.line = b""
+        else:
+            self.transport.write(key)
+            self.line += key
 
 
 class OneApplicationTests(ExamplesCase):

@@ -58,6 +58,11 @@ class NoteRuleTests(KindTestCase):
         )
         self.assertEqual(refused, ["spec.machine: Forbidden: field is immutable"])
 
+    def test_text(self) -> None:
+        """The text may change, which counts as a new generation."""
+        note = self.update(self.create(spec=self.good), spec={**self.good, "text": "done"})
+        self.assertEqual(note["metadata"]["generation"], 2)
+
 
 class NoteTestCase(APITestCase):
     """An API server in memory that serves notes."""

@@ -129,10 +129,10 @@ class PolicyTests(SynchronousTestCase):
 
         path = self.cluster.programs.path("bob.kubeconfig")
         code, text = self.said(["twisted-exec", "request", "deny", "r", f"--kubeconfig={path}"])
-        withdrawn = 'approval of request "r" withdrawn; a session that uses it ends\n'
+        withdrawn = 'approval of request "r" withdrawn; a session that still uses it ends\n'
         self.assertEqual((code, text), (0, withdrawn))
         code, text = self.kubectl("ada", "console", "vm", *RUN)
         self.assertIn('your request "r" does not count, bob withdrew the approval', text)
         code, text = self.kubectl("bob", "get", "events")
-        for reason in ("ConsoleRequested", "ConsoleApproved", "ConsoleDenied"):
+        for reason in ("ConsoleRequested", "ConsoleApproved", "ConsoleApprovalWithdrawn"):
             self.assertIn(reason, text)

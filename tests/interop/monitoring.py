@@ -38,7 +38,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.console_endpoint import ConsoleEndpoint
 from twisted_exec.runtimes.serving.server import STREAM_SOCKET
-from twisted_exec.tls.unix import runtime_directory
+from twisted_exec.tls.private_directories import runtime_directory
 
 reactor: Any = _reactor
 

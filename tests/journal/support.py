@@ -37,6 +37,7 @@ class FailingLayer:
     :ivar kill_at: the process dies at this call.
     :ivar error: the number of the error of each writing call; 0 for none.
     :ivar takes_changes: a full disk can be written in place.
+    :ivar takes_names: a full disk can have new files, which stay empty.
     :ivar unreadable: the number of the error of each opening of a file; 0 for none.
     :ivar bad_at: reading at this position of a file fails.
     :ivar called: called before each call.
@@ -45,7 +46,7 @@ class FailingLayer:
     def __init__(self) -> None:
         self.calls, self.kill_at, self.error = 0, -1, 0
         self.unreadable, self.bad_at = 0, -1
-        self.takes_changes = False
+        self.takes_changes = self.takes_names = False
         self.called: Callable[[], object] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
@@ -59,7 +60,7 @@ class FailingLayer:
                     function(args[0], args[1][: len(args[1]) // 2], *args[2:])
                 raise Killed
             writes = name in ("write", "pwrite", "fdatasync") or (
-                name == "open" and args[1] & os.O_CREAT
+                name == "open" and args[1] & os.O_CREAT and not self.takes_names
             )
             if self.error == errno.EROFS:
                 writes |= name in ("ftruncate", "unlink", "rename", "utime", "fsync")
@@ -192,7 +193,7 @@ class SlowDisk(ManualDisk, AtOnce):
         return function()
 
     def refused(self, journal: Journal) -> None:
-        self._clock.callLater(0.1, journal.is_readable)
+        self._clock.callLater(0.1, journal.became_readable)
 
 
 class LateJournal(Journal):

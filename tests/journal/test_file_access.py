@@ -10,8 +10,21 @@ import os
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.journal.support import FailingLayer
-from twisted_exec.journal.file_access import ForeignFile, is_passing, opened, read_output
+from twisted_exec.journal.file_access import (
+    ForeignFile,
+    is_passing,
+    opened,
+    read_output,
+    replace_file,
+)
 from twisted_exec.journal.records import Damaged
+
+
+class ShortLayer(FailingLayer):
+    """A full disk that takes a part of what is written."""
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        return os.write(descriptor, data[:2])
 
 
 class FileAccessTests(SynchronousTestCase):
@@ -39,6 +52,20 @@ class FileAccessTests(SynchronousTestCase):
         os.mkdir(other)
         with self.assertRaises(ForeignFile), opened(os, other):
             self.fail("it was opened")
+
+    def test_replace_file(self) -> None:
+        """A disk that becomes full leaves the old content; a file is never empty or cut."""
+        layer = FailingLayer()
+        layer.takes_names, layer.error = True, errno.ENOSPC
+        self.assertRaises(OSError, replace_file, layer, self.path, b"new")
+        self.assertRaises(OSError, replace_file, ShortLayer(), self.path, b"new")
+        with open(self.path, "rb") as file:
+            self.assertEqual(file.read(), b"output")
+        layer.error = 0
+        replace_file(layer, self.path, b"new")
+        with open(self.path, "rb") as file:
+            self.assertEqual(file.read(), b"new")
+        self.assertFalse(os.path.exists(f"{self.path}.new"))
 
     def test_errors(self) -> None:
         """An error of the disk is damage; others pass, or not."""

@@ -14,53 +14,19 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
-from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import soak
-from tests.journal import test_store
+from tests.journal.store_case import KEY, OTHER, StallCase
 from tests.journal.support import check, close_segments, contents
-from tests.journal.test_store import KEY, OTHER
 from tests.program.disks import FreezableThread
-from twisted_exec.journal import front
-from twisted_exec.journal import store as journal_store
-from twisted_exec.journal.files import JournalFiles
+from twisted_exec.journal import front, program_run
 from twisted_exec.journal.interfaces import Event, EventKind, missing_bytes
-from twisted_exec.journal.program_run import read_run
-from twisted_exec.journal.store import STOP_SECONDS, SYNC_SECONDS
+from twisted_exec.journal.store import STOP_SECONDS
+from twisted_exec.journal.syncing import SYNC_SECONDS
 from twisted_exec.journal.writer import STALL_SECONDS, WRITE_SECONDS
 from twisted_exec.program.disk_thread import Unanswered
-
-
-class StallCase(test_store.Case):
-    """A store on a disk that freezes."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.ahead = 1_800_000_000.0
-        self.thread = FreezableThread()
-        self.events: list[tuple[str, str]] = []
-        self.waiting: list[tuple[Callable[[], Any], Deferred[Any]]] = []
-
-    def store(self, **options: Any) -> Any:
-        store = super().store(thread=self.thread, **options)
-        store.failed = lambda key, why: self.events.append((key, why))
-        store.recovered = lambda key, lost: self.events.append((key, f"lost {lost}"))
-        return store
-
-    def front_files(self) -> list[str]:
-        return os.listdir(self.memory)
-
-    def thaw(self) -> None:
-        self.thread.thaw()
-        self.clock.pump([0, 0.1, 0.1, 0.1])
-
-    def begin(self) -> Any:
-        """Start a store, whose time goes on where that of the last ended."""
-        self.ahead += self.clock.seconds()
-        self.clock, self.thread = Clock(), FreezableThread()
-        return self.store()
 
 
 class StallTests(StallCase):
@@ -108,6 +74,25 @@ class StallTests(StallCase):
         again = self.store().journal(KEY)
         self.assertEqual(contents(again), b"one\ntwo\nthree\n")
         self.assertEqual([each.offset for each in again.boots()], [8])
+
+    def test_failing(self) -> None:
+        """While a failing disk is slow, too, the reason stays the last answer of the disk."""
+        first = self.store()
+        first.journal(KEY).append(b"past\n")
+        self.stop(first)
+        store = self.store()
+        self.layer.unreadable = errno.EIO
+        journal = store.journal(KEY)
+        journal.append(b"one\n")
+        failure = os.strerror(errno.EIO)
+        self.assertEqual(journal.failure, failure)
+        self.thread.is_frozen = True
+        self.clock.pump([1] * 4)
+        self.assertEqual(journal.failure, failure)
+        self.layer.unreadable = 0
+        self.thaw()
+        self.clock.pump([1] * 60)
+        self.assertEqual((journal.failure, store.failing), ("", 0))
 
     def test_much(self) -> None:
         """What does not fit into memory is a gap with its size."""
@@ -202,41 +187,6 @@ class StallTests(StallCase):
         self.assertIn("before: the output of the last seconds", formatEvent(logs[-1]))
         self.assertEqual(contents(self.store().journal(KEY)), b"one\n")
 
-    def is_clean(self) -> bool:
-        run = read_run(os, os.path.join(self.path, "run"))
-        assert run is not None
-        return run.clean
-
-    def break_directory(self) -> list[str]:
-        """Let the directory of :data:`KEY` be forced only once the returned list is empty."""
-        broken = [os.path.abspath(os.path.join(self.path, KEY))]
-        sync = JournalFiles.sync_directory
-
-        def sync_directory(files: JournalFiles) -> None:
-            if files.place.path in broken:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            sync(files)
-
-        self.patch(JournalFiles, "sync_directory", sync_directory)
-        return broken
-
-    def test_directory_fails(self) -> None:
-        """A directory that is not forced fails its journal only, and is forced later."""
-        broken = self.break_directory()
-        store = self.store()
-        for key in (KEY, OTHER):
-            store.journal(key).append(b"one\n")
-        self.clock.pump([WRITE_SECONDS, SYNC_SECONDS])
-        self.assertEqual(self.events, [(KEY, os.strerror(errno.EIO))])
-        self.assertFalse(store.journal(OTHER).is_dirty)
-        self.assertTrue(store.journal(KEY).is_dirty)
-        broken.clear()
-        self.clock.pump([1] * 10)
-        self.assertEqual(self.events[1:], [(KEY, "lost 0")])
-        self.assertFalse(store.journal(KEY).is_dirty)
-        self.stop(store)
-        self.assertTrue(self.is_clean())
-
     def test_stop_while_a_directory_fails(self) -> None:
         """A stop that could not force everything ends, and is not clean; a later start goes on."""
         broken = self.break_directory()
@@ -329,8 +279,8 @@ class StallTests(StallCase):
             raise Killed
 
         self.store().journal(KEY).append(b"one\n")
-        write = journal_store.write_run
-        patch = self.patch(journal_store, "write_run", write_run)
+        write = program_run.write_run
+        patch = self.patch(program_run, "write_run", write_run)
         with self.assertRaises(Killed):
             self.begin()
         patch.restore()

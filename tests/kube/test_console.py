@@ -109,6 +109,8 @@ class OpenConsoleTests(ConsolesCase):
                 )
                 error = await self.assertFailure(opening, APIError)
                 self.assertEqual((error.code, error.message), (403, shown))
+                reasons = [cause["reason"] for cause in error.causes]
+                self.assertEqual("MayObserve" in reasons, shown.endswith(hint))
         self.consoles.machines["default/vm"] = Forbidden(refusal)
         opening = open_console(
             self.config,

@@ -40,8 +40,7 @@ class Streams:
             request = context.request
             await hop.access.authorize_session(context, NODE)
             context.learn(pool=NODE, uid=self.uid)
-            context.has_session = True
-            session = hop.sessions.open(context.subject, context.evidence)
+            session = context.open_session(hop.sessions)
             session.carry(
                 StreamDouble(lambda ending: self._end(session, ending), lambda: session.over("cut"))
             )

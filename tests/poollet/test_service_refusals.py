@@ -22,7 +22,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.auth.delegated import DelegatedAuthorizer
-from twisted_exec.poollet.exec_locator import RUNTIME_SECONDS
+from twisted_exec.poollet.machine_locator import RUNTIME_SECONDS
 from twisted_exec.poollet.machines import loop
 from twisted_exec.streaming.http.upgrade_client import UpgradeRefused
 from twisted_exec.testing.cluster import unreachable
@@ -291,7 +291,7 @@ class RefusalTests(PoolletCase):
         """While the runtime answers others, a user waits for it, and then no longer than for a silent one."""
         await self.start()
         locator, clock = self.poollet.consoles.proxy.locator, Clock()
-        object.__setattr__(locator, "clock", clock)
+        object.__setattr__(locator.parts, "clock", clock)
         slow = Deferred.fromCoroutine(locator._in_time(Deferred()))
         for _ in range(10):
             clock.advance(RUNTIME_SECONDS - 1)
@@ -306,7 +306,7 @@ class RefusalTests(PoolletCase):
         await self.start()
         locator = self.poollet.consoles.proxy.locator
         clock = Clock()
-        object.__setattr__(locator, "clock", clock)
+        object.__setattr__(locator.parts, "clock", clock)
         departed: Deferred[Any] = Deferred()
         self.patch(self.runtime, "exec", lambda request, **facts: departed)
         refused = Deferred.fromCoroutine(
@@ -325,7 +325,7 @@ class RefusalTests(PoolletCase):
         self.assertLess(RUNTIME_SECONDS, APIServerSettings.poollet_seconds)
         await self.start()
         clock = Clock()
-        object.__setattr__(self.poollet.consoles.proxy.locator, "clock", clock)
+        object.__setattr__(self.poollet.consoles.proxy.locator.parts, "clock", clock)
         departed: Deferred[Any] = Deferred()
         listing: list[Deferred[Any]] = []
         self.patch(self.runtime, "exec", lambda request, **facts: departed)

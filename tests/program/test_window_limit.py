@@ -16,7 +16,7 @@ class WindowLimitTests(SynchronousTestCase):
         self.limit = WindowLimit[str](self.clock.seconds, window_seconds=10, most_keys=2)
 
     def allowed(self, key: str = "ada", times: int = 5) -> int:
-        return sum(self.limit.allows(key, 3) for _ in range(times))
+        return sum(self.limit.allow(key, 3) for _ in range(times))
 
     def test_window(self) -> None:
         """The window begins with the first time, and refusals do not extend it."""

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, SECOND, Entry, info, record, signer, trust
 from twisted_exec.recording.excerpt import excerpt
+from twisted_exec.recording.export import NothingPrinted
 from twisted_exec.recording.playback import frames
 from twisted_exec.recording.proof_lines import InvalidRecording
 from twisted_exec.recording.verification import Report, verify
@@ -96,13 +97,13 @@ class ExcerptTests(SynchronousTestCase):
 
     def test_nothing(self) -> None:
         """A range before the beginning has nothing."""
-        with self.assertRaises(InvalidRecording) as caught:
+        with self.assertRaises(NothingPrinted) as caught:
             cut(self.recording, -10, -5)
         self.assertEqual(str(caught.exception), "the recording has nothing between these times")
 
     def test_nothing_left(self) -> None:
         """An excerpt without the blocks of a range does not deny that the recording has them."""
-        with self.assertRaises(InvalidRecording) as caught:
+        with self.assertRaises(NothingPrinted) as caught:
             cut(cut(self.recording, 8, 9), 2, 4)
         self.assertEqual(
             str(caught.exception),

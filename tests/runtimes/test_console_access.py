@@ -12,6 +12,7 @@ from tests.contracts.machine_runtime import (
     machine,
 )
 from tests.tiers import PROGRAMS
+from twisted_exec.api.display import BANNER
 from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.status import (
     Conflict,
@@ -22,6 +23,8 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant, RequestCache, StreamLinks
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF
+from twisted_exec.testing.console import MarkStream
+from twisted_exec.wire.stream_options import CONSOLE
 
 from .support import RACK, MachineCase
 
@@ -137,6 +140,17 @@ class ConsoleTests(MachineCase):
         self.assertEqual(
             (subject.namespace, subject.machine, subject.uid), ("default", "x", "uid-x")
         )
+
+    async def test_banner(self) -> None:
+        """A new session has the banner of now, printable also if the poollet has not checked it."""
+        runtime, id = await self.start()
+        for banner, shown in (("ask\x1b[2J ops\n2", ["banner: ask[2J ops | 2"]), ("\x07", [])):
+            await runtime.update_machine_annotations(
+                pb.UpdateMachineAnnotationsRequest(machine_id=id, annotations={BANNER: banner})
+            )
+            stream = MarkStream(options=CONSOLE)
+            runtime.attach(Grant(id))[1].attached(stream)
+            self.assertEqual([each for each in stream.notices if "banner" in each], shown)
 
     async def test_two_viewers(self) -> None:
         """Two viewers see one shell; the later one gets the earlier output."""

@@ -154,8 +154,8 @@ class HandOverTests(HostCase):
         host = await self.ready(recording=recording)
         machine_uid, uid = (f"6f000000-0000-4000-8000-00000000000{n}" for n in (1, 2))
         id, user = await self.shell(host, machine_uid)
-        wanted = console_pb2.WantedRecording(uid=uid, machine_uid=machine_uid, input="all")
-        await self.set_recording(host, wanted)
+        desired = console_pb2.DesiredRecording(uid=uid, machine_uid=machine_uid, input="all")
+        await self.set_recording(host, desired)
         for word in ("one", "two", "three"):
             await self.says(user, word)
             retired, host = host, await self.hand_over(host, recording=recording)
@@ -167,8 +167,8 @@ class HandOverTests(HostCase):
         answer = await client.exec(pb.ExecRequest(machine_id=id), user="bob", session="b")
         viewer = await open_console(answer.url, X_Twisted_Exec_User="bob")
         await self.until(lambda: b"four\r" in viewer.got)
-        wanted.ended = True
-        await self.set_recording(host, wanted)
+        desired.ended = True
+        await self.set_recording(host, desired)
         await self.until(lambda: host.runtime.recordings.count("Closed"))
         content = io.BytesIO(b"".join(host.runtime.recordings.content(uid)))
         authorities = pem.certificates(Path(pki.serving_ca).read_bytes(), "CA")
@@ -182,9 +182,9 @@ class HandOverTests(HostCase):
         self.assertEqual([played["o"].count(each) for each in typed], [1] * 4)
         self.assertEqual(played["i"], b"".join(b"%b\n" % each for each in typed))
 
-    async def set_recording(self, host: RuntimeHost, wanted: console_pb2.WantedRecording) -> None:
+    async def set_recording(self, host: RuntimeHost, desired: console_pb2.DesiredRecording) -> None:
         request = console_pb2.SetRecordingsRequest(
-            owner="pool-a", generation="g", recordings=[wanted]
+            owner="pool-a", generation="g", recordings=[desired]
         )
         await host.set_recordings(request)
 

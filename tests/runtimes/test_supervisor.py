@@ -426,6 +426,13 @@ class GentleTests(SupervisorTests):
         self.assertEqual(viewer.ending, OFF)
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
 
+    def test_released_while_going_down(self) -> None:
+        """A machine that is released while it goes down is not stopped."""
+        self.supervisor.power_on()
+        self.supervisor.power_off(OFF, gently=True)
+        self.successResultOf(self.supervisor.release(OFF))
+        self.assertEqual((self.gentle.released, self.gentle.stops), (1, 0))
+
     def test_released_while_starting(self) -> None:
         """A machine that is starting is stopped instead of released: its state is unknown."""
         self.driver.later = True

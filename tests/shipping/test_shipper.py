@@ -120,7 +120,7 @@ class DeliveryTests(ShipperCase):
                 self.run_for(1)
                 self.assertEqual(self.sink.texts(), [b"one"])
                 journal.is_late = False
-                journal.is_readable()
+                journal.became_readable()
                 self.run_for(1)
                 self.assertEqual(self.sink.texts(), [b"one", b"two", b"three"])
 

@@ -18,7 +18,7 @@ from twisted_exec.spacemanager.interfaces import (
 )
 from twisted_exec.spacemanager.place import is_same, location_of, place_of
 from twisted_exec.testing.space_provider import MemoryProvider
-from twisted_exec.tls.unix import private_directory
+from twisted_exec.tls.private_directories import private_directory
 
 HERE, THERE = "1-1 one.example:/var/lib/a", "2-2 two.example:/var/lib/a"
 

@@ -163,9 +163,10 @@ class OneMachine:
     """A runtime with one machine."""
 
     state: int = pb.MACHINE_PENDING
+    conditions: tuple[pb.MachineCondition, ...] = ()
 
     def list_machines(self, request: pb.ListMachinesRequest) -> Deferred[pb.ListMachinesResponse]:
-        status = pb.MachineStatus(state=self.state)  # type: ignore[arg-type]
+        status = pb.MachineStatus(state=self.state, machine_conditions=self.conditions)  # type: ignore[arg-type]
         return succeed(pb.ListMachinesResponse(machines=[pb.Machine(status=status)]))
 
 
@@ -196,6 +197,15 @@ class UntilRunningTests(MachinesCase):
         self.clock.advance(0.1)
         self.assertNoResult(waiting)  # so it was in an earlier run; is it now?
         self.runtime.state = pb.MACHINE_RUNNING
+        self.clock.advance(0.1)
+        self.successResultOf(waiting)
+
+    def test_cannot_start(self) -> None:
+        """Other machines can be used while this one cannot start."""
+        waiting = self.wait()
+        self.assertNoResult(waiting)
+        problem = pb.MachineCondition(type="Ready", status="False", reason="StartFailed")
+        self.runtime.conditions = (problem,)
         self.clock.advance(0.1)
         self.successResultOf(waiting)
 

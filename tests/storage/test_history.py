@@ -30,6 +30,28 @@ class KeyTests(SynchronousTestCase):
         self.assertIs(key_of(obj), key_of(obj))
 
 
+class DeliveryTests(SynchronousTestCase):
+    """Changes that watchers make."""
+
+    def test_begun_by_a_watcher(self) -> None:
+        """A watch that begins behind a change does not receive it, also if others have yet to."""
+        history, table = History(), table_of(MACHINES)
+        early: list[Event] = []
+        late: list[Event] = []
+
+        def change(event: Event) -> None:
+            if event.version == 1:
+                history.apply(table, created(machine("b"), 2))
+                history.watch(MACHINES, None, late.append, "")
+
+        history.watch(MACHINES, None, change, "")
+        history.watch(MACHINES, None, early.append, "")
+        history.apply(table, created(machine("a"), 1))
+        history.apply(table, created(machine("c"), 3))
+        self.assertEqual([event.version for event in early], [1, 2, 3])
+        self.assertEqual([event.version for event in late], [3])
+
+
 class BeginAnewTests(SynchronousTestCase):
     """Watches of a history that starts over because changes were missed."""
 

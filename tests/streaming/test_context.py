@@ -6,7 +6,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.test.requesthelper import DummyRequest
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.streaming.context import RequestContext
+from twisted_exec.api.users import User
+from twisted_exec.streaming.context import RequestContext, RequestIdentity
 from twisted_exec.wire.rejoin import OFFER, Rejoin
 from twisted_exec.wire.resume import Position, Resume
 
@@ -53,5 +54,27 @@ class ResumptionTests(SynchronousTestCase):
         self.assertTrue(self.context(RESUME.text()).continues_session)
         for value, continues in ((OFFER, False), (Rejoin("k" * 43, 7).text(), True)):
             context = RequestContext(DummyRequest([b"exec"]))
-            context.rejoin = value.encode()
+            context.identity = RequestIdentity(User("ann"), User("hop"), value.encode())
             self.assertIs(context.continues_session, continues)
+
+
+class IdentityTests(SynchronousTestCase):
+    """As whom a request is answered."""
+
+    def test_before_the_gate(self) -> None:
+        """A request has no user, no caller and no previous hop before the gate names them."""
+        context = RequestContext(DummyRequest([b"exec"]))
+        self.assertFalse(context.is_identified)
+        self.assertEqual((context.caller, context.rejoin), (None, b""))
+        context.identity = RequestIdentity(User("ann"))
+        self.assertTrue(context.is_identified)
+        self.assertEqual((context.user.name, context.caller, context.rejoin), ("ann", None, b""))
+
+    def test_header_taken(self) -> None:
+        """A session is resumed although the gate has taken the header out of the request."""
+        request = DummyRequest([b"exec"])
+        request.requestHeaders.setRawHeaders("X-Twisted-Exec-Resume", [RESUME.text()])
+        context = RequestContext(request)
+        request.requestHeaders.removeHeader("X-Twisted-Exec-Resume")
+        assert context.resumption is not None
+        self.assertEqual(context.resumption.session, "s-1")

@@ -112,6 +112,28 @@ class DeadlineTests(SynchronousTestCase):
         self.clock.advance(0.1)
         self.assertEqual(len(self.told), 1)
 
+    def test_restarted(self) -> None:
+        """A limit that begins anew keeps its timer."""
+        deadline = self.deadline()
+        (timer,) = self.clock.getDelayedCalls()
+        self.clock.advance(4)
+        deadline.restart(7)
+        self.assertEqual(self.clock.getDelayedCalls(), [timer])
+        self.clock.pump([3, 3.9])
+        self.assertEqual(self.told, [])
+        self.clock.advance(0.1)
+        self.assertEqual(self.told, [7])
+
+    def test_restarted_at_its_end(self) -> None:
+        """A limit can begin anew when it has ended, and a paused limit counts again."""
+        deadline = self.deadline()
+        self.clock.advance(5)
+        deadline.restart(2)
+        deadline.pause()
+        deadline.restart(3)
+        self.clock.advance(3)
+        self.assertEqual(self.told, [5, 3])
+
     def test_cancelled(self) -> None:
         """A limit that is not needed any more leaves nothing behind."""
         deadline = self.deadline()

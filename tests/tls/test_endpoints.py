@@ -40,7 +40,9 @@ from twisted_exec.tls.endpoints import (
 )
 from twisted_exec.tls.errors import (
     ConnectTimeout,
+    HandshakeCancelled,
     HandshakeError,
+    HandshakeTimeout,
     TLSConfigError,
     VerificationError,
 )
@@ -253,11 +255,27 @@ class ClientEndpointTests(LoopbackCase):
         await silent.has(1)  # our greeting
         self.assertNoResult(attempt)
         clock.advance(3)
-        problem = self.failureResultOf(attempt, ConnectTimeout).value
-        self.assertEqual(
-            str(problem), f"no answer from 127.0.0.1:{port.getHost().port} within 3 seconds"
-        )
+        problem = self.failureResultOf(attempt, HandshakeTimeout).value
+        why = "its program does not answer: no TLS handshake within 3 s"
+        self.assertEqual(str(problem), f"127.0.0.1:{port.getHost().port}: {why}")
+        self.assertEqual(problem.reason, why)
         self.assertIsInstance(problem, error.TimeoutError)
+        await silent.lost
+
+    async def test_mute_server_cancelled(self) -> None:
+        """A caller that gives up sees whether the server had accepted the connection."""
+        recorders = self.recorders()
+        port = await self.listen(recorders, None)
+        accepted = recorders.next()
+        endpoint = client_endpoint(
+            reactor, "127.0.0.1", port.getHost().port, self.client_tls(), timeout_seconds=None
+        )
+        attempt = endpoint.connect(self.recorders())
+        silent = await accepted
+        await silent.has(1)  # our greeting
+        attempt.cancel()
+        with self.assertRaises(HandshakeCancelled):
+            await attempt
         await silent.lost
 
     async def test_refused(self) -> None:

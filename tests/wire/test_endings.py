@@ -104,6 +104,11 @@ class StatusTests(SynchronousTestCase):
         many = Ending(INTERNAL, "no route", causes=tuple(f"Cause{number}" for number in range(20)))
         self.assertEqual(decode_status(encode_status(many)).causes, many.causes[:8])
 
+    def test_user(self) -> None:
+        """The Status of a session that a user has ended names the user."""
+        ending = Ending(SESSION_DELETED, "ada deleted it", causes=("NoRoute",), user="ada")
+        self.assertEqual(decode_status(encode_status(ending)), ending)
+
     def test_failure_without_message(self) -> None:
         """Every failure has a message, because kubectl shows only that."""
         for reason in FAILURES:

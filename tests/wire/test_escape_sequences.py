@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.linear import assert_linear
 from tests.retained import weight
-from twisted_exec.wire.escape_sequences import PlainLines, Stripper, line_starts, strip
+from twisted_exec.wire.escape_sequences import PlainLines, Stripper, edited, line_starts, strip
 
 CASES = [
     (b"plain\r\n\ttext", b"plain\r\n\ttext"),
@@ -19,7 +19,7 @@ CASES = [
     (b"\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b\x1b]8;;\x1b\\", b"ab"),
     (b"\x1bPq#0;2\x1b\\c", b"c"),
     (b"\x1b(B\x1b)0\x1b=\x1b>\x1bcd", b"d"),
-    (b"a\x08\x00\x07b\x7f", b"ab"),
+    (b"a\x00\x07b\x0b\x7f", b"ab"),
     (b"\x1b]0;no end\nvisible", b"\nvisible"),
     (b"\x1b[12\nvisible", b"\nvisible"),
     (b"caf\xc3\xa9 \xff", b"caf\xc3\xa9 \xff"),
@@ -32,6 +32,22 @@ CASES = [
     (b"\x1b\x1b[1mx", b"x"),
 ]
 
+EDITED = [
+    ("a line discipline", b"# passwrod\b \b\b \b\b \bord x\r\n", b"# password x\r\n"),
+    ("all erased", b"=> hv\b \b\b \b", b"=> "),
+    ("bash", b"ls x\b\x1b[K\b\x1b[K\r\n", b"ls\r\n"),
+    ("busybox", b"$ ls x\b\x1b[J\b\x1b[0J\r\n", b"$ ls\r\n"),
+    ("less wraps a line", b"the same direct \bory:\r\n", b"the same directory:\r\n"),
+    ("text before the cursor", b"ab\b\bXab\b\b\r\n", b"Xab\r\n"),
+    ("a spinner", b"wait |\b/\b-\b\\\b\r\n", b"wait \\\r\n"),
+    ("bold text", b"b\bbo\bo_\bx\n", b"box\n"),
+    ("the line's start", b"one\n\b\b\b\btwo\rx\b\bthree", b"one\ntwo\rthree"),
+    ("characters", b"caf\xc3\xa9\b \b\xff\b\xe2\x82\xac\n", b"caf\xe2\x82\xac\n"),
+    ("EL elsewhere", b"ab\b\x1b[m\x1b[Kc\x1b[K\x0b\n", b"ac\n"),
+    ("a begun EL", b"ab\b\x1b[0", b"ab"),
+]
+"""Lines that were edited, and what a terminal shows of them."""
+
 
 class StripTests(SynchronousTestCase):
     def test_cases(self) -> None:
@@ -40,6 +56,16 @@ class StripTests(SynchronousTestCase):
         """
         for text, plain in CASES:
             self.assertEqual(strip(text), plain, text)
+
+    def test_edited(self) -> None:
+        """
+        Backspaces are carried out, also when every byte of the stream arrives alone.
+        """
+        for name, text, shown in EDITED:
+            self.assertEqual(strip(text), shown, name)
+            stripper = Stripper()
+            pieces = [stripper.feed(text[at : at + 1]) for at in range(len(text))]
+            self.assertEqual(edited(b"".join(pieces)), shown, name)
 
     def test_byte_by_byte(self) -> None:
         """
@@ -65,7 +91,8 @@ class StripTests(SynchronousTestCase):
         """
         Unfinished sequences take linear time.
         """
-        for piece in (b"\x1b", b"\x1b]", b"\x1b[", b"\x1b[1;", b"\x1b]\x1b", b"\x1b "):
+        edits = (b"\b", b"a\b", b"ab\b\x1b[K", b"\b\x1b[", b"a" * 99 + b"\b" * 99)
+        for piece in (b"\x1b", b"\x1b]", b"\x1b[", b"\x1b[1;", b"\x1b]\x1b", b"\x1b ", *edits):
             assert_linear(
                 lambda size, piece=piece: strip(piece * size), (8 << 10) // len(piece), piece
             )
@@ -74,7 +101,9 @@ class StripTests(SynchronousTestCase):
 class AnySplitTests(SynchronousTestCase):
     @given(
         st.lists(
-            st.sampled_from([b"\x1b", b"[", b"]", b"0;", b"m", b"\x07", b"\\", b"\n", b"xy", b" "])
+            st.sampled_from(
+                [b"\x1b", b"[", b"]", b"0;", b"m", b"K", b"\x07", b"\b", b"\\", b"\n", b"xy", b" "]
+            )
         ),
         st.lists(st.integers(0, 40)),
     )
@@ -86,7 +115,7 @@ class AnySplitTests(SynchronousTestCase):
         stripper = Stripper()
         bounds = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
         split = [stripper.feed(text[a:b]) for a, b in itertools.pairwise(bounds)]
-        self.assertEqual(b"".join(split), strip(text))
+        self.assertEqual(edited(b"".join(split)), strip(text))
 
 
 _LINES = [
@@ -116,7 +145,7 @@ class LineStartTests(SynchronousTestCase):
         ):
             self.assertEqual(line_starts(output), starts, output)
 
-    @given(st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\x1b[m", b"\r\n"])).map(b"".join))
+    @given(st.lists(st.sampled_from([b"a", b"\b", b"\r", b"\n", b"\x1b[m", b"\r\n"])).map(b"".join))
     def test_plain_lines(self, output: bytes) -> None:
         """There are as many as plain text has."""
         plain = PlainLines().feed(output + b"a")
@@ -133,6 +162,43 @@ class PlainLinesTests(SynchronousTestCase):
             stream = PlainLines()
             pieces = [stream.feed(text[at : at + 1]) for at in range(len(text))]
             self.assertEqual(b"".join(pieces), expected, name)
+
+    def test_edited(self) -> None:
+        """Backspaces are carried out; a line that is edited after it was given follows anew."""
+        for name, text, shown in EDITED:
+            plain = shown.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            self.assertEqual(PlainLines().feed(text), plain, name)
+        stream = PlainLines()
+        pieces = (
+            b"# passwrod",
+            b"\b \b",
+            b"\b \b\b \b",
+            b"or",
+            b"d\r\n# ls x",
+            b"\b \b\b \b",
+            b"\r\n",
+        )
+        self.assertEqual(
+            [stream.feed(piece) for piece in pieces],
+            [b"# passwrod", b"", b"", b"\n# passwor", b"d\n# ls x", b"", b"\n# ls\n"],
+        )
+
+    @given(
+        st.lists(st.sampled_from([b"a", b"b", b" ", b"\b", b"\x1b[K", b"\n"])).map(b"".join),
+        st.lists(st.integers(0, 40)),
+    )
+    def test_edited_in_parts(self, text: bytes, cuts: list[int]) -> None:
+        """However a stream is split, each line's last state is that of the whole."""
+        stream = PlainLines()
+        bounds = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+        lines = iter(
+            (b"".join(stream.feed(text[a:b]) for a, b in itertools.pairwise(bounds)) + b"\n").split(
+                b"\n"
+            )
+        )
+        whole = PlainLines().feed(text)
+        for line in whole.split(b"\n")[:-1]:
+            self.assertIn(line, lines)
 
     @given(
         st.lists(
@@ -162,6 +228,10 @@ class PlainLinesTests(SynchronousTestCase):
             b"\x1b]x",
             b"\x1b[1;",
             b"\r\x1b[m",
+            b"a",
+            b"\b",
+            b"ab\b",
+            b"ab\b\x1b[K",
         ):
 
             def feed(size: int, hostile: bytes = hostile) -> None:

@@ -79,6 +79,12 @@ class MarkTests(SynchronousTestCase):
             encode_mark(Attendance(1, recordings=(OpenRecording("masked", "ada"),))),
             b'{"Viewers":1,"Recordings":[{"Input":"masked","User":"ada"}]}\n',
         )
+        by_policy = Attendance(1, recordings=(OpenRecording("all", "ada", ("lab/a", "lab/b")),))
+        self.assertEqual(
+            encode_mark(by_policy),
+            b'{"Viewers":1,"Recordings":[{"Input":"all","User":"ada","Policies":["lab/a","lab/b"]}]}\n',
+        )
+        self.assertEqual(MarkDecoder().feed(encode_mark(by_policy)), [by_policy])
 
     def test_counted(self) -> None:
         """Sessions whose connections are lost are counted apart; a runtime may count them a moment later."""
@@ -102,7 +108,9 @@ class MarkTests(SynchronousTestCase):
 
     def test_many_recordings(self) -> None:
         """A mark stays short, however many recordings there are and however long the names."""
-        recordings = tuple(OpenRecording("masked", f"{n}" + "\U0001f600" * 200) for n in range(50))
+        recordings = tuple(
+            OpenRecording("masked", f"{n}" + "\U0001f600" * 200, ("lab/a",) * 64) for n in range(50)
+        )
         (mark,) = MarkDecoder().feed(
             encode_mark(
                 Attendance(
@@ -122,6 +130,10 @@ class MarkTests(SynchronousTestCase):
             (b"7", None),
             (b"{}", None),
             (b'[7,{"Input":"some","User":"x"},{"Input":[],"User":"x"},{"Input":"all"}]', ()),
+            (
+                b'[{"Input":"all","User":"x","Policies":7},{"Input":"all","User":"y","Policies":[7,"","a/b"]}]',
+                (OpenRecording("all", "x"), OpenRecording("all", "y", ("a/b",))),
+            ),
         ):
             mark = MarkDecoder().feed(b'{"Viewers":1,"Recordings":' + text + b"}\n")
             self.assertEqual(mark, [Attendance(1, recordings=recordings)])

@@ -52,12 +52,45 @@ class TermsTests(SynchronousTestCase):
             ("a/x", "ConsolePolicy a/x allows"),
             ("a/x, a/y", "ConsolePolicies a/x, a/y allow"),
         ):
-            self.assertEqual(Terms(policy=policy).rule("allow"), start)
+            self.assertEqual(Terms(policy=policy).rule("allow", "until"), start)
+
+    def test_rule_of_one_of_several(self) -> None:
+        """A message names the policy that demands its term, and all that demand others only if they are not known."""
+        both = stricter(
+            Terms(people=2, idle_seconds=60, policy="a/x"),
+            Terms(people=2, viewers=1, idle_seconds=50, policy="a/y"),
+        )
+        text = "people=2&policy=a%2Fx&viewers=1&idle_seconds=50&policy=a%2Fy"
+        self.assertEqual(both.text(), text)
+        asked = stricter(both, Terms(Right.DRIVE, until=9, policy="a/z"))
+        asked = stricter(replace(asked, recording="u/all"), Terms(viewers=3))
+        for terms in (asked, parse_terms(asked.text())):
+            for term, start in (
+                ("people", "ConsolePolicy a/x needs"),
+                ("viewers", "ConsolePolicy a/y needs"),
+                ("idle_seconds", "ConsolePolicy a/y needs"),
+                ("until", "ConsolePolicy a/z needs"),
+                ("recording", "ConsolePolicies a/x, a/y, a/z need"),
+            ):
+                self.assertEqual(terms.rule("need", term), start)
+        old = parse_terms("people=2&viewers=1&policy=a%2Fx%2C+a%2Fy")  # of release 0.2.0
+        self.assertEqual(old.rule("need", "people"), "ConsolePolicies a/x, a/y need")
+        more = replace(both, policy="a/u, a/v, a/w and 2 more")
+        self.assertEqual(parse_terms(more.text()), replace(more, sources=()))
 
     @given(_TERMS)
     def test_parsed(self, terms: Terms) -> None:
         """What one hop writes another one reads."""
         self.assertEqual(parse_terms(terms.text()), terms)
+
+    @given(_TERMS, _TERMS, _TERMS)
+    def test_parsed_sources(self, one: Terms, other: Terms, third: Terms) -> None:
+        """Another hop reads the same terms of several policies, and names no other policy for a term."""
+        terms = stricter(stricter(one, replace(other, policy="e/f")), third)
+        read = parse_terms(terms.text())
+        self.assertEqual(replace(read, sources=()), replace(terms, sources=()))
+        for term in ("people", "viewers", "idle_seconds", "until"):
+            self.assertIn(read.policy_of(term), (terms.policy_of(term), terms.policy))
 
     @given(_TERMS, _TERMS)
     def test_stricter(self, one: Terms, other: Terms) -> None:
@@ -71,7 +104,8 @@ class TermsTests(SynchronousTestCase):
                     self.assertTrue(0 < getattr(both, name) <= getattr(terms, name))
             self.assertTrue(both.satisfy(terms))
         self.assertEqual(
-            one.satisfy(other), stricter(one, other) == replace(one, policy=both.policy)
+            one.satisfy(other),
+            both == replace(one, policy=both.policy, sources=both.sources),
         )
         self.assertEqual(stricter(one, one), one)
         self.assertEqual(stricter(one, FULL), one)

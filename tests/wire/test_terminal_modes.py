@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.retained import weight
-from twisted_exec.wire.terminal_modes import LOOK_BACK_BYTES, Modes, undo_behind
+from twisted_exec.wire.terminal_modes import LOOK_BACK_BYTES, Modes, behind_programs, undo_behind
 
 
 class ModesTests(SynchronousTestCase):
@@ -141,3 +141,18 @@ class ModesTests(SynchronousTestCase):
         if b"\x1b" not in output:
             self.assertEqual(undo, b"")
         self.assertEqual(self.undo_after(output, b"\x18", undo), b"")
+
+
+class BehindProgramsTests(SynchronousTestCase):
+    """Tests for :func:`behind_programs`."""
+
+    def test_cut(self) -> None:
+        """Each piece but the last ends with the end of a full-screen program."""
+        self.assertEqual(
+            behind_programs(b"$ vi\x1b[?1049htext\x1b[?1049l$ ls\x1b[?47h\x1b[?47l"),
+            [b"$ vi\x1b[?1049htext\x1b[?1049l", b"$ ls\x1b[?47h\x1b[?47l", b""],
+        )
+
+    def test_no_program(self) -> None:
+        """Output without a full-screen program is one piece."""
+        self.assertEqual(behind_programs(b"$ ls\r\n"), [b"$ ls\r\n"])

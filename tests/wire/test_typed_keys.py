@@ -25,13 +25,15 @@ class TypedKeysTests(SynchronousTestCase):
             self.assertEqual(dropped_keys(dropped, unsent), text)
 
     def test_keys_in(self) -> None:
-        """The bytes of an arrow or of a character in UTF-8 are one key."""
+        """The bytes of an arrow or of a character in UTF-8 are one key; reports, and what surrounds a paste, are none."""
         for data, count in (
             (b"", 0),
             (b"ls\r", 3),
             (b"\x1b[A\x1bOB\x1b[1;5C", 3),
             ("\u5b57\u00fc".encode(), 2),
             (b"\x80\x81", 1),
+            (b"\x1b[I\x1b[<0;3;4mx\x1b[M\n\n\n\x1b[O", 1),
+            (b"\x1b[200~ls\x1b[201~", 2),
         ):
             self.assertEqual(keys_in(data), count)
 

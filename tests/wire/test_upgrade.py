@@ -27,6 +27,7 @@ from twisted_exec.wire.upgrade import (
     negotiate,
     new_key,
     offers_resume,
+    replaced_headers,
     requested_upgrade,
     subprotocol_resume,
     subprotocol_token,
@@ -274,6 +275,12 @@ class PassTests(SynchronousTestCase):
             [(name, b"v5.channel.k8s.io, v4.channel.k8s.io")],
         )
         self.assertEqual(forwarded_request_headers([(name, token)], HeaderSet()), [])
+
+    def test_replaced(self) -> None:
+        """A hop's own headers replace those of the same names, however these are spelt."""
+        theirs = [(b"A", b"1"), (b"AUDIT_ID", b"theirs"), (b"connection", b"x"), (b"A", b"2")]
+        ours = [(b"Audit-Id", b"ours"), (b"Connection", b"Upgrade")]
+        self.assertEqual(replaced_headers(theirs, ours), [(b"A", b"1"), (b"A", b"2"), *ours])
 
     def test_back(self) -> None:
         """Of a 101 response only the handshake headers are forwarded."""

@@ -63,7 +63,7 @@ spacemanager = ProgramMaker(
 standalone = ProgramMaker(
     "exec-standalone",
     "twisted_exec.standalone.tap",
-    "API server, poollet and runtime on loopback, with two machines to try.",
+    "API server, poollet, runtime and Space Manager on loopback, with two machines to try.",
     "exec-standalone",
 )
 

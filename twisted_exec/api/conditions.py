@@ -27,6 +27,10 @@ CONSOLE_OUTPUT = "ConsoleOutput"
 Condition of a machine: its message is the last line that the machine has printed, where the
 runtime's operator allows it.
 """
+_HAS_WRITER = "HasWriter"
+"""Reason of :data:`CONSOLE_IN_USE` if the ids of the writers follow :data:`_WRITERS` in the message."""
+# Programs read the ids from the message: ironcore's IRI, and API servers of other projects, pass on conditions, and no
+# member of our own beside them.
 _WRITERS = "the writers are the sessions "
 _MAX_WRITERS = 12
 
@@ -102,15 +106,14 @@ def console_in_use(writers: Sequence[str]) -> ConditionValue:
         return "False", "NoWriter", "no session is a writer"
     if len(writers) > _MAX_WRITERS:
         return "True", "ManyWriters", f"{len(writers)} sessions are writers"
-    return "True", "HasWriter", _WRITERS + ", ".join(writers)
+    return "True", _HAS_WRITER, _WRITERS + ", ".join(writers)
 
 
 def writers_of(machine: Mapping[str, Any]) -> frozenset[str] | None:
     """Return the ids of the sessions that are writers; ``None`` if the machine does not say."""
     condition = condition_of(machine, CONSOLE_IN_USE)
-    message = str(condition.get("message", ""))
     if condition.get("status") == "False":
         return frozenset()
-    if condition.get("status") == "True" and message.startswith(_WRITERS):
-        return frozenset(message.removeprefix(_WRITERS).split(", "))
+    if condition.get("status") == "True" and condition.get("reason") == _HAS_WRITER:
+        return frozenset(str(condition.get("message", "")).removeprefix(_WRITERS).split(", "))
     return None

@@ -29,6 +29,11 @@ def listed(names: Iterable[str], most: int, separator: str = ", ") -> str:
     return f"{separator.join(every[:most])} and {len(every) - most} more"
 
 
+def reason_of(error: BaseException | None) -> str:
+    """Return why something failed: in the words of the system, without number and path, if it is of the system."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def display_name(user: str) -> str:
     """Make the name of a user safe for a terminal: printable, at most 64 characters."""
     if not user:

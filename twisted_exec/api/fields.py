@@ -55,11 +55,9 @@ def duplicate(field: str, value: Any) -> Cause:
     return _cause("FieldValueDuplicate", field, f"Duplicate value: {shown(value)}")
 
 
-def too_long(field: str, limit_bytes: int) -> Cause:
-    """Report a value with too many bytes."""
-    return _cause(
-        "FieldValueTooLong", field, "Too long", f"may not be more than {limit_bytes} bytes"
-    )
+def too_long(field: str, limit: int, unit: str = "bytes") -> Cause:
+    """Report a value with too many bytes or characters."""
+    return _cause("FieldValueTooLong", field, "Too long", f"may not be more than {limit} {unit}")
 
 
 def too_many(field: str, count: int, limit: int) -> Cause:

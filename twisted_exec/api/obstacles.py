@@ -24,10 +24,18 @@ class Obstacle(StrEnum):
     """The runtime does not get the machine running, and says why."""
     NOT_RUNNING = "NotRunning"
     """The runtime has not started the machine yet."""
+    NO_POOL = "NoPool"
+    """The machine has no pool yet."""
+    POOL_NOT_FOUND = "PoolNotFound"
+    """The pool of the machine does not exist."""
     NOT_IN_POOL = "NotInPool"
     """The poollet does not have the machine."""
     NO_ADDRESS = "NoAddress"
     """The pool has no address that the API server uses."""
+    CANNOT_BE_RECORDED = "CannotBeRecorded"
+    """The session needs a recording, which cannot be made."""
+    NOT_RECORDED = "NotRecorded"
+    """The session began without the recording that a ConsolePolicy requires by now; a new one has it."""
 
     SERVER_UNREACHABLE = "ServerUnreachable"
     """A client got no answer from its API server."""
@@ -44,7 +52,7 @@ class Obstacle(StrEnum):
     CONNECTION_LOST = "ConnectionLost"
     """The peer closed the connection before it answered."""
     NO_ANSWER = "NoAnswer"
-    """The peer accepted the connection, and did not answer in time."""
+    """The peer accepted the connection, and did not answer in time, perhaps in TLS already."""
     NO_HTTP = "NoHTTP"
     """The peer's answer is not HTTP."""
     NO_TLS = "NoTLS"
@@ -96,3 +104,8 @@ def because_of_all(problems: Iterable[tuple[str, APIError]], error: APIError) ->
 def obstacles_of(error: APIError) -> tuple[Obstacle, ...]:
     """Return the obstacles among the causes of an error, in their order."""
     return named_obstacles(cause.get("reason") for cause in error.causes)
+
+
+def doctor_advice(name: str, namespace: str) -> str:
+    """Return the next step for a machine whose console does not open."""
+    return f"twisted-exec doctor {name} -n {namespace} says what to do"

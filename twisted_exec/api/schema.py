@@ -209,7 +209,7 @@ def _check_scalar(schema: Schema, value: Any, field: str) -> Iterator[Cause]:
         problem = f"{field} in body should be at least {schema['minLength']} chars long"
         yield fields.invalid(field, value, problem)
     if "maxLength" in schema and len(value) > schema["maxLength"]:
-        yield fields.too_long(field, schema["maxLength"])
+        yield fields.too_long(field, schema["maxLength"], "characters")
     if "enum" in schema and value not in schema["enum"]:
         yield fields.not_supported(field, value, schema["enum"])
     if "minimum" in schema and value < schema["minimum"]:

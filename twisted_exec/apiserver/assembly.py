@@ -17,8 +17,8 @@ from twisted.internet import defer
 
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.auditing.records import AuditedDispatcher
-from twisted_exec.apiserver.consoles.connect import LocatorParts, MachineLocator
 from twisted_exec.apiserver.consoles.endings import PODS_OF_NODES, ObjectEndings, Workload
+from twisted_exec.apiserver.consoles.machine_locator import LocatorParts, MachineLocator
 from twisted_exec.apiserver.consoles.pods import (
     MachineOfPod,
     MachinePodLocator,
@@ -431,7 +431,9 @@ class _Server:
     def add_machines(self, backend: Backend) -> None:
         gate, storage, routes = self._gate, self._storage, self.routes
         relay = partial(self._make_relay, seconds=backend.seconds, resumes=True)
-        locate = partial(MachineLocator, parts=self._locator_parts(backend))
+        parts = self._make_locator_parts(backend)
+        self.followers.append(parts.refusals)
+        locate = partial(MachineLocator, parts=parts)
         locators = {dialect: locate(dialect) for dialect in self._dialects}
         logs = {dialect: locate(dialect, what=LOG) for dialect in self._dialects}
         for dialect in self._dialects:
@@ -453,7 +455,7 @@ class _Server:
             pod_logs = relay(MachineOfPod(logs))
             add_pod_consoles(routes, self._names, self._dialects, streams, pod_logs)
 
-    def _locator_parts(self, backend: Backend) -> LocatorParts:
+    def _make_locator_parts(self, backend: Backend) -> LocatorParts:
         now, reactor = self._context.now, self._context.reactor
         recorder = own_recorder(
             self.verbs,
@@ -462,8 +464,6 @@ class _Server:
             about=self._dialects[0].workload,
             component="console-policies",
         )
-        refusals = ConsoleRefusals(self._storage, recorder, self._trail, reactor.seconds)
-        self.followers.append(refusals)
         return LocatorParts(
             gate=self._gate,
             storage=self._storage,
@@ -474,7 +474,7 @@ class _Server:
             limits=self._limits,
             strict_verbs=self._settings.strict_verbs,
             now=now,
-            refusals=refusals,
+            refusals=ConsoleRefusals(self._storage, recorder, self._trail, reactor.seconds),
             recordings=self._recordings,
             resumable=self.session_objects.resumable,
         )

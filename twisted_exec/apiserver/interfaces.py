@@ -153,9 +153,9 @@ class IAPIServer(IService):
 
 
 @dataclass(frozen=True)
-class Demand:
+class RecordingDemand:
     """
-    The recording that a session needs.
+    The recording of a session that ConsolePolicies, its user, or both demand.
 
     :param input: an element of :data:`RECORDED_INPUT`.
     :param is_required: there is no session, and no input, without it.
@@ -167,10 +167,10 @@ class Demand:
     retention_days: int | None = None
     policies: tuple[str, ...] = ()
 
-    def stricter(self, other: Demand) -> Demand:
+    def stricter(self, other: RecordingDemand) -> RecordingDemand:
         """Return a demand that satisfies both."""
         days = [each for each in (self.retention_days, other.retention_days) if each is not None]
-        return Demand(
+        return RecordingDemand(
             max(self.input, other.input, key=RECORDED_INPUT.index),
             self.is_required or other.is_required,
             max(days, default=None),

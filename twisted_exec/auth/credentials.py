@@ -70,10 +70,9 @@ class CredentialHeaders:
     def _taken(self, request: Any) -> PresentedCredentials:
         declared: HeaderSet = self._authenticator.credential_headers
         credentials = presented(request, declared | self._more)
-        removed = IDENTITY_HEADERS | declared
-        for name, _ in list(request.requestHeaders.getAllRawHeaders()):
-            if name in removed:
-                request.requestHeaders.removeHeader(name)
+        removed, headers = IDENTITY_HEADERS | declared, request.requestHeaders
+        for name in [name for name, _ in headers.getAllRawHeaders() if name in removed]:
+            headers.removeHeader(name)
         return credentials
 
 
@@ -107,7 +106,7 @@ def presented(request: IRequest, declared: HeaderSet) -> PresentedCredentials:
     headers = Headers()
     for name, values in request.requestHeaders.getAllRawHeaders():
         if name in declared:
-            headers.setRawHeaders(name, [*headers.getRawHeaders(name, []), *values])
+            headers.setRawHeaders(name, values)
     channel = getattr(request, "channel", None)
     client = getattr(request, "getClientAddress", lambda: None)()
     return PresentedCredentials(

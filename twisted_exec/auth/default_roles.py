@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.missing_right import MissingRight
 from twisted_exec.api.users import (
     AUTHENTICATED,
     FORWARDING_USER,
@@ -429,14 +430,40 @@ def smallest_role(verb: str, group: str, resource: str, subresource: str = "") -
 
     ``create`` on a machine's ``exec`` counts as the right to ``drive``.
     """
-    if (verb, subresource) == ("create", "exec") and group:
+    right = MissingRight("", verb, group, resource, subresource)
+    return next((name for name in _SMALLEST_FIRST if _includes(name, right)), "")
+
+
+def smallest_roles(rights: Iterable[MissingRight]) -> list[str]:
+    """
+    Return the roles of :func:`smallest_role` for rights, without those whose rights another of them includes.
+
+    :return: empty if no role includes one of the rights.
+    """
+    needed: dict[str, list[MissingRight]] = {}
+    for right in rights:
+        role = smallest_role(right.verb, right.group, right.resource, right.subresource)
+        needed.setdefault(role, []).append(right)
+    if "" in needed:
+        return []
+    return [
+        role
+        for role, its_rights in needed.items()
+        if not any(
+            other != role and all(_includes(other, right) for right in its_rights)
+            for other in needed
+        )
+    ]
+
+
+def _includes(role: str, right: MissingRight) -> bool:
+    verb, subresource = right.verb, right.subresource
+    if (verb, subresource) == ("create", "exec") and right.group:
         verb, subresource = Right.DRIVE.verb, CONSOLE
-    roles = _default_roles()
-    attributes = Attributes(User(""), verb, group, resource=resource, subresource=subresource)
-    for name in _SMALLEST_FIRST:
-        if any(rule.allows(attributes) for rule in roles[name]):
-            return name
-    return ""
+    attributes = Attributes(
+        User(""), verb, right.group, resource=right.resource, subresource=subresource
+    )
+    return any(rule.allows(attributes) for rule in _default_roles()[role])
 
 
 @cache

@@ -4,10 +4,8 @@ Errors for refused requests, worded as Kubernetes words them.
 
 from __future__ import annotations
 
-from twisted_exec.api.status import (
-    Forbidden,
-    NotFound,
-)
+from twisted_exec.api.missing_right import MissingRight
+from twisted_exec.api.status import Forbidden, NotFound
 from twisted_exec.auth import default_roles
 from twisted_exec.auth.rules import Attributes
 
@@ -44,9 +42,9 @@ def role_to_read(attributes: Attributes) -> str:
     return f"ask an administrator for the role {role} {where}" if role in _READING_ROLES else ""
 
 
-def forbidden(attributes: Attributes, reason: str) -> Forbidden:
+def forbidden(attributes: Attributes, reason: str = "", remedy: str = "") -> Forbidden:
     """The refusal, worded as Kubernetes words it."""
-    suffix = f": {reason}" if reason else ""
+    suffix = "".join(f": {each}" for each in (reason, remedy) if each)
     user = f'User "{attributes.user.name}" cannot {attributes.verb}'
     if not attributes.resource:
         return Forbidden(f'forbidden: {user} path "{attributes.path}"{suffix}')
@@ -55,7 +53,17 @@ def forbidden(attributes: Attributes, reason: str) -> Forbidden:
     scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     qualified = f"{attributes.resource}.{group}" if group else attributes.resource
     named = f'{qualified} "{name}"' if name else qualified
-    return Forbidden(
-        f'{named} is forbidden: {user} resource "{resource}" in API group "{group}" {scope}{suffix}',
-        details={"name": name, "group": group, "kind": attributes.resource},
+    message = (
+        f'{named} is forbidden: {user} resource "{resource}" in API group "{group}" {scope}{suffix}'
     )
+    right = MissingRight(
+        attributes.user.name,
+        attributes.verb,
+        group,
+        attributes.resource,
+        attributes.subresource,
+        namespace,
+    )
+    causes = [right.cause(message, remedy)]
+    details = {"name": name, "group": group, "kind": attributes.resource, "causes": causes}
+    return Forbidden(message, details=details)

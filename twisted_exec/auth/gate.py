@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 
@@ -38,7 +38,8 @@ from twisted_exec.auth.interfaces import (
 )
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.session_review import Evidence, ReviewRound
-from twisted_exec.streaming.context import RequestContext
+from twisted_exec.program.copies import replace
+from twisted_exec.streaming.context import RequestContext, RequestIdentity
 from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.http.cross_site import refuse_other_sites
 from twisted_exec.streaming.http.site import Request
@@ -46,7 +47,7 @@ from twisted_exec.streaming.interfaces import IRoundReviewer, ISessionReviewer
 from twisted_exec.streaming.sessions.hop_messages import forwarded_machine_uid, forwarded_session_id
 from twisted_exec.streaming.sessions.hop_terms import forwarded_terms, terms_headers
 from twisted_exec.streaming.sessions.registry import Sessions
-from twisted_exec.streaming.sessions.resume_headers import rejoin_headers, resume_headers
+from twisted_exec.streaming.sessions.resume_headers import rejoin_headers
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.files import Replaceable
 from twisted_exec.tls.server import PeerCertificate
@@ -136,29 +137,27 @@ class Gate:
         reason = context.request.requestHeaders.getRawHeaders(REASON_HEADER, ())
         terms = terms_headers(context.request)
         machine_uid = forwarded_machine_uid(context.request)
-        context.resume_headers = resume_headers(context.request)
         rejoin = b"".join(rejoin_headers(context.request)[-1:])
         credentials = self.credential_headers.take_from(context.request)
         sender = await self.sender(context.request)
         if credentials.impersonates:
             context.learn(user=sender.name)  # for the record of a refusal
         user = await self.acting(credentials, sender)
-        context.user = user
         facts = {"user": user.name}
+        identity = RequestIdentity(user)
         if user is not sender:
-            context.caller = sender
-        elif self.policy.proxy_is_caller:
-            context.caller = sender.forwarded_by
-            if context.caller is not None:
-                facts["uid"] = machine_uid
-                context.rejoin = rejoin
-        if context.caller is not None:
-            facts |= {"caller": context.caller.name, "session": self._session_of(context)}
+            identity = RequestIdentity(user, sender)
+        elif self.policy.proxy_is_caller and sender.forwarded_by is not None:
+            identity = RequestIdentity(user, sender.forwarded_by, rejoin)
+            facts["uid"] = machine_uid
+        context.identity, caller = identity, identity.caller
+        if caller is not None:
+            facts |= {"caller": caller.name, "session": self._session_of(context)}
         if sender.forwarded_by is not None:
             # Not known before: only a trusted proxy may report another address than its own.
             facts["address"] = context.request.client_host
         context.learn(**facts)
-        acts_for_user = context.caller is not None or sender.forwarded_by is not None
+        acts_for_user = caller is not None or sender.forwarded_by is not None
         if reason and (acts_for_user or self.policy.callers_name_no_user):
             context.learn(reason=reason_of_headers(reason))
         if sender.forwarded_by is not None and not credentials.impersonates:
@@ -284,7 +283,8 @@ class Gate:
             return hidden(attributes, decision.reason)
         if decision.allowed:
             return forbidden(attributes, "it is allowed for some objects only")
-        return forbidden(attributes, decision.reason or role_to_read(attributes))
+        remedy = "" if decision.reason else role_to_read(attributes)
+        return forbidden(attributes, decision.reason, remedy)
 
     async def authorize_session(self, context: RequestContext, *permissions: Attributes) -> None:
         """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -194,7 +195,7 @@ class PresentedCredentials:
         certificate = b"" if self.certificate is None else self.certificate.digest
         return certificate, self.token, self.address
 
-    @property
+    @cached_property
     def impersonates(self) -> bool:
         """True if any header requests impersonation, even a malformed one."""
         names = (name.lower() for name, _ in self.headers.getAllRawHeaders())

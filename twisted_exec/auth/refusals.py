@@ -26,9 +26,9 @@ class RefusalLimit:
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._limit = WindowLimit[tuple[str, ...]](seconds, window_seconds=EVERY_SECONDS)
 
-    def is_due(self, subject: Subject) -> bool:
-        """Return whether a report is due, and count it."""
-        return self._limit.allows(
+    def count(self, subject: Subject) -> bool:
+        """Count a report, if it is due; return whether it is."""
+        return self._limit.allow(
             (
                 subject.resource,
                 subject.namespace,
@@ -45,8 +45,9 @@ class TakeoverDenials:
     def __init__(self, trail: Trail, limit: RefusalLimit) -> None:
         self._trail, self._limit = trail, limit
 
-    def is_due(self, subject: Subject) -> bool:
-        return self._limit.is_due(subject)
+    def count(self, subject: Subject) -> bool:
+        """Count a denial; return whether to record it."""
+        return self._limit.count(subject)
 
     def record(
         self,

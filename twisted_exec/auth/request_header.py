@@ -11,7 +11,7 @@ unless the caller allows it. Source: ``k8s.io/apiserver/pkg/authentication/reque
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.auth.x509 import certified_user
+from twisted_exec.program.copies import replace
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import PeerCertificate
@@ -76,16 +77,16 @@ class HeaderNames:
         extra: dict[str, tuple[str, ...]] = {}
         for raw, lines in headers.getAllRawHeaders():
             lowered = raw.lower()
-            prefix = self._prefix_of(lowered)
+            prefix = next(filter(lowered.startswith, self._prefixes), b"")
             if prefix:
                 key = unquote(lowered[len(prefix) :].decode("latin-1"))
                 values = tuple(_text(line) for line in lines)
                 extra[key] = extra.get(key, ()) + values
         return extra
 
-    def _prefix_of(self, lowered: bytes) -> bytes:
-        prefixes = (prefix.lower().encode("ascii") for prefix in self.extra_prefix)
-        return next((prefix for prefix in prefixes if lowered.startswith(prefix)), b"")
+    @cached_property
+    def _prefixes(self) -> tuple[bytes, ...]:
+        return tuple(prefix.lower().encode("ascii") for prefix in self.extra_prefix)
 
 
 @implementer(IProxyAuthenticator)
@@ -141,9 +142,8 @@ class RequestHeaderAuthenticator:
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         return maybeDeferred(self._user, credentials)
 
-    def caller(self, credentials: PresentedCredentials) -> User | None:
-        """The trusted proxy that sent a request, even if it names no user."""
-        peer = credentials.certificate
+    def caller(self, peer: PeerCertificate | None) -> User | None:
+        """Return the trusted proxy that has a certificate."""
         if peer is None or not self._is_named(peer):
             return None
         refusal = self._judge.refusal(peer)
@@ -165,7 +165,7 @@ class RequestHeaderAuthenticator:
         return self._any_name or certificate.common_name in self._allowed
 
     def _user(self, credentials: PresentedCredentials) -> User | None:
-        caller = self.caller(credentials)
+        caller = self.caller(credentials.certificate)
         if caller is None:
             return None
         user = self._names.user_of(credentials.headers)

@@ -13,10 +13,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api.dialects import DIALECTS, Dialect
-from twisted_exec.api.obstacles import Obstacle, obstacles_of
+from twisted_exec.api.missing_right import MAY_OBSERVE, MissingRight, message_without_remedy
+from twisted_exec.api.obstacles import Obstacle, doctor_advice, obstacles_of
 from twisted_exec.api.spaces import SPACES
-from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, ServiceUnavailable
-from twisted_exec.cli.refusal_texts import DENIED
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    Forbidden,
+    GatewayTimeout,
+    ServiceUnavailable,
+)
+from twisted_exec.cli.refusal_texts import lacking_right, lacking_rights
 
 if TYPE_CHECKING:
     from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -31,6 +38,7 @@ _UNREACHABLE = {
     Obstacle.NAME_UNKNOWN: "correct the server in the kubeconfig, or this host's DNS settings",
     Obstacle.CERTIFICATE_UNTRUSTED: _OTHER_CA,
     Obstacle.CERTIFICATE_OF_OTHER: "use an address that the certificate names, or --tls-server-name",
+    Obstacle.NO_ANSWER: "see that the API server runs, and is neither stopped nor overloaded (its log)",
     Obstacle.NO_TLS: "correct the port of the server, or use http:// if it has no TLS",
 }
 """Remedies for a server that cannot be reached."""
@@ -43,8 +51,7 @@ _FAILED_HOP = frozenset({BadGateway.code, ServiceUnavailable.code, GatewayTimeou
 _BEHIND_SERVER = frozenset({Obstacle.NO_ADDRESS, Obstacle.POOLLET_FAILED, Obstacle.RUNTIME_FAILED})
 
 ASK_FOR_ROLE = "ask an administrator for the role"
-_ROLE_TO_READ = re.compile(": ask an administrator for the role [^:;]*$")
-"""The server's own remedy, which has no command."""
+_TAKEOVER = "takeover"
 
 _SUBJECT = re.compile(r'^\w+ "[^"]+": ')
 
@@ -53,8 +60,18 @@ def explain(error: BaseException, namespace: str = "", config: ClientConfig | No
     """
     Return the line for a session that could not be opened, or a request that failed.
 
+    For a request that this program makes again itself, see :func:`hindrance`.
+
     :param namespace: of the machine, for the message that it does not exist.
     """
+    line = hindrance(error, namespace, config)
+    if isinstance(error, APIError) and error.retry_after_seconds:
+        return f"{line}; try again in {error.retry_after_seconds} s"
+    return line
+
+
+def hindrance(error: BaseException, namespace: str = "", config: ClientConfig | None = None) -> str:
+    """Return the line of :func:`explain` without the time after which the user tries again."""
     from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 
     if isinstance(error, APIError):
@@ -77,16 +94,15 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) ->
             message += f' in namespace "{namespace}"'
         return message
     if error.reason == "Forbidden":
-        message = str(error.message)
-        if remedy := role_to_request(message):
-            if remedy.startswith(ASK_FOR_ROLE) and _may_be_mistyped(namespace, message):
+        message, rights = str(error.message), lacking_rights(error)
+        if rights and (remedy := role_to_request(error)):
+            if _may_be_mistyped(namespace, rights[-1]):
                 remedy = f'is the namespace "{namespace}" right? If so, {remedy}'
-            message = f"{_ROLE_TO_READ.sub('', message)}; {remedy}"
+            message = f"{message_without_remedy(error)}; {remedy}"
+        # The messages of kube-apiserver and of most of ours have the word, which is not said twice.
         return message if "forbidden" in message else f"forbidden: {message}"
     if error.reason == "Unauthorized":
         return _unauthorized(str(error.message), config)
-    if error.retry_after_seconds:
-        return f"{error.message}; try again in {error.retry_after_seconds} s"
     message = str(error.message)
     obstacles = obstacles_of(error)
     # The message of another server's error names another server.
@@ -106,17 +122,26 @@ def remedy_for(obstacles: Iterable[Obstacle], config: ClientConfig) -> str:
     return remedy
 
 
-def not_allowed(line: str, name: str, act: str) -> str:
+def not_allowed(error: BaseException, line: str, name: str, act: str) -> str:
     """
     Return the line of :func:`explain` with its point first, if it is the long one of a missing role.
 
     :param act: what the user wants to do with the machine, such as ``open``.
     """
-    if f"; to take over, {ASK_FOR_ROLE} " in line:
-        act = "take over"
-    elif not re.search(rf"(; |If so, ){ASK_FOR_ROLE} ", line):
+    right = lacking_right(error) if isinstance(error, APIError) and role_to_request(error) else None
+    if right is None:
         return line
-    return f"you may not {act} {name}: {line}"
+    return f"you may not {'take over' if right.verb == _TAKEOVER else act} {name}: {line}"
+
+
+def missing_right_of(error: BaseException) -> str:
+    """Return which right a user lacks and who grants it, without the server's words; empty for other errors."""
+    right = lacking_right(error) if isinstance(error, APIError) else None
+    if right is None:
+        return ""
+    what = f"{right.verb} {right.resource}/{right.subresource}".removesuffix("/")
+    where = f" in namespace {right.namespace}" if right.namespace else ""
+    return f"you may not {what}{where}; {ask_for_role(right)}"
 
 
 def doctor_hint(error: BaseException, name: str, namespace: str) -> str:
@@ -125,77 +150,107 @@ def doctor_hint(error: BaseException, name: str, namespace: str) -> str:
         return ""
     if error.retry_after_seconds or _BEHIND_SERVER.isdisjoint(obstacles_of(error)):
         return ""
-    return f"twisted-exec doctor {name} -n {namespace} says what to do"
+    return doctor_advice(name, namespace)
 
 
-def _may_be_mistyped(namespace: str, message: str) -> bool:
+def _may_be_mistyped(namespace: str, right: MissingRight) -> bool:
     """
     Return whether a refusal is about a machine of a namespace: the server does not tell a user without
     rights there whether it exists.
     """
-    lacking = DENIED.search(message)
     return (
-        lacking is not None
-        and bool(namespace)
-        and lacking["namespace"] == namespace
-        and any(lacking["kind"] == dialect.workload.plural for dialect in DIALECTS)
+        bool(namespace)
+        and right.namespace == namespace
+        and right.verb != _TAKEOVER
+        and any(right.resource == dialect.workload.plural for dialect in DIALECTS)
     )
 
 
-def role_to_request(message: str) -> str:
+def role_to_request(error: APIError) -> str:
     """
     Return the remedy for a right that the user lacks.
 
-    :return: empty for other messages, and for those that say what the user may do.
+    :return: empty for other refusals, and for those that say what the user may do.
     """
-    lacking = DENIED.search(message)
-    if lacking is None:
+    rights = lacking_rights(error)
+    if not rights:
         return ""
-    takes_over = lacking["verb"] == "takeover"
-    if not takes_over and message[lacking.end() :].startswith(": you may "):
-        return ""
-    remedy = ask_for_role(**lacking.groupdict(default=""))
-    return f"to take over, {remedy}" if takes_over else remedy
+    remedy = ask_for_role(*rights)
+    if rights[0].verb == _TAKEOVER:
+        return f"to take over, {remedy}"
+    return "" if any(each.get("reason") == MAY_OBSERVE for each in error.causes) else remedy
 
 
-def ask_for_role(
-    user: str, verb: str, group: str, kind: str, subresource: str, namespace: str
-) -> str:
+def remedy_of_withdrawal(message: str) -> str:
     """
-    Return the remedy for a right that a user lacks: the smallest role, if there is one, and the
-    command that grants it.
+    Return the remedy for a session that has ended because its user lost a right.
 
-    :param kind: the resource, such as ``machines``.
-    :param namespace: empty for all.
+    :param message: of its end; it may have a remedy.
+    :return: empty for other messages.
     """
-    from twisted_exec.auth.default_roles import CONSOLE_OBSERVER
-
-    role, command = grant(user, verb, group, kind, subresource, namespace)
-    if not role:
-        return f"ask an administrator for a role with {verb} on {kind}"
-    opens_console = bool(group) and (subresource == "exec" or verb == "drive")
-    less = f" ({CONSOLE_OBSERVER} suffices for --read-only)" if opens_console else ""
-    return f"{ASK_FOR_ROLE} {role}{less}: {command}"
+    return "" if ASK_FOR_ROLE in message else role_to_request(Forbidden(message))
 
 
-def grant(
-    user: str, verb: str, group: str, kind: str, subresource: str, namespace: str
-) -> tuple[str, str]:
+def ask_for_role(*rights: MissingRight, observing_helps: bool = True) -> str:
     """
-    Return the smallest role with a right, or empty, and the command that grants it to a user.
+    Return the remedy for rights that a user lacks: the smallest roles, if there are any, and the
+    commands that grant them.
 
-    For the parameters see :func:`ask_for_role`.
+    :param rights: at least one, of one user in one namespace.
+    :param observing_helps: name the role for ``--read-only``, too, for a right that opens a console.
     """
+    from twisted_exec.auth.default_roles import CONSOLE_OBSERVER, smallest_roles
+
+    right = rights[-1]
+    if _is_of_cluster(right):
+        return _ask_for_right(right)
+    roles = smallest_roles(rights)
+    if not roles:
+        return f"ask an administrator for a role with {right.verb} on {right.resource}"
+    commands = " && ".join(_grant_of(role, right) for role in roles)
+    opens_console = bool(right.group) and (right.subresource == "exec" or right.verb == "drive")
+    less = (
+        f" ({CONSOLE_OBSERVER} suffices for --read-only)"
+        if opens_console and observing_helps and len(rights) == 1
+        else ""
+    )
+    return f"{ASK_FOR_ROLE}{'s' * (len(roles) > 1)} {' and '.join(roles)}{less}: {commands}"
+
+
+def _is_of_cluster(right: MissingRight) -> bool:
+    """Return whether a right is about pools or classes: a default role that has it allows much more, in all namespaces."""
+    resources = [each for dialect in DIALECTS for each in (dialect.pool, dialect.workload_class)]
+    return any((right.group, right.resource) == (each.group, each.plural) for each in resources)
+
+
+def _ask_for_right(right: MissingRight) -> str:
+    resource = f"{right.resource}.{right.group}"
+    role = f"{right.verb}-{right.resource}"
+    return (
+        f"ask an administrator for this right: kubectl create clusterrole {role} --verb={right.verb} "
+        f"--resource={resource}, and kubectl create clusterrolebinding {_object_name(right.user, role)} "
+        f"--clusterrole={role} --user={shlex.quote(right.user)}"
+    )
+
+
+def _object_name(*parts: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
+
+
+def grant(right: MissingRight) -> tuple[str, str]:
+    """Return the smallest role with a right, or empty, and the command that grants it to the user."""
     from twisted_exec.auth.default_roles import smallest_role
 
-    role = smallest_role(verb, group, kind, subresource)
-    name = re.sub(r"[^a-z0-9]+", "-", f"{user}-{role}".lower()).strip("-")
-    create = "rolebinding" if namespace else "clusterrolebinding"
-    where = f" -n {namespace}" if namespace else ""
-    command = (
-        f"kubectl create {create} {name} --clusterrole={role} --user={shlex.quote(user)}{where}"
-    )
-    return role, command
+    role = smallest_role(right.verb, right.group, right.resource, right.subresource)
+    return role, _grant_of(role, right)
+
+
+def _grant_of(role: str, right: MissingRight) -> str:
+    name = _object_name(right.user, role)
+    create = "rolebinding" if right.namespace else "clusterrolebinding"
+    where = f" -n {right.namespace}" if right.namespace else ""
+    user = shlex.quote(right.user)
+    return f"kubectl create {create} {name} --clusterrole={role} --user={user}{where}"
 
 
 def power_on(dialect: Dialect, name: str, namespace: str) -> str:
@@ -206,7 +261,9 @@ def power_on(dialect: Dialect, name: str, namespace: str) -> str:
 
 def _unauthorized(message: str, config: ClientConfig | None) -> str:
     why = _SUBJECT.sub("", message)
-    if "; " not in why:  # a Space's message has a remedy
+    # A remedy of the server, or for a Space, follows a semicolon.  No program depends on this: without it the user
+    # reads two remedies.
+    if "; " not in why:
         why += "; get new credentials, or check --context and --user"
     if config is None:
         return f"the server does not accept these credentials: {why}"

@@ -74,11 +74,27 @@ def machine_name(text: str) -> MachineName:
     if among:
         return MachineName(object_name(name), kind, among)
     if kind and name and "/" not in name:
+        kinds = ", ".join(dict.fromkeys(dialect.noun for dialect in DIALECTS))
+        is_name = not (path_segment(kind) or path_segment(name))
+        namespace = f'; if "{kind}" is a namespace: -n {kind} {name}' if is_name else ""
         raise argparse.ArgumentTypeError(
-            f'"{text}": there is no kind "{kind}"; there are pod, '
-            f"{', '.join(dict.fromkeys(dialect.noun for dialect in DIALECTS))}"
+            f'"{text}": there is no kind "{kind}"; there are pod, {kinds}{namespace}'
         )
     return MachineName(object_name(text))
+
+
+def kind_and_name(options: argparse.Namespace, unknown: Sequence[str]) -> str:
+    """
+    Return the end of a message for a user who typed kind and name as two words; empty for other mistakes.
+
+    :param unknown: the arguments that the parser does not know.
+    """
+    machine: object = getattr(options, "machine", None)  # not all commands have a machine
+    if not isinstance(machine, MachineName) or machine.kind or len(unknown) != 1:
+        return ""
+    word, name = machine.name, unknown[0]
+    is_kind = any(_is_kind(word.lower(), dialect) for dialect in DIALECTS)
+    return f"; did you mean {word}/{name}?" if is_kind and not path_segment(name) else ""
 
 
 def _is_kind(kind: str, dialect: Dialect) -> bool:

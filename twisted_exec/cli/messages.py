@@ -23,6 +23,10 @@ _COMMAND = re.compile(
 )
 """A command to copy, behind what says what it is for."""
 _POLICY = re.compile(r"; (?=ConsolePolicy \")")
+"""
+Where a refusal names the next policy.  This is for the layout alone: a message arrives here as one line, without
+its causes, and a server's message without this break is wrapped like other texts.
+"""
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -45,6 +49,11 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
+
+
+def age(seconds: float) -> str:
+    """Return a length of time in whole seconds: ``3 s``, ``2 min 5 s`` or ``1 h 12 min``."""
+    return duration(int(seconds)).replace(".0", "")
 
 
 def rows(line: str, columns: int) -> list[str]:
@@ -92,10 +101,15 @@ def for_stdout(text: str) -> str:
 
 
 def _for_stream(text: str, stream: TextIO | None) -> str:
-    line = one_line(text)
+    line, columns = one_line(text), columns_of(stream)
+    return "\n".join(rows(line, columns)) if columns else line
+
+
+def columns_of(stream: TextIO | None) -> int:
+    """Return the columns of a stream's terminal; 0 if it is no terminal."""
     if stream is None or not stream.isatty():
-        return line
-    return "\n".join(rows(line, os.get_terminal_size(stream.fileno()).columns or 80))
+        return 0
+    return os.get_terminal_size(stream.fileno()).columns or 80
 
 
 def say(line: str) -> None:

@@ -48,7 +48,7 @@ async def explain_with_hint(
     """
     hint = await hint_after(refusal, config, name, reactor).addErrback(lambda _: "")
     hint = hint or doctor_hint(refusal, name, config.namespace)
-    message = not_allowed(explain(refusal, config.namespace, config), name, act)
+    message = not_allowed(refusal, explain(refusal, config.namespace, config), name, act)
     return f"{message}; {hint}" if hint else message
 
 

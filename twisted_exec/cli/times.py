@@ -54,11 +54,11 @@ def since_time(text: str) -> int:
                 continue
         message = f'"{text}" is not a time such as 2026-11-20T08:00:00Z, or 2026-11-20 08:00 here'
         raise argparse.ArgumentTypeError(message)
-    if not text[:1].isdigit():
-        message = f'"{text}" is no time such as 2026-11-20T08:00:00Z, and no duration such as 10m'
-        raise argparse.ArgumentTypeError(message)
     days = _DAYS.match(text)
     rest = text[days.end() :] if days else text
-    seconds = (duration(rest) or 0) if rest or not days else 0
+    if not (_NUMBER.fullmatch(rest) or _DURATION.fullmatch(rest) or (days and not rest)):
+        message = f'"{text}" is no time such as 2026-11-20T08:00:00Z, and no duration such as 10m'
+        raise argparse.ArgumentTypeError(message)
+    seconds = (duration(rest) or 0) if rest else 0
     seconds += int(days[1]) * 86400 if days else 0
     return time.time_ns() - int(seconds * NANOSECONDS)

@@ -53,7 +53,7 @@ class ActReports:
 
     def report(self, act: Act) -> bool:
         """Report an act, unless the user had too many of its kind; return whether it was reported."""
-        if not self._limit.allows(_key(act), self.most(act)):
+        if not self._limit.allow(_key(act), self.most(act)):
             return False
         self._acted(act)
         return True

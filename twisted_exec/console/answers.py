@@ -48,7 +48,7 @@ class Answers:
         queries, self._queries[:] = self._queries[:MOST_PER_SECOND], []
         for query in queries:
             answer = self._answer(query)
-            if answer and self._may_send():
+            if answer and self._count_if_allowed():
                 self._send(answer)
 
     def forget(self) -> None:
@@ -64,7 +64,7 @@ class Answers:
             return b"\x1b[%d;%dR" % (size.rows, size.columns)
         return b"\x1b[?6c" if query in (b"c", b"0c") else b""  # a VT102, as the Linux console says
 
-    def _may_send(self) -> bool:
+    def _count_if_allowed(self) -> bool:
         now = self._clock.seconds()
         sent_at = self._sent_at
         if len(sent_at) == MOST_PER_SECOND and now - sent_at[0] < 1:

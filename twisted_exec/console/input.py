@@ -8,7 +8,6 @@ from typing import Protocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.display import display_name
-from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.console import acts
 from twisted_exec.console.echo_time import EchoUser
 from twisted_exec.console.floor import Floor, Participant
@@ -32,7 +31,7 @@ from twisted_exec.wire.marks import Notice, NoticeKind, not_sent
 from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.typed_keys import DroppedKeys, is_typed, keys_discarded
 
-_NOT_WRITTEN = f"the console {CANNOT_BE_RECORDED}: its input cannot be written"
+_NOT_WRITTEN = "the console cannot be recorded: its input cannot be written"
 _BREAK = b"\0"  # counts as a key
 
 
@@ -50,7 +49,7 @@ class InputViewer(Participant, EchoUser, Protocol):
     @property
     def output(self) -> ViewerOutput: ...
     def ask(self) -> bool: ...
-    def missing_recording(self) -> str: ...
+    def require_recording(self) -> str: ...
     def tell(self, notice: Notice) -> None: ...
     def report(self, kind: str, other: str, text: str) -> None: ...
     def finish(self, ending: Ending) -> None: ...
@@ -140,7 +139,7 @@ class ViewerInput:
     # Input of the user.
 
     def send(self, data: bytes) -> None:
-        if not self._is_accepted(data):
+        if not self._accept(data):
             return
         if not self._console.recorder.typed(self._viewer.joined_as, data):
             self._discard(INPUT_DENIED, not_sent(_NOT_WRITTEN), data)
@@ -152,14 +151,14 @@ class ViewerInput:
                 self._console.hidden_echo.typed(line)
         self._console.typed(data, self._viewer)
 
-    def may_send_break(self) -> bool:
-        """Return whether this user may send BREAK; otherwise tell the user why not."""
-        return self._is_accepted(_BREAK, outage=False)
+    def accept_break(self) -> bool:
+        """Accept BREAK from this user, or tell the user why not; return whether it is accepted."""
+        return self._accept(_BREAK, outage=False)
 
-    def _is_accepted(self, data: bytes, *, outage: bool = True) -> bool:
+    def _accept(self, data: bytes, *, outage: bool = True) -> bool:
         if self._viewer.role is not Role.WRITER:
             self.refuse(data)
-        elif missing := self._console.missing_people or self._viewer.missing_recording():
+        elif missing := self._console.missing_people or self._viewer.require_recording():
             self._discard(INPUT_DENIED, not_sent(missing), data)
         elif (outage or self.is_behind) and (why := self.outage):
             self._discard(LINE_LOST, not_sent(why), data)

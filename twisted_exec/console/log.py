@@ -150,7 +150,11 @@ class JournalLogReader:
             limit = min(limit, self._end - self._offset)
         if self._hides:
             limit = min(limit, self._journal.shown_end - self._offset)
-        return self._output(self._offset, limit) if limit > 0 else b""
+        data = self._output(self._offset, limit) if limit > 0 else b""
+        if self._plain is not None and self._offset + len(data) < self._journal.end:
+            # With the line's end, its text is final; later output edits a line of which a part was given.
+            data = data[: data.rfind(_NEWLINE) + 1] or data
+        return data
 
     def _output(self, offset: int, limit: int) -> bytes:
         data: bytes = self._journal.read(offset, limit)

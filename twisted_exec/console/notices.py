@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from twisted_exec.api.display import display_name
-from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.marks import OPTION, Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.notices import decode_notice, encode_notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
@@ -186,6 +186,8 @@ def understood(text: str) -> Notice:
     User names may read like sentences, so a text with two meanings is a plain message: "you have
     taken over this console from ann is back" may be about a user of either name.
     """
+    if text.endswith(OPTION):  # for stock kubectl; our client has the key as well
+        text = text.removesuffix(OPTION) + HINT
     meanings = [_meaning(text, table) for table in (_BEGIN_WITH_WORDS, _BEGIN_WITH_NAMES)]
     found = next(filter(None, meanings), None) if None in meanings else None
     return found or Notice(text)

@@ -93,7 +93,7 @@ class Presence:
     def _may_redraw(self) -> bool:
         """
         Return whether the size may be one of the two by which a client only makes a program draw its screen again:
-        ``twisted-exec console`` sends one row less and then its size, ``kubectl attach`` one row and column more.
+        ``kubectl console`` sends one row less and then its size, ``kubectl attach`` one row and column more.
         """
         size, told = self._size(), self._told_size
         if size is None or told is None:

@@ -34,4 +34,6 @@ def missing_people(viewers: Collection[Viewer]) -> str:
     if present >= strictest.people:
         return ""
     connected = "1 is connected" if present == 1 else f"{present} are connected"
-    return f"{strictest.rule('need')} {strictest.people} people at this console, {connected}"
+    return (
+        f"{strictest.rule('need', 'people')} {strictest.people} people at this console, {connected}"
+    )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from zope.interface import implementer
 
-from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED
 from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.wire.marks import OpenRecording
 
-_WHY = f"this console {CANNOT_BE_RECORDED}, and a ConsolePolicy requires that"
+_WHY = "this console cannot be recorded"
 
 
 @implementer(IConsoleRecorder)

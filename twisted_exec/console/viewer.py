@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from zope.interface import implementer
 
 from twisted_exec.api.display import display_name
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError, BadRequest, TooManyRequests
 from twisted_exec.console import acts
 from twisted_exec.console.acts import ActReports
@@ -62,6 +63,8 @@ class ViewedConsole(InputConsole, Protocol):
     def scrollback_start(self) -> int: ...
     @property
     def is_suspended(self) -> bool: ...
+    @property
+    def size(self) -> TerminalSize | None: ...
     def window_changed(self, size: TerminalSize) -> None: ...
     def send_break(self, signal: Break) -> bool: ...
     def pace(self) -> None: ...
@@ -119,6 +122,7 @@ class Viewer:
         self._stall: IDelayedCall | None = None
         self._return: IDelayedCall | None = None
         self._size: TerminalSize | None = None
+        self._knows_drawn_size = False
         self._is_role_doubtful = False  # the user may not have the notice about the role
         self._told_wait_seconds = self._told_refusals = 0
         self._role = self._role_at_start = Role.OBSERVER
@@ -235,7 +239,10 @@ class Viewer:
             # Without a time to come again: the other sessions may last for hours.
             raise TooManyRequests(why, retry_after_seconds=None)
         if terms.recording:
-            self._console.recorder.require(terms.recording)
+            try:
+                self._console.recorder.require(terms.recording)
+            except APIError as refusal:
+                raise because(Obstacle.CANNOT_BE_RECORDED, refusal) from None
 
     def check(self, position: Position) -> None:
         journal = self._console.journal
@@ -427,14 +434,14 @@ class Viewer:
         self.terms = terms
         if is_recorded_elsewhere:
             self._is_unrecorded = bool(terms.recording)
-            self.missing_recording()
+            self.require_recording()
         self._follow_rights(could_write)
 
-    def missing_recording(self) -> str:
+    def require_recording(self) -> str:
         """
-        Return why the session is not recorded as its terms require; empty if it is.
+        Require the recording of the session's terms, if it has not begun since they changed.
 
-        A recording that could not begin when the terms changed gets another try.
+        :return: why the session is not recorded; empty if it is, or need not be.
         """
         recording, recorder = self.terms.recording, self._console.recorder
         if not recording:
@@ -462,12 +469,30 @@ class Viewer:
         self._size = size
         if self.role is Role.WRITER:
             self._console.window_changed(size)
+        elif self.output.shows_old_program and not self._knows_drawn_size:
+            self._compare(size)
+
+    def _compare(self, own: TerminalSize) -> None:
+        """
+        Tell a terminal without marks once that a full-screen program draws for a larger window.
+
+        ``kubectl attach`` first tells a size that is larger than its window, which is no smaller one.
+        """
+        drawn = self._console.size
+        if drawn is not None and (own.columns < drawn.columns or own.rows < drawn.rows):
+            self._knows_drawn_size = True
+            sizes = f"a program draws for a window of {drawn.columns}x{drawn.rows}, and yours is smaller"
+            self.tell(
+                Notice(
+                    f"{sizes}: enlarge it, or use kubectl console, which draws the picture for you"
+                )
+            )
 
     def wished(self, wish: Break | Role) -> None:
         if isinstance(wish, Role):
             self._console.floor.request_role(self, wish)
             self._viewers.attendance_changed()
-        elif self.input.may_send_break() and not self._console.send_break(wish):
+        elif self.input.accept_break() and not self._console.send_break(wish):
             self.tell(NO_BREAK)
 
     def said(self, text: str) -> None:

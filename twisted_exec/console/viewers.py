@@ -308,10 +308,11 @@ def _receipt(text: str, readers: int, others: int, away: Collection[str]) -> str
     :param others: number of connected sessions that cannot show it.
     :param away: the users of sessions whose connections are lost, once for each session.
     """
-    names = list(dict.fromkeys(away))
-    who = " and ".join(names) if len(names) <= _MOST_NAMES else f"{len(away)} more"
+    names, is_alone = list(dict.fromkeys(away)), not readers and not others
+    many = f"{len(away)} {'viewers' if is_alone else 'more'}"
+    who = " and ".join(names) if len(names) <= _MOST_NAMES else many
     verb = "is away and reads" if len(names) == 1 else "are away and read"
-    if away and not readers and not others:
+    if away and is_alone:
         return f'{who} {verb} your message on return: "{text}"'
     to = "1 viewer" if readers == 1 else f"{readers} viewers"
     unseen = f" ({others} more cannot show it)" if others else ""
@@ -333,6 +334,6 @@ def missing_place(viewers: Collection[Viewer], terms: Terms) -> str:
     allowed = "1 session" if terms.viewers == 1 else f"{terms.viewers} sessions"
     is_open = "1 is open" if present == 1 else f"{present} are open"
     return (
-        f"{terms.rule('allow')} {allowed} at this console, and {is_open};"
+        f"{terms.rule('allow', 'viewers')} {allowed} at this console, and {is_open};"
         " try again when one of them has ended"
     )

@@ -27,9 +27,10 @@ from twisted_exec.program.listening import is_inherited, listen_unix, stop_unix_
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.streaming.transports import swap_protocol
 from twisted_exec.tls.endpoints import unix_client_endpoint
-from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.errors import DirectoryError
 from twisted_exec.tls.fast.transport import accept_unbuffered
-from twisted_exec.tls.unix import peer_uid, private_directory
+from twisted_exec.tls.private_directories import private_directory
+from twisted_exec.tls.unix import peer_uid
 
 MOST_CONNECTIONS = 256
 """Connections to one socket that may be open at once."""
@@ -49,7 +50,7 @@ def prepare_directory(path: str, *, shared: bool) -> None:
             os.makedirs(path, mode=0o711, exist_ok=True)
         else:
             private_directory(path)
-    except TLSConfigError as error:
+    except DirectoryError as error:
         raise TargetError(str(error)) from None
     except OSError as error:
         raise TargetError(f"cannot make directory {path}: {error.strerror}") from None

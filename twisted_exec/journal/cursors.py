@@ -4,7 +4,6 @@ Cursors of a journal's readers: in memory, or in a file beside the segments.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any
 
 from zope.interface import implementer
 
-from twisted_exec.journal.file_access import opened
+from twisted_exec.journal.file_access import opened, replace_file
 from twisted_exec.journal.interfaces import ICursor
 from twisted_exec.program.disk_thread import Unanswered
 
@@ -65,10 +64,4 @@ class FileCursor:
         self._call(partial(self._save, offset))
 
     def _save(self, offset: int) -> None:
-        # A new file, because a full disk could leave the old one empty.
-        new = f"{self._path}.new"
-        content = f"{self._epoch} {offset}\n".encode()
-        with opened(self._layer, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
-            if self._layer.write(descriptor, content) != len(content):
-                raise OSError(28, os.strerror(28), new)  # ENOSPC
-        self._layer.rename(new, self._path)
+        replace_file(self._layer, self._path, f"{self._epoch} {offset}\n".encode())

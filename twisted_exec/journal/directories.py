@@ -12,11 +12,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from twisted_exec.journal.file_access import opened
-from twisted_exec.journal.retention import JournalUsage, Retention, SegmentFile
+from twisted_exec.journal.file_access import check_directory, opened, replace_file
+from twisted_exec.journal.retention import (
+    DEFAULT_RETENTION,
+    JournalUsage,
+    Retention,
+    SegmentFile,
+    Space,
+)
 
 _KEY = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
 _SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
+_TIME = re.compile(rb"([0-9]{1,19})\n")
 _DELETED = "deleted"
 _FACTS = "facts"
 _MAX_FACTS_BYTES = 64 << 10
@@ -52,14 +59,14 @@ class Directories:
 
         :param now: in nanoseconds since the epoch.
         """
-        with opened(self._layer, self.file(key, _DELETED), os.O_WRONLY | os.O_CREAT) as file:
-            self._layer.write(file, f"{now}\n".encode())
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with opened(self._layer, self.file(key, _FACTS), flags) as file:
-            self._layer.write(file, json.dumps(dict(facts)).encode())
+        check_directory(self._layer, self.file(key))  # all files of a marked directory are removed
+        # The mark last, so that each marked journal has its facts.
+        replace_file(self._layer, self.file(key, _FACTS), json.dumps(dict(facts)).encode())
+        replace_file(self._layer, self.file(key, _DELETED), f"{now}\n".encode())
 
     def unmark_deleted(self, key: str) -> None:
-        self._layer.unlink(self.file(key, _DELETED))
+        with suppress(FileNotFoundError):
+            self._layer.unlink(self.file(key, _DELETED))
 
     def deleted(self) -> Iterator[tuple[str, Mapping[str, str]]]:
         for key in self.keys():
@@ -68,11 +75,17 @@ class Directories:
                 with opened(self._layer, self.file(key, _FACTS)) as file:
                     facts = json.loads(self._layer.pread(file, _MAX_FACTS_BYTES, 0))
             except (OSError, ValueError):
-                continue  # the machine exists
+                continue  # the machine exists, or its facts are lost: only its UID is known
             if isinstance(facts, dict):
                 yield key, {str(name): str(value) for name, value in facts.items()}
 
     # Retention.
+
+    def space(self) -> Space:
+        """Return the space of their file system."""
+        filesystem = self._layer.statvfs(self._path)
+        unit = filesystem.f_frsize
+        return Space(filesystem.f_blocks * unit, filesystem.f_bavail * unit)
 
     def usages(self, retentions: Mapping[str, Retention]) -> Iterator[JournalUsage]:
         for key in self.keys():
@@ -89,15 +102,17 @@ class Directories:
                         deleted_at = self._deleted_at(key)
             except OSError:
                 continue  # it changes just now
-            retention = retentions.get(key, Retention())
+            retention = retentions.get(key, DEFAULT_RETENTION)
             yield JournalUsage(
                 key, [segments[each] for each in sorted(segments)], retention, deleted_at
             )
 
     def _deleted_at(self, key: str) -> int:
         with opened(self._layer, self.file(key, _DELETED)) as descriptor:
-            text = self._layer.pread(descriptor, 30, 0).strip()
-        return int(text) if text.isdigit() else 1
+            match = _TIME.fullmatch(self._layer.pread(descriptor, 30, 0))
+            if match is None:  # a power cut, or a release that did not replace the file as a whole
+                return int(self._layer.fstat(descriptor).st_mtime_ns)
+        return int(match[1])
 
     def remove_segment(self, key: str, first: int) -> None:
         """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,6 +70,41 @@ def read_output(layer: Any, descriptor: int, size: int, position: int) -> bytes:
             raise
         raise Damaged("the disk cannot read a part of the file") from None
     return data
+
+
+def write_whole(layer: Any, descriptor: int, content: bytes) -> None:
+    """
+    Write the content of a new file with one call.
+
+    :raises OSError: also if the disk takes only a part, which a full one does without an error.
+    """
+    if layer.write(descriptor, content) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def replace_file(layer: Any, path: str, content: bytes) -> None:
+    """Write a small file, or leave the one that exists as it is."""
+    new = f"{path}.new"
+    with opened(layer, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+        write_whole(layer, descriptor, content)
+    layer.rename(new, path)
+
+
+def check_directory(layer: Any, path: str) -> None:
+    """
+    Check the directory of a journal.
+
+    :raises ForeignFile: it is no directory, or open to others or of another user.
+    """
+    entry = layer.lstat(path)
+    if not stat.S_ISDIR(entry.st_mode):
+        raise ForeignFile(errno.ENOTDIR, "it is not a directory", path)
+    if entry.st_uid != os.geteuid():
+        raise ForeignFile(errno.EPERM, f"it belongs to user id {entry.st_uid}", path)
+    mode = stat.S_IMODE(entry.st_mode)
+    if mode & 0o077:
+        why = f"it is open to other users (mode {mode:o}); type: chmod 700 {shlex.quote(path)}"
+        raise ForeignFile(errno.EPERM, why, path)
 
 
 def sync_directory(layer: Any, path: str) -> None:

@@ -10,8 +10,6 @@ import errno
 import os
 import re
 import secrets
-import shlex
-import stat
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
@@ -22,9 +20,11 @@ from typing import Any
 from twisted_exec.journal.cursors import FileCursor
 from twisted_exec.journal.file_access import (
     ForeignFile,
+    check_directory,
     is_passing,
     opened,
     read_output,
+    replace_file,
     sync_directory,
 )
 from twisted_exec.journal.interfaces import Event, EventKind
@@ -127,7 +127,7 @@ class JournalFiles:
     def _look(self) -> dict[int, set[str]]:
         found: dict[int, set[str]] = {}
         try:
-            _check(self._layer, self.place.path)
+            check_directory(self._layer, self.place.path)
         except FileNotFoundError:
             self._layer.stat(os.path.dirname(self.place.path) or os.curdir)
             return found  # a new journal
@@ -147,10 +147,7 @@ class JournalFiles:
         return None if match is None else bytes.fromhex(match[1].decode())
 
     def _write_epoch(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with opened(self._layer, self._file("epoch.new"), flags) as descriptor:
-            self._layer.write(descriptor, self.epoch.hex().encode() + b"\n")
-        self._layer.rename(self._file("epoch.new"), self._file("epoch"))
+        replace_file(self._layer, self._file("epoch"), self.epoch.hex().encode() + b"\n")
         self._has_epoch = True
 
     def _epoch_of(self, found: dict[int, set[str]]) -> bytes | None:
@@ -546,16 +543,4 @@ def _make(layer: Any, path: str) -> None:
     try:
         layer.mkdir(path, 0o700)
     except FileExistsError:
-        _check(layer, path)
-
-
-def _check(layer: Any, path: str) -> None:
-    entry = layer.lstat(path)
-    if not stat.S_ISDIR(entry.st_mode):
-        raise ForeignFile(errno.ENOTDIR, "it is not a directory", path)
-    if entry.st_uid != os.geteuid():
-        raise ForeignFile(errno.EPERM, f"it belongs to user id {entry.st_uid}", path)
-    mode = stat.S_IMODE(entry.st_mode)
-    if mode & 0o077:
-        why = f"it is open to other users (mode {mode:o}); type: chmod 700 {shlex.quote(path)}"
-        raise ForeignFile(errno.EPERM, why, path)
+        check_directory(layer, path)

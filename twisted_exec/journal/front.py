@@ -18,6 +18,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.journal.file_access import open_file, opened
 from twisted_exec.journal.interfaces import Event
 from twisted_exec.journal.records import Damaged, decode_event, encode, encode_event, records
@@ -63,7 +64,7 @@ class Front:
         try:
             self._descriptor = open_file(os, self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         except OSError as error:
-            self._given_up(error.strerror or str(error))
+            self._given_up(reason_of(error))
 
     def move(self, path: str) -> None:
         """Move to the path of the store's spare file."""
@@ -75,7 +76,7 @@ class Front:
         try:
             os.rename(self.path, path)
         except OSError as error:
-            self._given_up(error.strerror or str(error))
+            self._given_up(reason_of(error))
         else:
             self.path = path
 
@@ -130,7 +131,7 @@ class Front:
             if os.pwrite(self._descriptor, record, self._size) < len(record):
                 raise OSError(0, "its file system is full")
         except OSError as error:
-            self._given_up(error.strerror or str(error))
+            self._given_up(reason_of(error))
         else:
             self._size += len(record)
 

@@ -24,9 +24,11 @@ from typing import Any, Protocol
 
 from zope.interface import implementer
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.journal.cursors import FileCursor, MemoryCursor
 from twisted_exec.journal.files import UNSYNCED_BYTES, JournalFiles, ahead_of_all
 from twisted_exec.journal.front import Unwritten
+from twisted_exec.journal.hidden import HiddenRanges, event_data
 from twisted_exec.journal.interfaces import (
     Boot,
     Event,
@@ -47,9 +49,6 @@ from twisted_exec.wire.terminal_modes import LOOK_BACK_BYTES, undo_behind
 _MAX_EVENTS = 1000
 _MAX_BOOTS = 1000
 _MAX_NAME = 1000
-_MAX_HIDDEN = 1000
-_HIDDEN_AHEAD_BYTES = 256 << 10
-"""An event that hides output is at most this far behind it."""
 _MARK_NANOSECONDS = 10_000_000
 _TAIL_BYTES, _TAIL_SEGMENT_BYTES = 24 << 10, 8 << 10
 _LAGGING_TAIL_BYTES = 1 << 20
@@ -121,7 +120,6 @@ class Journal:
         "_files",
         "_held_from",
         "_hidden",
-        "_hidden_from",
         "_last_time",
         "_mark",
         "_reading",
@@ -161,8 +159,7 @@ class Journal:
         self._cursors: dict[str, MemoryCursor] | None = None
         self._watchers: dict[Callable[[], None], None] = {}
         self._held_from: int | None = None
-        self._hidden: list[tuple[int, int]] | None = None
-        self._hidden_from = 0  # the list has the ranges of all output from here on
+        self._hidden: HiddenRanges | None = None
 
     # The disk.
 
@@ -291,7 +288,7 @@ class Journal:
 
     def fail(self, error: Exception) -> None:
         assert self._disk is not None
-        self.failure = getattr(error, "strerror", None) or str(error)
+        self.failure = reason_of(error)
         self.is_behind = False
         self._reserve()
         self._disk.failed(self, self.failure)
@@ -355,8 +352,8 @@ class Journal:
         return files
 
     def _still_failing(self, error: Exception) -> None:
-        self.failure = getattr(error, "strerror", None) or str(error)
-        if not isinstance(error, Unanswered):
+        if not isinstance(error, Unanswered):  # a full disk may be slow, too
+            self.failure = reason_of(error)
             self._reserve()
 
     def works_again(self) -> None:
@@ -470,7 +467,7 @@ class Journal:
     def unwatch(self, changed: Callable[[], None]) -> None:
         self._watchers.pop(changed, None)
 
-    def is_readable(self) -> None:
+    def became_readable(self) -> None:
         self._notify()
 
     def _notify(self) -> None:
@@ -672,9 +669,9 @@ class Journal:
             self._events.pop()  # the caller does not let the machine have it
         return not self.failure
 
-    def is_written(self) -> bool:
+    def write_missing(self) -> bool:
         """
-        Write what the files lack, and look whether they are in their place; a disk that failed gets
+        Write what the files lack, and check that they are in their place; a disk that failed gets
         another try.
 
         :return: false if the disk fails; a disk that does not answer fails a second later.
@@ -738,27 +735,17 @@ class Journal:
     def hide(self, ranges: Sequence[tuple[int, int]]) -> None:
         if self.closed:
             return
-        known = self._recently_hidden()
-        known += ranges
-        if len(known) > _MAX_HIDDEN:
-            self._hidden_from = known[_MAX_HIDDEN // 2 - 1][1]
-            del known[: _MAX_HIDDEN // 2]
-        self._record(EventKind.HIDDEN, ranges=[[first, last - first] for first, last in ranges])
-
-    def _recently_hidden(self) -> list[tuple[int, int]]:
-        if self._hidden is None:
-            # Of earlier processes, and of earlier output of this process, only the events tell.
-            self._hidden, self._hidden_from = [], self.end
-        return self._hidden
+        self._hidden_ranges().add(ranges)
+        self._record(EventKind.HIDDEN, ranges=event_data(ranges))
 
     def hidden(self, first: int, last: int) -> Sequence[tuple[int, int]]:
-        known = self._recently_hidden()
-        if first < self._hidden_from:
-            events = self.events(first, last + _HIDDEN_AHEAD_BYTES, EventKind.HIDDEN)
-            known = list(_ranges(events))
-        if not known or first >= known[-1][1]:
-            return ()
-        return [each for each in known if each[0] < last and each[1] > first]
+        events = partial(self.events, kind=EventKind.HIDDEN)
+        return self._hidden_ranges().between(first, last, events)
+
+    def _hidden_ranges(self) -> HiddenRanges:
+        if self._hidden is None:
+            self._hidden = HiddenRanges(self.end)
+        return self._hidden
 
     def cursor(self, name: str) -> ICursor:
         if not _CURSOR.fullmatch(name):
@@ -774,12 +761,6 @@ class Journal:
 
 def _tail(start: int) -> Tail:
     return Tail(start, _TAIL_SEGMENT_BYTES, _MARK_NANOSECONDS)
-
-
-def _ranges(events: Iterable[Event]) -> Iterator[tuple[int, int]]:
-    for event in events:
-        for first, size in event.data["ranges"]:
-            yield first, first + size
 
 
 def _after(boots: int, events: Iterable[Event]) -> Iterator[Event]:

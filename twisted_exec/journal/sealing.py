@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal.blocks import FAST_LEVEL, LEVEL
 from twisted_exec.journal.files import JournalFiles
@@ -72,14 +73,15 @@ class Sealer:
             return  # removed meanwhile
         except (OSError, Damaged) as error:
             # The open segment is as good; the next full segment, or start, tries again.
-            self._log.warn("journal {path}: {why}", path=files.place.path, why=str(error))
+            why = reason_of(error)
+            self._log.warn("journal {path}: {why}", path=files.place.path, why=why)
             return
         path = files.sealed(first)
         if path is not None:
             try:
                 await self._in_thread(partial(files.place.layer.unlink, path))
             except OSError as error:  # the next start removes it
-                self._log.warn("journal {path}: {why}", path=path, why=str(error))
+                self._log.warn("journal {path}: {why}", path=path, why=reason_of(error))
 
     def _level(self) -> int:
         before, self._sealed_at = self._sealed_at, self._clock.seconds()

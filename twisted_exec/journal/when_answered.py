@@ -10,6 +10,7 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.journal.interfaces import IReadableJournal
 from twisted_exec.program.disk_thread import Unanswered
@@ -38,7 +39,7 @@ async def when_answered(
         except OSError as error:
             left = until - clock.seconds()
             if left <= 0 or not isinstance(error, Unanswered):
-                why = error.strerror or str(error)
+                why = reason_of(error)
                 raise ServiceUnavailable(
                     f"the output of the console cannot be read from the disk: {why}; try again",
                     retry_after_seconds=1,

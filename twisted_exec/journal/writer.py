@@ -5,15 +5,17 @@ Writing the output of a store's journals to their files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from twisted_exec.control.runs import SingleRun
+from twisted_exec.control.timers import Timers
 from twisted_exec.journal.journal import Journal
+from twisted_exec.journal.lifetime import Lifetime
 from twisted_exec.journal.write_batch import WriteBatch
 from twisted_exec.program.disk_thread import Files, Unanswered
 from twisted_exec.program.turns import ShortTurns
@@ -25,13 +27,20 @@ STALL_SECONDS = 1.0
 _SLICE_BYTES, _SLICE_JOURNALS = 128 << 10, 64
 
 
+class _Disk(Enum):
+    """Whether the disk answers."""
+
+    ANSWERS = "answers"
+    LATE = "late"
+    STALLED = "stalled"
+    """It has not answered for :data:`STALL_SECONDS`: journals that print fail."""
+
+
 class JournalWriter:
     """
     Writes output soon after it was printed, for many journals with one call of the thread.
 
     :ivar lost_bytes: output for which there was not enough memory.
-    :ivar is_late: the disk does not answer at present.
-    :ivar is_given_up: a stop has not waited for the disk: write nothing any more.
     """
 
     _log = Logger()
@@ -41,53 +50,45 @@ class JournalWriter:
         path: str,
         clock: Any,
         thread: Files,
+        lifetime: Lifetime,
         written: Callable[[], None],
         answered: Callable[[], None],
     ) -> None:
         self._path, self._clock, self._thread = path, clock, thread
+        self._lifetime = lifetime
         self._all_written, self._goes_on = written, answered
         self.lost_bytes = 0
-        self.is_late = self._has_stalled = self.is_given_up = False
+        self._disk = _Disk.ANSWERS
         self._behind: dict[Journal, None] = {}
         self._due: dict[Journal, None] = {}
         self._refused: dict[Journal, None] = {}
         self._waiting: list[Deferred[None]] = []
         self._printed_bytes = 0
         self._writing = SingleRun(self._write, "writing journals")
-        self._timers: dict[Callable[[], None], IDelayedCall] = {}
+        self._timers = Timers(clock)  # also while the store closes
         thread.late, thread.answered = self._late, self._answered
 
     def __len__(self) -> int:
         return len(self._behind) + len(self._due)
 
     def close(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-
-    def _later(self, seconds: float, function: Callable[[], None]) -> None:
-        def call() -> None:
-            del self._timers[function]
-            function()
-
-        if function not in self._timers:
-            self._timers[function] = self._clock.callLater(seconds, call)
+        self._timers.cancel_all()
 
     def printed(self, size: int) -> None:
         self._printed_bytes += size
         if self._printed_bytes > _SLICE_BYTES:
             self._printed_bytes = 0
-            self._later(0, self._hurry)
+            self._timers.later(0, self._hurry)
 
     def _hurry(self) -> None:
         self._writing.start()
 
     def behind(self, journal: Journal) -> None:
-        if self._has_stalled:
+        if self._disk is _Disk.STALLED:
             journal.fail(Unanswered())
             return
         self._behind[journal] = None
-        self._later(WRITE_SECONDS, self._writing.start)
+        self._timers.later(WRITE_SECONDS, self._writing.start)
 
     async def _write(self) -> None:
         turns = ShortTurns(self._clock, is_urgent=True)
@@ -95,9 +96,9 @@ class JournalWriter:
         self._due, self._behind = self._behind, {}
         while self._due:
             await turns.breathe()
-            batches = [] if self.is_given_up else self._next()
+            batches = [] if self._lifetime.is_given_up else self._next()
             is_finished = not batches or await self.finish(partial(self._run, batches))
-            if self.is_given_up:
+            if self._lifetime.is_given_up:
                 return
             if not is_finished:
                 continue  # the same is due again
@@ -110,13 +111,13 @@ class JournalWriter:
                     if journal.still_behind():
                         self._behind[journal] = None
         if self._behind:
-            self._later(WRITE_SECONDS, self._writing.start)
+            self._timers.later(WRITE_SECONDS, self._writing.start)
         else:
             self._all_written()
 
     def _run(self, batches: Iterable[tuple[Journal, WriteBatch]]) -> None:
         for _, batch in batches:
-            if not self.is_given_up:
+            if not self._lifetime.is_given_up:
                 batch.run()
 
     def _next(self) -> list[tuple[Journal, WriteBatch]]:
@@ -139,7 +140,7 @@ class JournalWriter:
         Call a function in the thread; return false, after a wait, if an earlier call was in its
         way.
         """
-        if self.is_given_up:
+        if self._lifetime.is_given_up:
             return False
         try:
             self._thread.call(function)
@@ -160,24 +161,28 @@ class JournalWriter:
 
     # A disk that does not answer.
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the disk does not answer at present."""
+        return self._disk is not _Disk.ANSWERS
+
     def _late(self) -> None:
-        self.is_late = True
-        self._later(STALL_SECONDS, self._stalled)
+        self._disk = _Disk.LATE
+        self._timers.later(STALL_SECONDS, self._stalled)
 
     def _stalled(self) -> None:
         if self.is_late:
-            self._has_stalled = True
+            self._disk = _Disk.STALLED
             self._log.warn("{path}: {why}", path=self._path, why=Unanswered().strerror)
             for journal in [*self._due, *self._behind]:
                 if not journal.failure:
                     journal.fail(Unanswered())
 
     def _answered(self) -> None:
-        self.is_late = self._has_stalled = False
-        if (timer := self._timers.pop(self._stalled, None)) is not None:
-            timer.cancel()
+        self._disk = _Disk.ANSWERS
+        self._timers.cancel(self._stalled)
         # Later, because the call that waited longest goes on first.
-        self._later(0, self._go_on)
+        self._timers.later(0, self._go_on)
 
     def _go_on(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -185,7 +190,7 @@ class JournalWriter:
             each.callback(None)
         refused, self._refused = self._refused, {}
         for journal in refused:
-            journal.is_readable()
+            journal.became_readable()
         self._goes_on()
 
     def refused(self, journal: Journal) -> None:
@@ -195,7 +200,7 @@ class JournalWriter:
     @property
     def stalled(self) -> str:
         """Why the disk is not used at present; empty unless it does not answer."""
-        return (Unanswered().strerror or "") if self._has_stalled else ""
+        return (Unanswered().strerror or "") if self._disk is _Disk.STALLED else ""
 
     async def write_now(self) -> None:
         await self._writing.ended()

@@ -278,10 +278,11 @@ class Election(Service):
         lease = await self._get()
         if self.leading and (lease is None or holder_of(lease) != self.identity):
             self._depose("its lease was deleted" if lease is None else "another has its lease")
-        elif lease is None or self._may_take(lease):
+        elif lease is None or self._observe(lease):
             self._granted(await self._write(lease), began)
 
-    def _may_take(self, lease: Object) -> bool:
+    def _observe(self, lease: Object) -> bool:
+        """Take note of a Lease; return whether this candidate may take it."""
         now = self._clock.seconds()
         self._sight.saw(lease, now)
         return self._sight.is_free_for(self.identity, now)

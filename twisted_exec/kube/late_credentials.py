@@ -77,7 +77,7 @@ class LateCredentials:
             if refused.code not in REFUSAL_CODES:
                 raise
             again = refused.code == Unauthorized.code and may_repeat()
-            if not (again and await self._has_changed(config)):
+            if not (again and await self._reread_changed(config)):
                 raise self._explained(refused, config) from None
         config = self.config()
         try:
@@ -87,7 +87,8 @@ class LateCredentials:
                 raise
             raise self._explained(refused, config) from None
 
-    async def _has_changed(self, config: ClientConfig) -> bool:
+    async def _reread_changed(self, config: ClientConfig) -> bool:
+        """Read the credentials again; return whether they have changed."""
         if self._reread is None:
             return False
         try:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 AGENT = "kubectl-console (twisted-exec)"
+DOCTOR_AGENT = "twisted-exec doctor"
+"""The people at a console read this name beside the user, as in ``status_line.js`` of the web console."""
 
 TIMEOUT_SECONDS = 30.0
 """Time limit for the connection, and another for the answer."""

@@ -82,9 +82,9 @@ class EventLimit:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def allows(self, uid: str, now: float) -> bool:
+    def allow(self, uid: str, now: float) -> bool:
         """
-        Count one more Event of an object, if it may have one.
+        Count one more Event of an object, if it may have one; return whether it may.
 
         :param now: in seconds, of a monotonic clock.
         """
@@ -192,12 +192,12 @@ class Recorder:
         if (
             self._stopped
             or now - at > EVENT_SECONDS
-            or not self._limit.allows(uid, self._clock.seconds())
+            or not self._limit.allow(uid, self._clock.seconds())
         ):
             return None
         message = one_line(message)
         key: _Key = (uid, type, reason, message)
-        if self._is_too_varied(uid, type, reason, message):
+        if not self._add_similar(uid, type, reason, message):
             key, message = (uid, type, reason, None), _COMBINED + message
         record = self._records.get(key)
         if record is None:
@@ -236,7 +236,8 @@ class Recorder:
             each.cancel()
         return DeferredList(writing)
 
-    def _is_too_varied(self, uid: str, type: str, reason: str, message: str) -> bool:
+    def _add_similar(self, uid: str, type: str, reason: str, message: str) -> bool:
+        """Add a message to the similar ones; return false if there are too many."""
         now, key = self._clock.seconds(), (uid, type, reason)
         lately = self._similar.get(key)
         if lately is None or now - lately.since > SIMILAR_SECONDS:
@@ -244,11 +245,11 @@ class Recorder:
             _keep(self._similar, key, lately)
         self._similar.move_to_end(key)
         if message in lately.messages:
-            return False
-        if len(lately.messages) >= MAX_SIMILAR:
             return True
+        if len(lately.messages) >= MAX_SIMILAR:
+            return False
         lately.messages.add(message)
-        return False
+        return True
 
     async def _write(self) -> None:
         # Not a WorkQueue: Events wait in one line, and after a failure all wait for the server.
@@ -287,7 +288,7 @@ class Recorder:
 
     async def _put(self, record: _RecordedEvent) -> None:
         count = record.count
-        if not record.exists or not await self._is_patched(record):
+        if not record.exists or not await self._try_patch(record):
             try:
                 await settled(
                     self._client.create(EVENTS.resource, {**record.body}, record.namespace)
@@ -298,7 +299,7 @@ class Recorder:
                 await self._patch(record)
         record.exists, record.written = True, count
 
-    async def _is_patched(self, record: _RecordedEvent) -> bool:
+    async def _try_patch(self, record: _RecordedEvent) -> bool:
         """Patch an Event; return false if it was deleted meanwhile."""
         try:
             await self._patch(record)

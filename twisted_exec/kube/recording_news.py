@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
 def recorded_for(recordings: Sequence[OpenRecording]) -> str:
     """Return for whom a console is recorded, and which input: `ann (input: masked), bob (input: all)`."""
-    return ", ".join(f"{display_name(each.user)} (input: {each.input})" for each in recordings)
+    return ", ".join(f"{_demanded_by(each)} (input: {each.input})" for each in recordings)
+
+
+def _demanded_by(recording: OpenRecording) -> str:
+    policies = ", ".join(display_name(each) for each in recording.policies)
+    if not policies:
+        return display_name(recording.user)
+    return f"{'ConsolePolicy' if len(recording.policies) == 1 else 'ConsolePolicies'} {policies}"
 
 
 class RecordingNews:
@@ -26,6 +33,7 @@ class RecordingNews:
     def __init__(self) -> None:
         self.present = ""
         self._recorded = ""
+        self._has_told = False  # of more than the beginning
         self._recordings: tuple[OpenRecording, ...] | None = None
 
     def begun(self, recorded: str) -> str:
@@ -51,6 +59,9 @@ class RecordingNews:
             return ""
         self._recordings = recordings
         self.present = f"recorded for {recorded_for(recordings)}" if recordings else ""
-        if before is None and [each.input for each in recordings or ()] == [self._recorded]:
-            return ""  # the message at the beginning has said it
+        if not self._has_told and [each.input for each in recordings or ()] == [self._recorded]:
+            return (
+                ""  # the message at the beginning has said it; the names of policies may come later
+            )
+        self._has_told = True
         return self.present or "not recorded any more"

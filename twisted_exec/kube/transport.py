@@ -423,9 +423,10 @@ class HTTPTransport:
             return await exchange
         except (APIError, CancelledError):
             raise
-        except (error.TimeoutError, TimeoutError):
+        except (error.TimeoutError, TimeoutError) as problem:
             late = GatewayTimeout(f"{self._peer} {self.config.server} did not answer in time")
-            raise because(Obstacle.SERVER_UNREACHABLE, late) from None
+            obstacle = connection_obstacle(problem)
+            raise because(Obstacle.SERVER_UNREACHABLE, because(obstacle, late)) from None
         except Misuse as wrapped:
             raise wrapped.cause from None
         except KubeConfigError as problem:  # the credential plugin failed

@@ -1,4 +1,4 @@
-"""Sessions end when their Pod goes."""
+"""Sessions end when their Pod is gone, or their Node no longer stands for its leaf."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", re.ASCII)
 
@@ -57,6 +58,7 @@ def same_host(host: str) -> str:
         return host.lower().removesuffix(".")
 
 
+@lru_cache
 def is_loopback(host: str) -> bool:
     """Return whether this is a loopback address or ``localhost``; names are not looked up."""
     if host == "localhost":

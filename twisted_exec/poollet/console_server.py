@@ -1,4 +1,4 @@
-"""The consoles of one pool."""
+"""The HTTPS server for the consoles, logs, screens and recordings of one pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate, users_of
-from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer, PresentedCredentials
+from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
 from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.rules import Attributes
@@ -31,8 +31,12 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.kube.signed_certificates import ServingCertificate
 from twisted_exec.poollet.access import PoolAccess, gate_of
-from twisted_exec.poollet.exec_locator import CONTINUE_SECONDS, ExecLocator
 from twisted_exec.poollet.exec_urls import Dialler
+from twisted_exec.poollet.machine_locator import (
+    CONTINUE_SECONDS,
+    PoolLocatorParts,
+    PoolMachineLocator,
+)
 from twisted_exec.poollet.policies import Denials, PoolPolicies
 from twisted_exec.poollet.settings import Settings
 from twisted_exec.poollet.text_urls import (
@@ -106,20 +110,20 @@ class PoolConsoleServer:
         gate = self._gate(access)
         self.policies = PoolPolicies(client, reactor, settings.dialect, machines)
         self._make_sessions(gate, audit)
-        parts = (
-            gate,
-            access,
-            client,
-            runtime,
-            machines,
-            machine_of,
-            self._dialler,
-            reactor,
-            self.policies,
+        parts = PoolLocatorParts(
+            gate=gate,
+            access=access,
+            client=client,
+            runtime=runtime,
+            store=machines,
+            observed=machine_of,
+            dialler=self._dialler,
+            clock=reactor,
+            policies=self.policies,
         )
         relay = partial(Relay, sessions=self.sessions, clock=reactor)
         self.proxy = Proxy(
-            ExecLocator(*parts, denials=Denials(self.sessions, recorder, reactor.seconds)),
+            PoolMachineLocator(parts, denials=Denials(self.sessions, recorder, reactor.seconds)),
             HopSettings(
                 "poollet",
                 continue_seconds=CONTINUE_SECONDS,
@@ -133,10 +137,10 @@ class PoolConsoleServer:
             gate,
             access,
             self.proxy,
-            relay(ExecLocator(*parts, what=LOG, url=log_url)),
-            relay(ExecLocator(*parts, what=SCREEN, url=screen_url, unknown_path=no_screen)),
-            relay(PoolDeletedLogLocator(*parts)),
-            relay(PoolContentLocator(*parts)),
+            relay(PoolMachineLocator(parts, what=LOG, url=log_url)),
+            relay(PoolMachineLocator(parts, what=SCREEN, url=screen_url, unknown_path=no_screen)),
+            relay(PoolDeletedLogLocator(parts)),
+            relay(PoolContentLocator(parts)),
             health,
             registry,
         )
@@ -153,9 +157,7 @@ class PoolConsoleServer:
         if self._tls is None or not self._tls.is_current(transport):
             return 0.0
         certificate = peer_certificate(transport)
-        known = self._proxies is not None and self._proxies.caller(
-            PresentedCredentials(certificate=certificate)
-        )
+        known = self._proxies is not None and self._proxies.caller(certificate)
         if not known and self._certified is not None:
             known = self._certified.user(certificate)
         return IDLE_SECONDS if known else 0.0
@@ -409,7 +411,7 @@ def _proxy_of(
 
     def name(request: Request) -> str:
         credentials = gate.credential_headers.take_from(request)
-        proxy = proxies.caller(credentials) if proxies is not None else None
+        proxy = proxies.caller(credentials.certificate) if proxies is not None else None
         if proxy is None:
             raise Unauthorized("only a proxy that forwards users ends sessions here")
         return proxy.name

@@ -167,9 +167,9 @@ class Denials:
         self._sessions, self._recorder = sessions, recorder
         self._denials = TakeoverDenials(sessions.trail, RefusalLimit(seconds))
 
-    def is_due(self, subject: Subject) -> bool:
-        """Return whether to record this denial; ask once for each denial."""
-        return self._denials.is_due(subject)
+    def count(self, subject: Subject) -> bool:
+        """Count a denial; return whether to record it."""
+        return self._denials.count(subject)
 
     def record(self, subject: Subject, machine: Object | None, message: str) -> None:
         """Record a denied take-over."""

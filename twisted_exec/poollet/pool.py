@@ -181,7 +181,7 @@ class Pool:
             # Set first: a change during the write gets a write of its own.
             self._next_beat = self._clock.seconds() + HEARTBEAT_SECONDS - _EARLY_SECONDS
             await self._write_status(offered)
-            self._pool_is_current("")
+            self._pool_checked("")
             await self.lease.renew()
         if offered is None:
             raise Again
@@ -194,7 +194,7 @@ class Pool:
                 f"; use the kubeconfig that twisted-exec pki poollet --pool {self.name} writes, or bind "
                 f"the ClusterRole {role} to this user"
             )
-        self._pool_is_current(problem)
+        self._pool_checked(problem)
 
     def _offers(self, offered: pb.StatusResponse | None) -> bool:
         if offered is None or offered == self.offered:
@@ -220,7 +220,7 @@ class Pool:
             self._log.warn("pool {name}: {why}", name=self.name, why=problem)
         self.runtime_problem = problem
 
-    def _pool_is_current(self, problem: str) -> None:
+    def _pool_checked(self, problem: str) -> None:
         if problem and problem != self.problem:
             self._log.warn("pool {name} cannot be kept current: {why}", name=self.name, why=problem)
         became_current = bool(self.problem) and not problem

@@ -17,8 +17,8 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound, NotImplemente
 from twisted_exec.auth.subresources import DELETED_LOG, RECORDING, Subresource
 from twisted_exec.iri.interfaces import IConsoleRecordings, IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
-from twisted_exec.poollet.exec_locator import ExecLocator, UrlOf
 from twisted_exec.poollet.exec_urls import StreamDestination
+from twisted_exec.poollet.machine_locator import PoolMachineLocator, UrlOf
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.subject import Subject
@@ -85,32 +85,34 @@ async def recording_url(runtime: IMachineRuntime, uid: str, subject: Subject) ->
     raise NotImplementedByBackend("the machine's runtime makes no recordings")
 
 
-class _RetainedTextLocator(ExecLocator):
+class _RetainedTextLocator(PoolMachineLocator):
     async def _retained(self, resource: Resource, subject: Subject) -> Object:
         name = subject.machine
         unknown = NotFound(
             resource.plural,
             name,
             resource.group,
-            f'{resource.qualified} "{name}" not found in pool "{self.access.pool}"',
+            f'{resource.qualified} "{name}" not found in pool "{self.parts.access.pool}"',
         )
         try:
-            obj: Object = await self.client.get(resource, name, subject.namespace)
+            obj: Object = await self.parts.client.get(resource, name, subject.namespace)
         except APIError as error:
             # A poollet has no permission for those of other pools.
             if error.code not in (NotFound.code, Forbidden.code):
                 raise
             raise unknown from None
         spec = obj["spec"]
-        if spec.get("pool") != self.access.pool:
+        if spec.get("pool") != self.parts.access.pool:
             raise unknown
-        if spec.get("machineResource") != self.access.dialect.workload.qualified:
+        if spec.get("machineResource") != self.parts.access.dialect.workload.qualified:
             raise unknown
         return obj
 
     async def _locate_text(self, runtime_id: str, subject: Subject) -> Location:
         async def target() -> StreamDestination:
-            return self.dialler.target(await self.url(self.runtime, runtime_id, subject))
+            return self.parts.dialler.target(
+                await self.url(self.parts.runtime, runtime_id, subject)
+            )
 
         return self._location(subject, await self._in_time(Deferred.fromCoroutine(target())))
 
@@ -124,7 +126,7 @@ class PoolDeletedLogLocator(_RetainedTextLocator):
     url: UrlOf = log_url
 
     async def _locate(self, context: RequestContext) -> Location:
-        await self.gate.authorize_session(context, *self.access.permissions(context))
+        await self.parts.gate.authorize_session(context, *self.parts.access.permissions(context))
         options = self.what.options(context.request, context.subject.machine)
         deleted = await self._retained(DELETEDCONSOLES.resource, context.subject)
         context.learn(uid=str(deleted["spec"]["machineUID"]))
@@ -141,7 +143,7 @@ class PoolContentLocator(_RetainedTextLocator):
 
     async def _locate(self, context: RequestContext) -> Location:
         context.learn_reason()
-        await self.gate.authorize_session(context, *self.access.permissions(context))
+        await self.parts.gate.authorize_session(context, *self.parts.access.permissions(context))
         options = self.what.options(context.request, context.subject.machine)
         recording = await self._retained(CONSOLERECORDINGS.resource, context.subject)
         context.learn(uid=recording["spec"]["machineUID"])

@@ -26,8 +26,8 @@ SUBJECT_KEYS = (
 )
 OPTIONAL_KEYS = ("recording", "recording_uid")
 """Keys of the subject that a record has only with a value."""
-_FACTS = {"declared_reason": "reason"}
-"""Keys whose fact has another name: ``reason`` of a record is why the session ended."""
+# ``reason`` of a record is why the session ended.
+_FACTS = [(key, "reason" if key == "declared_reason" else key) for key in SUBJECT_KEYS]
 
 
 class Facts(Protocol):
@@ -77,7 +77,7 @@ class Trail:
 
         :param fields: further keys, or other values of the same keys.
         """
-        facts = {key: str(subject.get(_FACTS.get(key, key)) or "") for key in SUBJECT_KEYS}
+        facts = {key: str(subject.get(fact) or "") for key, fact in _FACTS}
         facts |= {key: str(value) for key in OPTIONAL_KEYS if (value := subject.get(key))}
         moment = self._now().astimezone(UTC)
         stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.program.disk_thread import AtOnce, Files, Unanswered
 from twisted_exec.program.interfaces import IAuditSink
 
@@ -182,7 +183,7 @@ class JSONLinesAudit:
         except OSError as problem:
             if not self._is_stuck:
                 self._is_stuck = True
-                self._log.error("audit file cannot be rotated: {problem}", problem=problem)
+                self._log.error("audit file cannot be rotated: {why}", why=reason_of(problem))
             return False  # a file that is too large is better than a lost record
         self._is_stuck = self._torn = False
         return True

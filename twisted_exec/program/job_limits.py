@@ -1,4 +1,4 @@
-"""Limits of a process for jobs, which it sets itself."""
+"""How a process for jobs limits itself; each kind of job has its own numbers."""
 
 from __future__ import annotations
 

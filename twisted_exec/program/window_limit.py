@@ -27,8 +27,8 @@ class WindowLimit(Generic[K]):
         self._window_seconds, self._most_keys = window_seconds, most_keys
         self._windows: dict[K, tuple[float, int]] = {}  # the start and the number, oldest first
 
-    def allows(self, key: K, most: int = 1) -> bool:
-        """Return whether it may happen once more, and count it then."""
+    def allow(self, key: K, most: int = 1) -> bool:
+        """Count it once more, if it may happen; return whether it may."""
         now = self._seconds()
         since, count = self._windows.get(key, (now, 0))
         if now - since >= self._window_seconds:

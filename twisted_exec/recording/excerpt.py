@@ -7,6 +7,7 @@ from math import inf
 from typing import BinaryIO
 
 from twisted_exec.recording.blocks import Blocks, Section
+from twisted_exec.recording.export import NothingPrinted
 from twisted_exec.recording.playback import BlockStart, block_from, check_beginning
 from twisted_exec.recording.proof_lines import (
     CERTIFICATE,
@@ -26,7 +27,8 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
     :param file: a closed recording; an excerpt is one, too.
     :param first: milliseconds since the epoch, as is ``last``.
     :raises NotARecording: the file is of another kind.
-    :raises InvalidRecording: the recording is damaged or not closed, or has nothing in the range.
+    :raises InvalidRecording: the recording is damaged or not closed.
+    :raises NothingPrinted: it has nothing in the range.
     """
     check_beginning(file)
     file.seek(0)
@@ -38,10 +40,10 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
     is_within = _within(begins, first, last)
     if not any(is_within):
         if any(section.omitted >= 0 for section in sections):
-            raise InvalidRecording(
+            raise NothingPrinted(
                 "this excerpt has nothing between these times; cut the whole recording instead"
             )
-        raise InvalidRecording("the recording has nothing between these times")
+        raise NothingPrinted("the recording has nothing between these times")
     for number, section in enumerate(sections[:-1]):
         has_facts = any(line.startswith((CERTIFICATE, b"{")) for line in section.lines)
         if section.omitted >= 0:

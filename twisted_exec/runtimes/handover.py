@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from google.protobuf.message import DecodeError
@@ -33,7 +34,6 @@ from twisted_exec.program.tasks import each_alone
 from twisted_exec.runtimes.machine_records import Inherited, MachineRecord
 from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession
-from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
 from twisted_exec.runtimes.viewer_export import export_viewer, restore_viewer
 from twisted_exec.shipping.service import Shipping
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, TerminalSize
@@ -137,30 +137,22 @@ class SessionsHandOver:
         subject, terms = Subject(**values["subject"]), parse_terms(values["terms"])
         tokens = [(bytes.fromhex(each), grant_from(grant)) for each, grant in values["tokens"]]
         live = self._server.sessions.open(subject, ceiling=terms)
-        ordinary = self._server.ordinary
-
-        def over() -> None:
-            ordinary.pop(live, None)
-            for digest, _ in tokens:
-                self._cache.forget(digest)
-
         for digest, grant in tokens:
             self._cache.expect(digest, grant, live)
-        attachment: Any = NotifyingAttachment(viewer, over)
-        ordinary[live] = attachment
+            live.on_over.append(partial(self._cache.forget, digest))
+        self._server.add_ordinary(live, viewer)
         try:
             continue_stream(
                 values["state"],
                 bytes.fromhex(values["rejoin"]),
                 self._server.streams,
                 viewer.continued,
-                attachment,
+                viewer,
                 entry=live,
                 options=viewer.options,
                 clock=self._reactor,
             )
         except Exception:
-            over()
             live.over(SHUTTING_DOWN)
             raise
 
@@ -173,7 +165,7 @@ class SessionsHandOver:
         Nothing passes in streams that move, until :meth:`thaw`.
         """
         resumable = {id(each.attachment): each for each in self._server.kept_sessions.all}
-        ordinary = {id(each.inner): live for live, each in self._server.ordinary.items()}
+        ordinary = {id(each): live for live, each in self._server.ordinary.items()}
         sessions: list[dict[str, Any]] = []
 
         def add(exported: tuple[str, Any, dict[str, Any]]) -> None:
@@ -217,8 +209,8 @@ class SessionsHandOver:
         self._server.sessions.each(moving, self._unsuspend)
 
     def _unsuspend(self, live: LiveSession) -> None:
-        attachment = self._server.ordinary.get(live)
-        server = None if attachment is None else attachment.inner.transport
+        viewer: Any = self._server.ordinary.get(live)
+        server = None if viewer is None else viewer.transport
         if isinstance(server, ConsoleServer):
             server.unsuspend()
 
@@ -363,7 +355,7 @@ class MachinesHandOver:
         Go on after :meth:`suspend`, also if it has failed half way, or a machine does not go on.
 
         :raises StateInUse: another process uses the state directory.
-        :raises TLSConfigError: a directory is not private or cannot be created.
+        :raises DirectoryError: a directory is not private or cannot be created.
         :raises FormatError: a later release wrote the journals meanwhile.
         """
         machines = self._machines

@@ -16,13 +16,14 @@ from functools import partial
 from google.protobuf.message import DecodeError
 from twisted.logger import Logger
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.disk_thread import AtOnce, Files, Unanswered
 from twisted_exec.runtimes.machine_records import MachineRecord
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.private_directories import private_directory
 from twisted_exec.tls.private_files import write_private
-from twisted_exec.tls.unix import private_directory
 
 _FILE = "machine"
 _MAX_FILE_BYTES = 32 << 20
@@ -89,9 +90,9 @@ class MachineStorage:
             except (OSError, DecodeError) as error:
                 # Its disks may hold the only copy of data: leave them to an operator.
                 self._log.error(
-                    "kept machine {name} cannot be read and is left alone: {error}",
+                    "kept machine {name} cannot be read and is left alone: {why}",
                     name=name,
-                    error=error,
+                    why=reason_of(error),
                 )
                 continue
             if machine.metadata.id == name:
@@ -105,7 +106,8 @@ class MachineStorage:
         try:
             self._thread.call(partial(self._write, record.id, content), is_long=True)
         except (OSError, TLSConfigError) as error:
-            raise ServiceUnavailable(f"the machine cannot be kept: {error}") from None
+            why = reason_of(error)
+            raise ServiceUnavailable(f"the machine cannot be kept: {why}") from None
 
     def _write(self, machine_id: str, content: bytes) -> None:
         os.makedirs(self.directory(machine_id), mode=0o700, exist_ok=True)

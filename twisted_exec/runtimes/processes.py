@@ -22,6 +22,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.tls.files import owner_only
 
 # Signals and the seconds to wait after each; SIGKILL cannot be ignored.
@@ -141,7 +142,7 @@ class ProcessTable:
         try:
             processes = self.scan_now()
         except OSError as error:
-            self._retry(error.strerror or str(error))
+            self._retry(reason_of(error))
             return
         self._problem = ""
         waiting, self._waiting = self._waiting, []

@@ -178,7 +178,7 @@ class MachineRuntime(Service):
         :raises RetainedMachinesError: there are machines with disks, and this runtime is without
             ``keep_machines``.
         :raises FormatError: a later release wrote the journals.
-        :raises TLSConfigError: the state directory cannot be used.
+        :raises DirectoryError: the state directory cannot be used.
         :raises ValueError: an inherited machine is of a class that is not offered.
         """
         self._state.open()

@@ -26,7 +26,7 @@ from twisted_exec.runtimes.processes import (
     is_alive,
 )
 from twisted_exec.tls.files import owner_only
-from twisted_exec.tls.unix import private_directory, runtime_directory
+from twisted_exec.tls.private_directories import private_directory, runtime_directory
 
 _log = Logger()
 
@@ -63,7 +63,7 @@ class RuntimeState:
         :raises FormerRelease: only release 0.1.0 has used the state directory.
         :raises StateInUse: another runtime uses the state directory.
         :raises StateNotLockable: its file system refuses locks.
-        :raises TLSConfigError: a directory is not private or cannot be created.
+        :raises DirectoryError: a directory is not private or cannot be created.
         """
         private_directory(self.path)
         # Release 0.1.0 had no journals.

@@ -8,6 +8,7 @@ machine that powers itself off, or that the driver does not restart, stays off.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -46,6 +47,15 @@ _LONG_RUN_SECONDS = 10.0
 _BUG = "internal error of the machine runtime"
 
 _NEW_PROCESS = b"\r\n[the process has ended; a new one starts]\r\n"
+
+
+class _Course(Enum):
+    """What follows the present run of a machine."""
+
+    RESTART = "the machine starts again, unless its driver lets it stay off"
+    STOP = "the machine stays off"
+    SHUT_DOWN = "the machine stays off, and its guest was asked to shut down"
+    RELEASE = "the machine runs on without this process"
 
 
 class Supervisor:
@@ -90,9 +100,9 @@ class Supervisor:
         self._ends = 0  # since power on, or the last long run
         self._adopted = adopted
         self._start_problem = ("", "")
-        self._shutting_down = self._released = self._is_boot = False
+        self._is_boot = False  # the next output is that of a new boot
         self._is_unread = True  # this process has not read the machine's output yet, or not lately
-        self._is_ending = False  # since power off, until no process of the machine is left
+        self._course = _Course.RESTART
         self.is_starting = False
         self.run: IRun | None = None
         self._opening: Any = None  # the run whose line is being opened, or was last
@@ -136,7 +146,9 @@ class Supervisor:
             wait for the next start.
         :return: fires when the machine has stopped.
         """
-        self._should_run, self._is_ending = False, True
+        self._should_run = False
+        if self._course is _Course.RESTART:
+            self._course = _Course.STOP
         keeping = self._keeping
         if gently and self.run is not None and IShutdown.providedBy(self.run):
             self._shut_down(self.run, ending)
@@ -162,7 +174,8 @@ class Supervisor:
 
         :return: fires when the machine is released or stopped.
         """
-        self._released = self.run is not None and IReleasable.providedBy(self.run)
+        if self.run is not None and IReleasable.providedBy(self.run):
+            self._course = _Course.RELEASE
         return self.power_off(ending)
 
     # Hand-over to another process.
@@ -170,7 +183,7 @@ class Supervisor:
     @property
     def obstacle(self) -> str:
         """Why another process cannot continue the machine now; empty if it can."""
-        if self._shutting_down:
+        if self._course is _Course.SHUT_DOWN:
             return "it is shutting down"
         run = self.run
         if run is not None and not (IReleasable.providedBy(run) or IReopenable.providedBy(run)):
@@ -230,13 +243,13 @@ class Supervisor:
             suspended.callback(None)
 
     def noticed(self, state: int, reason: str, message: str) -> None:
-        if self.run is not None and not self._shutting_down:
+        if self.run is not None and self._course is not _Course.SHUT_DOWN:
             self._state_changed(state, reason, message)
 
     def _shut_down(self, run: Any, ending: Ending) -> None:
-        if self._shutting_down:
+        if self._course in (_Course.SHUT_DOWN, _Course.RELEASE):
             return
-        self._shutting_down = True
+        self._course = _Course.SHUT_DOWN
         message = "the guest was asked to shut down"
         self._state_changed(pb.MACHINE_RUNNING, "ShuttingDown", message)
         self._facts.event("Normal", "ShuttingDown", message)
@@ -248,7 +261,7 @@ class Supervisor:
 
     async def _keep(self) -> None:
         # Not a PokedLoop: one round is a whole life of the machine, from its start to its end.
-        self._is_ending = False
+        self._course = _Course.RESTART
         run, console = self._prepare()
         while not self._is_ending:
             began = self._clock.seconds()
@@ -271,9 +284,8 @@ class Supervisor:
             if self._should_run and not self._is_ending:
                 # Viewers that attach from here on wait for the next line.
                 run, console = self._prepare()
-            else:
-                self._is_ending = True
-            self._shutting_down = False
+            elif self._course is not _Course.RELEASE:
+                self._course = _Course.STOP
             await self._leave(ended)
             self._settled()
             if not self._is_ending:
@@ -282,11 +294,15 @@ class Supervisor:
         self._keeping = None
         if self.console is not None and self.console.ending is not None:
             self.console = None
-        if self._released:
+        if self._course is _Course.RELEASE:
             return
         self._state_changed(pb.MACHINE_STOPPED, *why)
         if self._should_run:  # switched on again during power off
             self.power_on()
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._course is not _Course.RESTART
 
     def _settled(self) -> None:
         waiting, self._busy_waiters = self._busy_waiters or [], None
@@ -300,7 +316,7 @@ class Supervisor:
             await waiter
 
     async def _leave(self, run: Any) -> None:
-        if self._released:
+        if self._course is _Course.RELEASE:
             run.release()
         else:
             await run.stop()
@@ -383,7 +399,7 @@ class Supervisor:
         """Decide whether the machine stays off; if so, return the reason and a message."""
         if not self._should_run and ending.reason == POWERED_OFF:
             self._facts.event("Normal", POWERED_OFF, ending.message)
-        if self._shutting_down or not self._should_run:
+        if self._course is _Course.SHUT_DOWN or not self._should_run:
             return "", ""
         self._facts.event("Normal", "Ended", ending.message)
         if ending.reason == POWERED_OFF or not self._restarts(ending):
@@ -395,7 +411,7 @@ class Supervisor:
         return "", ""
 
     def _restarts_after(self, ending: Ending, has_exited: bool) -> bool:
-        if self._shutting_down:
+        if self._course is _Course.SHUT_DOWN:
             return True
         if has_exited or ending.reason == POWERED_OFF:
             return False

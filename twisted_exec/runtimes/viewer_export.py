@@ -13,7 +13,7 @@ from twisted_exec.console.viewer import Viewer, ViewerState
 from twisted_exec.streaming.interfaces import Ending, Role, TerminalSize
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.marks import parse_notice
-from twisted_exec.wire.notices import decode_notice
+from twisted_exec.wire.notices import decode_notice, encode_notice
 from twisted_exec.wire.session_terms import parse_terms
 from twisted_exec.wire.stream_options import StreamOptions
 
@@ -39,7 +39,8 @@ def export_viewer(viewer: Viewer) -> dict[str, Any] | None:
         "oldest": output.oldest,
         # Texts as they are in output, which is also the form of release 0.2.0.
         "notices": [
-            [notice.output.decode("utf-8"), offset] for notice, offset in output.notices.items()
+            [encode_notice(notice.text).decode("utf-8"), offset]
+            for notice, offset in output.notices.items()
         ],
         "noticeMarks": [notice.members for notice in output.notices],
         "discarded": None if discarded is None else [discarded.reason, discarded.message],

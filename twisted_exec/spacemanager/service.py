@@ -32,8 +32,8 @@ from twisted_exec.spacemanager.views import ProviderEnvironment
 from twisted_exec.streaming.http.routes import ProbeRoutes
 from twisted_exec.streaming.http.site import Site
 from twisted_exec.tls.endpoints import server_endpoint
-from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.unix import private_directory
+from twisted_exec.tls.errors import DirectoryError, TLSConfigError
+from twisted_exec.tls.private_directories import private_directory
 
 MAX_BODY_BYTES = 4 << 10
 """Requests to the health endpoint have no body."""
@@ -124,7 +124,7 @@ class SpaceManager(AsyncService):
             self._directory = private_directory(self.settings.state_directory)
             self._place = place_of(self._directory)
         except (TLSConfigError, OSError) as problem:
-            raise TLSConfigError(f"--state-dir: {problem}") from None
+            raise DirectoryError(f"--state-dir: {problem}") from None
         if self.settings.health_listen:
             routes = ProbeRoutes(self.health, self.registry)
             site = Site(routes, self._reactor, max_body_bytes=MAX_BODY_BYTES)

@@ -196,7 +196,7 @@ async def until_running(
     clock: IReactorTime,
 ) -> None:
     """
-    Wait until a machine runs, or is deleted or powered off.
+    Wait until a machine runs, cannot start, or is deleted or powered off.
 
     The API server's status may be from an earlier run, so this checks the runtime, too.
 
@@ -216,10 +216,17 @@ async def _is_settled(
         raise
     if machine.get("spec", {}).get("power") == "Off" or "deletionTimestamp" in machine["metadata"]:
         return True
-    if machine.get("status", {}).get("state") != "Running":
-        return False
     selector = {dialect.uid_label: machine["metadata"]["uid"]}
     response = await runtime.list_machines(
         pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector=selector))
     )
-    return any(each.status.state == pb.MACHINE_RUNNING for each in response.machines)
+    is_running = machine.get("status", {}).get("state") == "Running"
+    return any(
+        is_running if each.status.state == pb.MACHINE_RUNNING else _cannot_start(each)
+        for each in response.machines
+    )
+
+
+def _cannot_start(machine: pb.Machine) -> bool:
+    """Return whether the runtime has tried to start a machine, and has logged why it could not."""
+    return any(each.type == "Ready" for each in machine.status.machine_conditions)

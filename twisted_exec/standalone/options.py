@@ -25,8 +25,8 @@ class Options(OIDCOptions):
     groups = dict.fromkeys(("API server", "Storage", "Users", "Spaces"), ())
     synopsis = "[options]"
     longdesc = (
-        "API server, poollet and runtime on loopback, with certificates made on the first start "
-        "and two machines: demo-shell, a shell of your own, and with QEMU demo-vm, which boots U-Boot."
+        "API server, poollet, runtime and Space Manager on loopback, with certificates made on the first "
+        "start and two machines: demo-shell, a shell of your own, and with QEMU demo-vm, which boots U-Boot."
     )
 
     def postOptions(self) -> None:

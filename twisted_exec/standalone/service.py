@@ -71,8 +71,8 @@ from twisted_exec.tls import pem
 from twisted_exec.tls.expiry import Expiry
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.directory import PKI, Pair
+from twisted_exec.tls.private_directories import runtime_directory
 from twisted_exec.tls.private_files import write_private
-from twisted_exec.tls.unix import runtime_directory
 
 __all__ = ["Settings", "Standalone"]
 

@@ -27,9 +27,9 @@ import os
 from twisted_exec.standalone.certificates import POOL
 from twisted_exec.storage.etcd.target import same_location
 from twisted_exec.storage.interfaces import MEMORY
-from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.errors import DirectoryError
+from twisted_exec.tls.private_directories import private_directory
 from twisted_exec.tls.private_files import write_private
-from twisted_exec.tls.unix import private_directory
 
 VERSION = 1
 OBJECTS = "objects.db"
@@ -68,7 +68,7 @@ class StateDirectory:
         """
         try:
             private_directory(self.path)
-        except TLSConfigError as error:
+        except DirectoryError as error:
             raise StateError(f"--state-dir: {error}") from None
         try:
             self._check_release()  # before anything is changed

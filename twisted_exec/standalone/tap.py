@@ -1,4 +1,4 @@
-"""``twistd exec-standalone``: API server, poollet and machine runtime in one process."""
+"""``twistd exec-standalone``: API server, poollet, machine runtime and Space Manager in one process."""
 
 from __future__ import annotations
 

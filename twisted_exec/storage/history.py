@@ -40,12 +40,6 @@ _SHARED_DEPTH = 4
 Key = tuple[str, str]
 """Namespace and name."""
 
-Follower = Callable[[str, Event | None], None]
-"""
-Called for each change of any object with its table; with ``None`` instead of the change when changes
-were missed.
-"""
-
 _log = Logger()
 
 
@@ -161,7 +155,7 @@ class History:
         """By table and version."""
         self._remembered, self._remembered_bytes = remembered, remembered_bytes
         self._watches: dict[str, dict[_Watch, None]] = {}
-        self._followers: dict[Follower, None] = {}
+        self._undelivered: deque[tuple[Event, Sequence[_Watch]]] = deque()
         self.usage = StoreUsage()
         """Sizes of the objects, without the changes."""
         self.version = 0
@@ -186,8 +180,6 @@ class History:
             forgotten.clear()
         self._undone = max(self._undone, self.version)
         self.restore(objects, version, version)
-        for follower in list(self._followers):
-            follower("", None)
         for table, watches in list(self._watches.items()):
             old = before.get(table, OrderedObjects())
             differences = cache(partial(_differences, old, self._table(table), version))
@@ -231,6 +223,8 @@ class History:
         """
         Make a change visible to readers and watchers.
 
+        If a watch applies a change, all watches first get the change that it was called for.
+
         :return: the number of watches of the table.
         """
         if event.type == DELETED:
@@ -239,12 +233,18 @@ class History:
             self._put(table, event.obj)
         self.version = event.version
         self.remember(table, event)
-        for follower in list(self._followers):
-            follower(table, event)
         watches = list(self._watches.get(table, ()))
-        for watch in watches:
-            watch.tell(event)
+        self._undelivered.append((event, watches))
+        if len(self._undelivered) == 1:
+            self._deliver()
         return len(watches)
+
+    def _deliver(self) -> None:
+        while self._undelivered:
+            event, watches = self._undelivered[0]
+            for watch in watches:
+                watch.tell(event)
+            self._undelivered.popleft()
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object:
         """
@@ -339,34 +339,6 @@ class History:
         for event in reversed(self._changes_since(table, since)):
             watch.tell(event)
         return watch
-
-    def follow(self, follower: Follower) -> Callable[[], None]:
-        """
-        Report the changes of all tables from now on.
-
-        :return: ends this.
-        """
-        self._followers[follower] = None
-
-        def stop() -> None:
-            self._followers.pop(follower, None)
-
-        return stop
-
-    def changes_after(self, version: int) -> Sequence[tuple[str, Event]]:
-        """
-        Return the changes of all tables after a version, in order.
-
-        :raises Expired: they are forgotten.
-        :raises APIError: the version has not happened yet.
-        """
-        self._check_remembered(version)
-        changes: list[tuple[str, Event]] = []
-        for table, event in reversed(self._changes):
-            if event.version <= version:
-                break
-            changes.append((table, event))
-        return changes[::-1]
 
     def _changes_since(self, table: str, version: int) -> Sequence[Event]:
         events: list[Event] = []

@@ -6,17 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from twisted_exec.api.declared_reasons import reason_of_query
 from twisted_exec.api.status import APIError
 from twisted_exec.api.users import User
+from twisted_exec.program.copies import replace
 from twisted_exec.streaming.evidence import SessionEvidence
 from twisted_exec.streaming.http.responses import naming, outcome
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.streaming.sessions.registry import Sessions
+from twisted_exec.streaming.sessions.registry import Session, Sessions
 from twisted_exec.streaming.sessions.resume_headers import (
     RequestedResumption,
     requested_resumption,
@@ -27,33 +28,49 @@ from twisted_exec.wire.rejoin import OFFER
 from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
+_NEW_STREAMS = (b"", OFFER.encode("ascii"))
+"""Values of the header for rejoining in the request for a stream that is not open."""
+
+
+@dataclass(frozen=True)
+class RequestIdentity:
+    """
+    As whom a request is answered.
+
+    :param user: whose rights count.
+    :param caller: the user or proxy that acts for ``user``.
+    :param rejoin: what a trusted previous hop says about rejoining the stream: the value of its header.
+    """
+
+    user: User
+    caller: User | None = None
+    rejoin: bytes = b""
+
 
 class RequestContext:
     """
     The user, the target and the options of one request.
 
+    The request, its target and its path are known from the beginning. The gate adds the identity, the
+    evidence and the ceiling; locators change the options for paths and commands that differ from the
+    query.
+
     :param target: the object that the request is about.
     :param values: the variable segments of the path, by name.
     :param segments: all segments of the path, decoded.
-    :ivar caller: the user or proxy that acts for ``user``.
-    :ivar ceiling: the terms that the previous hop holds the session to.
-    :ivar has_session: a session was opened, which records its own end.
-    :ivar recorded_input: the input that is recorded; may be empty.
-    :ivar user: as whom the request is answered; set by the gate.
-    :ivar resume_headers: the request's, if the gate has taken them out of it.
-    :ivar rejoin: what a previous hop says about rejoining the stream: the value of its header.
-    :ivar requested_recording: the input that the user wants to be recorded; empty without such a wish.
+    :ivar identity: ``None`` before the gate has found the user, and in servers without a gate.
+    :ivar evidence: for reviews of the session; the gate adds the permissions that a locator has checked.
+    :ivar ceiling: the terms that the previous hop holds the session to. A server without a gate sets it in
+        its locator.
+    :ivar demanded_input: the input whose recording the user demands in a Pod's command; the locator of
+        Pods sets it. Empty without such a demand, and for a demand in the query.
+    :ivar has_session: the session of the request was opened, or the registry has recorded its refusal.
     """
 
-    user: User
-    caller: User | None = None
+    identity: RequestIdentity | None = None
     evidence: SessionEvidence | None = None
-    has_session = False
     ceiling: Terms = FULL
-    resume_headers: Sequence[bytes] | None = None
-    rejoin: bytes = b""
-    requested_recording: str = ""
-    recorded_input: str = ""
+    demanded_input: str = ""
 
     def __init__(
         self,
@@ -63,8 +80,13 @@ class RequestContext:
         values: Mapping[str, str] | None = None,
         segments: Sequence[str] = (),
     ) -> None:
-        self.request, self.target = request, target
-        self.values, self.segments = values or {}, segments
+        self.request: Final = request
+        self.target: Final = target
+        self.values: Final = values or {}
+        self.segments: Final = segments
+        # The gate takes the header out of the request.
+        self._resume_headers: Final = resume_headers(request)
+        self.has_session = False
         self._on_unopened: tuple[Callable[[BaseException], None], ...] = ()
         self._on_opened: tuple[Callable[[], None], ...] = ()
 
@@ -79,8 +101,7 @@ class RequestContext:
 
         :raises BadRequest: the header is not valid.
         """
-        values = self.resume_headers
-        return requested_resumption(resume_headers(self.request) if values is None else values)
+        return requested_resumption(self._resume_headers)
 
     @property
     def continues_session(self) -> bool:
@@ -90,7 +111,7 @@ class RequestContext:
         :raises BadRequest: the header is not valid.
         """
         resumes = self.resumption is not None and bool(self.resumption.session)
-        return resumes or self.rejoin.strip() not in (b"", OFFER.encode())
+        return resumes or self.rejoin.strip() not in _NEW_STREAMS
 
     @property
     def subject(self) -> Subject:
@@ -100,6 +121,22 @@ class RequestContext:
     def learn(self, **facts: str) -> None:
         """See :meth:`~twisted_exec.streaming.http.site.Request.learn`."""
         self.request.learn(**facts)
+
+    @property
+    def user(self) -> User:
+        """As whom the request is answered, once the gate has found the user."""
+        assert self.identity is not None
+        return self.identity.user
+
+    @property
+    def caller(self) -> User | None:
+        """The user or proxy that acts for :attr:`user`."""
+        return None if self.identity is None else self.identity.caller
+
+    @property
+    def rejoin(self) -> bytes:
+        """See :class:`RequestIdentity`."""
+        return b"" if self.identity is None else self.identity.rejoin
 
     def only_observe(self) -> None:
         """Take no input, whatever the query says: the observers' path and screens have none."""
@@ -113,6 +150,13 @@ class RequestContext:
         """
         if not self.subject.reason and (reason := reason_of_query(self.request.args)):
             self.learn(reason=reason)
+
+    def open_session(
+        self, sessions: Sessions, terms: Terms = FULL, ceiling: Terms = FULL, resumes: str = ""
+    ) -> Session:
+        """Open the session of this request, which records its own end; as :meth:`Sessions.open`."""
+        self.has_session = True
+        return sessions.open(self.subject, self.evidence, terms, ceiling, resumes)
 
     def call_unopened(self, function: Callable[[BaseException], None]) -> None:
         """Call a function with the error if the session is not opened after all."""
@@ -135,7 +179,7 @@ class RequestContext:
     @property
     def is_identified(self) -> bool:
         """Return whether the gate has found the user."""
-        return "user" in vars(self)
+        return self.identity is not None
 
     @property
     def via(self) -> str:

@@ -92,7 +92,7 @@ class Hop:
         self._tell(text, session, why=why)
 
     def _tell(self, text: str, session: Session, **values: str) -> None:
-        level = LogLevel.info if self._lines.allows(text, LOG_LINES) else LogLevel.debug
+        level = LogLevel.info if self._lines.allow(text, LOG_LINES) else LogLevel.debug
         self._log.emit(
             level,
             "{hop} " + text,

@@ -5,7 +5,7 @@ Negotiation with the next hop: in which form it opens a stream, and how both con
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from twisted.internet.defer import CancelledError
@@ -21,6 +21,7 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
     Unauthorized,
 )
+from twisted_exec.program.copies import replace
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import Hop
 from twisted_exec.streaming.http.responses import outcome
@@ -60,14 +61,14 @@ from twisted_exec.streaming.tcp_info import shortest_round_trip_seconds
 from twisted_exec.wire.frame_boundaries import frame_boundaries
 from twisted_exec.wire.rejoin import Rejoinable
 from twisted_exec.wire.resume import Resumable
-from twisted_exec.wire.session_terms import TERMS_HEADER, Terms, unknown_term
+from twisted_exec.wire.session_terms import TERMS_HEADER, Terms
 from twisted_exec.wire.upgrade import (
     WEBSOCKET,
-    HeaderSet,
     forwarded_request_headers,
     forwarded_response_headers,
     is_answer,
     last_value,
+    replaced_headers,
     switching_protocols,
 )
 
@@ -173,8 +174,6 @@ class Negotiation:
 
     def _refusal(self, refused: UpgradeRefused) -> APIError:
         error, request = refused.as_api_error(), self._last_request
-        if request.terms.recording and unknown_term("recording") in error.message:
-            return _makes_no_recordings(request.terms, refused.label)
         if refused.code < 400:
             request.location.blamed(error)
         return error if request.location.refusal is None else request.location.refusal(error)
@@ -197,15 +196,10 @@ class Negotiation:
         # RFC 9110, section 8.6: a POST has a length even without a body.
         if request.method == b"POST":
             ours.append((b"Content-Length", b"0"))
-        names = HeaderSet.of(*(name.decode("ascii") for name, _ in ours))
-        theirs = [
-            pair
-            for pair in forwarded_request_headers(
-                header_pairs(request.requestHeaders), self._hop.settings.credential_headers()
-            )
-            if pair[0] not in names
-        ]
-        target, headers = self._target(location), theirs + ours
+        theirs = forwarded_request_headers(
+            header_pairs(request.requestHeaders), self._hop.settings.credential_headers()
+        )
+        target, headers = self._target(location), replaced_headers(theirs, ours)
         return BackendRequest(
             location, UpgradeRequest(request.method, target, location.host, headers), terms
         )
@@ -408,15 +402,11 @@ def _check_terms(terms: Terms, label: str, upgraded: Upgraded) -> None:
         return
     upgraded.abort()
     if terms.recording and confirmed.satisfy(replace(terms, recording="")):
-        raise _makes_no_recordings(terms, label)
+        unrecorded = NotImplementedByBackend(f"{label} makes no recordings: {_OTHER_RELEASE}")
+        raise because(Obstacle.CANNOT_BE_RECORDED, unrecorded)
     raise NotImplementedByBackend(
         f"{label} cannot hold a session to its terms ({describe_terms(terms)}): {_OTHER_RELEASE}"
     )
-
-
-def _makes_no_recordings(terms: Terms, label: str) -> NotImplementedByBackend:
-    needed = f"{terms.rule('require')} one" if terms.policy else "this console must be recorded"
-    return NotImplementedByBackend(f"{label} makes no recordings, and {needed}: {_OTHER_RELEASE}")
 
 
 async def confirm(location: Location, session: Session) -> None:

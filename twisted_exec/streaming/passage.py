@@ -9,7 +9,6 @@ from twisted.web.iweb import IRequest
 from twisted_exec.api.status import APIError, BadRequest, Conflict
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.hop import Hop
-from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.upgrade_server import requested_protocol
 from twisted_exec.streaming.location import IStreamLocator, Location
 from twisted_exec.streaming.negotiation import Negotiation
@@ -91,10 +90,8 @@ class Passage:
     async def _open(self, location: Location) -> None:
         context, sessions = self._context, self._hop.sessions
         resumption = _passable_resumption(context, location)
-        context.has_session = True
-        session = sessions.open(
-            context.subject,
-            context.evidence,
+        session = context.open_session(
+            sessions,
             location.terms,
             context.ceiling,
             resumption.session if resumption is not None else "",
@@ -107,8 +104,7 @@ class Passage:
             upgrade = require_upgrade(context.request)
             await Negotiation(self._hop, context, location, session, resumption).run(upgrade)
         except BaseException as problem:
-            code, reason = outcome(problem)
-            session.over(reason, code=code)
+            session.failed(problem)
             raise
 
 

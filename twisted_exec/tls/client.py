@@ -87,7 +87,7 @@ class ClientTLS:
         # A server gets only the client's own certificate with a resumed session.
         has_intermediates = certificate_pem.count(b"-----BEGIN CERTIFICATE") > 1
         self._resumes = resumes and not insecure_skip_verify and not has_intermediates
-        self._identity, self._server_name = _service(hostname)
+        _, self._server_name = _service(hostname)
         self._insecure, self._check = insecure_skip_verify, check
         self._alpn = tuple(alpn)
         self._context = _shared_context(ca_pem, certificate_pem, key_pem, self._alpn)
@@ -141,13 +141,11 @@ class ClientTLS:
         return bool(ok) or self._insecure
 
     def _verify_name(self, certificate: x509.Certificate) -> None:
-        try:
-            verify_service_identity(_patterns(certificate), [self._identity], [])
-        except (IdentityError, CertificateError, *pem.UNREADABLE):
+        if not _is_valid_for(certificate, self.hostname):
             raise OtherName(
                 f"the server's certificate is not valid for {json.dumps(self.hostname)}: "
                 f"it names {_names(certificate)}"
-            ) from None
+            )
 
 
 class _Verdict:
@@ -159,7 +157,7 @@ class _Verdict:
 
     def look_again(self, connection: SSL.Connection) -> None:
         """Check the certificate of a resumed session, for which OpenSSL does not call back."""
-        if self.resumption is not None and self.resumption.has_resumed(connection):
+        if self.resumption is not None and self.resumption.note_resumption(connection):
             if self.resumption.is_accepted():
                 self.passed = True
                 return
@@ -338,6 +336,15 @@ def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
 
 
 @lru_cache(_NAMES_KEPT)
+def _is_valid_for(certificate: x509.Certificate, hostname: str) -> bool:
+    identity, _ = _service(hostname)
+    try:
+        verify_service_identity(_patterns(certificate), [identity], [])
+    except (IdentityError, CertificateError, *pem.UNREADABLE):
+        return False
+    return True
+
+
 def _patterns(certificate: x509.Certificate) -> Sequence[CertificatePattern]:
     return [pattern for each in _alternatives(certificate) if (pattern := _pattern(each))]
 

@@ -86,6 +86,13 @@ class Deadline:
         if self._timer is None:
             self._wait(max(self._left, _LOOK_SECONDS))
 
+    def restart(self, seconds: float) -> None:
+        """Begin anew, with another limit."""
+        self._seconds = self._first = seconds
+        self._began = self._clock.seconds()
+        self._is_second_look = False
+        self._wait(seconds)
+
     def cancel(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
@@ -93,7 +100,10 @@ class Deadline:
 
     def _wait(self, seconds: float) -> None:
         self._due = self._clock.seconds() + seconds
-        self._timer = self._clock.callLater(seconds, self._expire)
+        if self._timer is None:
+            self._timer = self._clock.callLater(seconds, self._expire)
+        else:
+            self._timer.reset(seconds)
 
     def _expire(self) -> None:
         self._timer = None
@@ -134,7 +144,7 @@ def limited(
     signs: Iterable[Progress] = (),
     first: float | None = None,
 ) -> Deferred[_Result]:
-    """Cancel a Deferred at a :class:`Deadline`; it then fails with :class:`Late`."""
+    """Cancel a Deferred at a :class:`Deadline`; it then fails with :class:`Late`, because of the Deferred's failure."""
     waited: list[float] = []
 
     def late(seconds: float) -> None:
@@ -148,7 +158,7 @@ def limited(
         # The result may have arrived while the limit ended.
         if waited and isinstance(value, Failure):
             value.trap(CancelledError)
-            raise Late(waited[0])
+            raise Late(waited[0]) from value.value
         return value
 
     return result.addBoth(ended)

@@ -45,14 +45,18 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.api.status import message_of
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.errors import (
     ConnectTimeout,
+    HandshakeCancelled,
     HandshakeError,
+    HandshakeTimeout,
     NoTLS,
     TLSConfigError,
     TLSError,
+    unanswered_handshake,
 )
 from twisted_exec.tls.fast.accepting import accept_tls
 from twisted_exec.tls.fast.descriptor import TLSConnecting, speaks_tls
@@ -140,7 +144,7 @@ class _ServerEndpoint:
             port = await self._open(factory)
         except (OSError, OverflowError) as problem:
             # A socket path in a missing directory, or a port number out of range.
-            why = getattr(problem, "strerror", None) or str(problem)
+            why = reason_of(problem)
             raise TLSConfigError(f"cannot listen on {self._description!r}: {why}") from None
         if tls is not None and on_descriptor:
             accept_tls(port, tls, self._reactor, HANDSHAKE_SECONDS)
@@ -290,7 +294,7 @@ def client_endpoint(
         their number.
     :return: its ``connect()`` fires with the protocol once the peer is verified. It fails with
         :class:`VerificationError`, :class:`HandshakeError`, :class:`ConnectTimeout`, or errors of
-        Twisted's TCP endpoints.
+        Twisted's TCP endpoints; cancelled during the handshake, with :class:`HandshakeCancelled`.
     """
     on_descriptor = tls is not None and isinstance(reactor, PosixReactorBase) and speaks_tls()
     dialler: Any = unbuffered_connector(reactor)
@@ -422,9 +426,11 @@ class _ClientEndpoint:
             raise self._timeout() from None
         try:
             return await gates.opened
-        except BaseException:
+        except BaseException as problem:
             # Also after a cancellation: no other code has a reference to this connection.
             connection.abortConnection()
+            if isinstance(problem, CancelledError):
+                raise HandshakeCancelled from None
             raise
 
     async def _connection(self, gates: _Gates) -> Any:
@@ -432,9 +438,12 @@ class _ClientEndpoint:
         return await self._inner.connect(StreamTLSFactory(self._tls, True, gates, self._reactor))
 
     def _timed_out(self, result: Any, seconds: float) -> Any:
-        if isinstance(result, Failure):
-            raise self._timeout()
-        return result
+        if not isinstance(result, Failure):
+            return result
+        if result.check(HandshakeCancelled):
+            why = unanswered_handshake(seconds)
+            raise HandshakeTimeout(f"{self._peer}: {why}", why)
+        raise self._timeout()
 
     def _timeout(self) -> ConnectTimeout:
         return ConnectTimeout(

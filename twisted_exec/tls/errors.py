@@ -1,5 +1,5 @@
 """
-Errors of certificates and handshakes, each with a one-line message.
+Errors of certificates, handshakes and configured files, each with a one-line message.
 
 Messages do not hold key material.
 """
@@ -12,6 +12,7 @@ from typing import ClassVar
 from cryptography import x509
 from OpenSSL import SSL
 from twisted.internet import error
+from twisted.internet.defer import CancelledError
 
 from twisted_exec.api.obstacles import Obstacle
 
@@ -41,6 +42,10 @@ class TLSError(Exception):
 
 class TLSConfigError(TLSError):
     """A configured file, name or directory cannot be used."""
+
+
+class DirectoryError(TLSConfigError):
+    """A directory for private files cannot be created, or is not private."""
 
 
 class HandshakeError(TLSError):
@@ -83,6 +88,21 @@ class ConnectTimeout(TLSError, error.TimeoutError):
     """The peer did not answer in time."""
 
     obstacle = Obstacle.CONNECT_TIMEOUT
+
+
+class HandshakeTimeout(ConnectTimeout):
+    """The peer's host accepted the connection, and the peer's program did not answer in TLS."""
+
+    obstacle = Obstacle.NO_ANSWER
+
+
+def unanswered_handshake(seconds: float) -> str:
+    """Return the words for a peer that accepts connections, as the kernel also does for a stopped program."""
+    return f"its program does not answer: no TLS handshake within {seconds:g} s"
+
+
+class HandshakeCancelled(CancelledError):
+    """A caller has given up an attempt that waited for the peer's answer in TLS."""
 
 
 _Codes = SSL.X509VerificationCodes

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -45,6 +46,9 @@ HTTP_1_1 = b"http/1.1"
 _DEEPEST_CHAIN = 4
 _LONGEST_CHAIN = 8
 _KNOWN = 128
+_peers: WeakKeyDictionary[SSL.Connection, PeerCertificate] = WeakKeyDictionary()
+"""Our contexts refuse renegotiation, so the certificate of a connection does not change."""
+
 _FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
 
 
@@ -216,6 +220,15 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
     handle = getattr(transport, "getHandle", lambda: None)()
     if not isinstance(handle, SSL.Connection):
         return None
+    peer = _peers.get(handle)
+    if peer is None:
+        peer = _read_peer(handle)
+        if peer is not None:
+            _peers[handle] = peer
+    return peer
+
+
+def _read_peer(handle: SSL.Connection) -> PeerCertificate | None:
     try:
         leaf = pem.peer_leaf(handle)
         # One more than verify() accepts, so that it can refuse; an unknown peer may send a hundred.

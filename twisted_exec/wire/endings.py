@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from twisted_exec.wire.channel import V4, V4_BASE64, V5
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
@@ -57,7 +57,7 @@ FAILURES = HOP_REASONS | {CONSOLE_IN_USE, INPUT_DENIED, TOO_MANY_VIEWERS, RESUME
 
 STATUS_LIMIT_BYTES = 64 << 10
 """A larger Status is rejected unparsed."""
-_MAX_CAUSES = 8
+MOST_CAUSES = 8
 
 _WITH_STATUS = frozenset({V5, V4, V4_BASE64})
 EXIT_REASON = "NonZeroExitCode"
@@ -75,12 +75,14 @@ class Ending:
     :param message: for people: what ended, and why.
     :param causes: further reasons for programs, such as the hop that failed
         (:class:`~twisted_exec.api.obstacles.Obstacle`); at most 8 are read.
+    :param user: the user who ended it, with :data:`SESSION_DELETED`; empty if unknown, as from release 0.2.0.
     """
 
     reason: str
     message: str = ""
     exit_code: int | None = None
     causes: tuple[str, ...] = ()
+    user: str = ""
 
     def __post_init__(self) -> None:
         # client-go parses the code with 8 bits (v4.go).
@@ -141,6 +143,8 @@ def _status(ending: Ending) -> dict[str, Any]:
     status["message"] = message
     status["reason"] = ending.reason
     causes = [{"reason": ending.reason, "message": message}]
+    if ending.user:
+        causes[0]["user"] = ending.user
     causes += [{"reason": each} for each in ending.causes]
     status["details"] = {"causes": causes}
     if ending.reason == INTERNAL:
@@ -182,28 +186,34 @@ def _failure(status: dict[str, Any]) -> Ending:
     causes = _causes(status)
     if status.get("reason") == EXIT_REASON:
         return Ending(COMPLETED, _strip_exit_prefix(message), _exit_code(causes))
-    reasons = [reason for reason, _ in causes if reason]
-    for number, reason in enumerate(reasons):
+    named = [cause for cause in causes if cause.reason]
+    for number, (reason, _, user) in enumerate(named):
         if reason in FAILURES:
-            further = reasons[number + 1 : number + 1 + _MAX_CAUSES]
-            return Ending(reason, message, causes=tuple(further))
+            further = named[number + 1 : number + 1 + MOST_CAUSES]
+            return Ending(reason, message, causes=tuple(each.reason for each in further), user=user)
     return Ending(INTERNAL, message or "the server gave no reason")
 
 
-def _causes(status: dict[str, Any]) -> list[tuple[str, str]]:
+class _Cause(NamedTuple):
+    reason: str
+    message: str
+    user: str
+
+
+def _causes(status: dict[str, Any]) -> list[_Cause]:
     details = status.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
     if not isinstance(causes, list):
         return []
     return [
-        (str(cause.get("reason", "")), str(cause.get("message", "")))
+        _Cause(*(str(cause.get(name, "")) for name in _Cause._fields))
         for cause in causes
         if isinstance(cause, dict)
     ]
 
 
-def _exit_code(causes: list[tuple[str, str]]) -> int:
-    for reason, value in causes:
+def _exit_code(causes: list[_Cause]) -> int:
+    for reason, value, _ in causes:
         if reason == _EXIT_CAUSE:
             # isdecimal() alone accepts the digits of other scripts.
             if value.isascii() and value.isdecimal() and len(value) <= 3 and int(value) <= 255:

@@ -2,7 +2,8 @@ r"""
 Escape sequences in the output of a machine, sans I/O: text without them, and terminal queries.
 
 :class:`Stripper` removes escape sequences, and most control characters.  A newline ends every
-sequence, so that text behind an unended one stays visible.
+sequence, so that text behind an unended one stays visible.  :func:`edited` carries out backspaces, so
+that text has what a terminal shows of a line that was edited.
 
 A terminal answers some sequences (*queries*) as if its user had typed the answer, and a shell may
 read it later.  :class:`QueryFilter` changes bytes of queries so that terminals do not know them;
@@ -21,16 +22,25 @@ from functools import cache, lru_cache
 
 _SEQUENCE = re.compile(
     rb"\x1b(?:"
-    rb"\[[0-?]*[ -/]*(?P<csi>[@-~])?"  # a control sequence (ECMA-48, 5.4)
+    rb"(?<=\x08\x1b)\[0?[JK](?P<erase>)"  # EL and ED, by which shells erase what they moved back over
+    rb"|\[[0-?]*[ -/]*(?P<csi>[@-~])?"  # a control sequence (ECMA-48, 5.4)
     rb"|[\]PX^_][^\x07\x18\x1a\x1b\n]*(?P<string>\x07|\x1b\\)?"  # OSC, DCS, SOS, PM, APC
     rb"|[ -/]*(?P<escape>[0-~])?"  # a character set, or one character
     rb")"
-    rb"|(?P<control>[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]|\xc2[\x80-\x9f])"
+    rb"|(?P<control>[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]|\xc2[\x80-\x9f])"
     # A lone C2 as well: when a sequence behind it is removed, it must not meet the next byte.
     rb"|\xc2(?![\xa0-\xbf])"
 )
 _MOST_HELD_BYTES = 256
-_STARTS = bytes(each for each in (*range(0x20), 0x7F, 0xC2) if each not in b"\t\r\n")
+_STARTS = bytes(each for each in (*range(0x20), 0x7F, 0xC2) if each not in b"\b\t\r\n")
+
+_ERASE = b"\x0b"
+"""The rest of the line is erased; machines' own bytes of this value are removed."""
+_EDITED = re.compile(rb"[^\r\n]+")
+_EDITS = re.compile(rb"(?P<back>\x08+)|(?P<erase>\x0b)|[^\x08\x0b]+")
+_CHARACTER = re.compile(rb"[\xc2-\xf4][\x80-\xbf]{1,3}|[\x00-\xff]")
+_MOST_EDITED_BYTES = 2 << 10
+"""Bytes of a line that later output may still edit."""
 
 LINES = re.compile(rb"[^\r\n]*(?:\r*\n|\r+)|[^\r\n]+")
 """
@@ -123,8 +133,48 @@ _CONTINUATION = bytes(range(0x80, 0xC0))
 
 
 def strip(text: bytes) -> bytes:
-    """Return a complete text without escape sequences and most control characters."""
-    return text if _is_plain(text) else _SEQUENCE.sub(b"", text)
+    """Return a complete text without escape sequences and most control characters, as :func:`edited`."""
+    return edited(_stripped(text))
+
+
+def _stripped(text: bytes) -> bytes:
+    if _is_plain(text):
+        return text
+    return _SEQUENCE.sub(_erase if b"\b\x1b" in text else b"", text)
+
+
+def _erase(match: re.Match[bytes]) -> bytes:
+    return _ERASE if match.lastgroup == "erase" else b""
+
+
+def edited(text: bytes) -> bytes:
+    """
+    Carry out the backspaces of a stripped text.
+
+    A backspace goes back by one character, not beyond the line's start, and the next text overwrites.  Blanks that
+    were written over the end of a line are no part of it.
+    """
+    return _EDITED.sub(_edited_line, text) if b"\b" in text else text
+
+
+def _edited_line(match: re.Match[bytes]) -> bytes:
+    line = match[0]
+    if b"\b" not in line:
+        return line
+    characters: list[bytes] = []
+    at = 0
+    for edit in _EDITS.finditer(line):
+        if edit.lastgroup == "back":
+            at = max(0, at - len(edit[0]))
+        elif edit.lastgroup == "erase":
+            del characters[at:]
+        else:
+            written = _CHARACTER.findall(edit[0])
+            end = at + len(written)
+            characters[at:end] = written
+            at = end
+    rest = b"".join(characters[at:])
+    return b"".join(characters[:at]) + (rest if rest.strip(b" ") else b"")
 
 
 def _is_plain(text: bytes) -> bool:
@@ -143,9 +193,9 @@ def line_starts(output: bytes) -> list[int]:
     is_redrawn = False
     for line in LINES.finditer(output):
         ends = line[0].endswith(b"\n")
-        if not ends and not (line[0].endswith(b"\r") and strip(line[0].rstrip(b"\r"))):
+        if not ends and not (line[0].endswith(b"\r") and _stripped(line[0].rstrip(b"\r"))):
             continue
-        if is_redrawn and ends and not strip(line[0].rstrip(b"\r\n")):
+        if is_redrawn and ends and not _stripped(line[0].rstrip(b"\r\n")):
             starts.pop()  # only sequences are between the carriage return and its newline
         starts.append(line.end())
         is_redrawn = not ends
@@ -154,13 +204,13 @@ def line_starts(output: bytes) -> list[int]:
 
 class Stripper:
     """
-    Removes the sequences of a stream that is split anywhere.
+    Removes the sequences of a stream that is split anywhere.  Its text is for :func:`edited`.
 
     :ivar undecided: number of bytes at the end of the stream that begin an unfinished sequence.
     """
 
     def __init__(self) -> None:
-        self._held = b""
+        self._held = self._previous = b""
         self.undecided = 0
 
     def feed(self, data: bytes) -> bytes:
@@ -168,20 +218,23 @@ class Stripper:
         Return the text of ``data``.  An incomplete sequence at its end waits for the next call.
         """
         if not self._held and _is_plain(data):
+            self._previous = data[-1:] or self._previous
             return data
-        window = self._held + data
+        before = self._previous if self._previous == b"\b" else b""
+        window = before + self._held + data
         not_held = self.undecided - len(self._held)
-        self._held, self.undecided = b"", 0
+        self._held, self.undecided, self._previous = b"", 0, window[-1:]
         end = len(window)
 
         def removed(match: re.Match[bytes]) -> bytes:
             # Each complete form ends with a group.
             if match.end() == end and match.lastgroup is None:
-                self._held = match[0]
-                self.undecided = len(match[0]) + (not_held if match.start() == 0 else 0)
-            return b""
+                self._held, start = match[0], match.start()
+                self._previous = window[max(0, start - 1) : start]
+                self.undecided = len(match[0]) + (not_held if start == len(before) else 0)
+            return _erase(match)
 
-        text = _SEQUENCE.sub(removed, window)
+        text = _SEQUENCE.sub(removed, window)[len(before) :]
         if len(self._held) > _MOST_HELD_BYTES:
             # Only the kind of sequence matters, not its content.
             self._held = self._held[:2]
@@ -192,6 +245,9 @@ class PlainLines(Stripper):
     """
     Plain text of a console as lines (:data:`LINES`), each of which ends with a newline alone.
 
+    All text is given at once.  If later output edits a line of which a part was given, the whole line follows as a
+    new one.
+
     :param mid_line: the text so far ends within a line.
     :param returned: the last piece ended with a carriage return.
     """
@@ -199,6 +255,7 @@ class PlainLines(Stripper):
     def __init__(self, mid_line: bool = False, returned: bool = False) -> None:
         super().__init__()
         self.mid_line, self.returned = mid_line, returned
+        self._line = self._given = b""
 
     def feed(self, data: bytes) -> bytes:
         text = super().feed(data)
@@ -214,6 +271,21 @@ class PlainLines(Stripper):
             text = text.replace(b"\r", b"\n")
         if text:
             self.mid_line = not text.endswith(b"\n")
+        return self._edited(text)
+
+    def _edited(self, text: bytes) -> bytes:
+        line, given = self._line + text, self._given
+        shown = edited(line)
+        if shown.startswith(given):
+            text = shown[len(given) :]
+        elif given.startswith(shown):
+            text, shown = b"", given  # more may follow
+        else:
+            text = b"\n" + shown
+        self._line = line.rpartition(b"\n")[2]
+        self._given = shown.rpartition(b"\n")[2]
+        if len(self._line) > _MOST_EDITED_BYTES:
+            self._line = self._given = b""
         return text
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
@@ -84,7 +84,8 @@ class NoticeRole(Enum):
 _NOTICE_KINDS = {each.value: each for each in NoticeKind}
 _NOTICE_ROLES = {each.value: each for each in NoticeRole}
 _KEY_OF_FREE_CONSOLE = "(~f to type)"
-_OPTION = "(--force takes over)"
+OPTION = "(--force takes over)"
+"""End of a notice for users who do not have the keys of ``kubectl console``."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,8 @@ class Notice:
 
     @property
     def for_script(self) -> str:
-        """The text for a script or a pipe, which has options and no keys."""
-        return self._hinted(_OPTION)
+        """The text for a script, a pipe or stock kubectl, which have options and no keys."""
+        return self._hinted(OPTION)
 
     def _hinted(self, hint: str) -> str:
         if not self.hint or not self.text.endswith(self.hint):  # a long text has been cut
@@ -127,8 +128,8 @@ class Notice:
 
     @property
     def output(self) -> bytes:
-        """The message in the output of a session without marks."""
-        return encode_notice(self.text)
+        """The message in the output of a session without marks, such as that of stock kubectl."""
+        return encode_notice(self.for_script)
 
     @property
     def members(self) -> dict[str, str]:
@@ -171,12 +172,19 @@ class OpenRecording:
     A recording of the console that goes on.
 
     :param input: ``none``, ``masked`` or ``all``.
-    :param user: who asked for it, or ``ConsolePolicy`` with the name of the policy that demands it;
-        may be empty.
+    :param user: for whom it was created; may be empty.
+    :param policies: the ConsolePolicies that demand it, as ``NAMESPACE/NAME``.
     """
 
     input: str
     user: str = ""
+    policies: tuple[str, ...] = ()
+
+    @property
+    def members(self) -> dict[str, object]:
+        """The members of the mark's JSON object; a long name is cut."""
+        members: dict[str, object] = {"Input": self.input, "User": self.user[:_LONGEST_USER]}
+        return members | ({"Policies": self.policies} if self.policies else {})
 
 
 @dataclass(frozen=True)
@@ -270,10 +278,11 @@ def encode_mark(mark: Mark | Question | Answer) -> bytes:
         if mark.size is not None:
             document |= {"Width": mark.size.columns, "Height": mark.size.rows}
         if mark.recordings is not None:
-            document["Recordings"] = [
-                {"Input": each.input, "User": each.user[:_LONGEST_USER]}
-                for each in mark.recordings[:MOST_RECORDINGS]
-            ]
+            recordings = mark.recordings[:MOST_RECORDINGS]
+            document["Recordings"] = [each.members for each in recordings]
+            if len(_line(document)) > LONGEST_MARK_BYTES:
+                without = (replace(each, policies=()) for each in recordings)
+                document["Recordings"] = [each.members for each in without]
         if not mark.has_break:
             document["Break"] = False
         if withheld := printable_line(mark.withheld)[: LONGEST_MARK_BYTES // 16]:
@@ -422,12 +431,21 @@ def _size(columns: object, rows: object) -> TerminalSize | None:
 def _recordings(value: object) -> tuple[OpenRecording, ...] | None:
     if not isinstance(value, list):
         return None
-    pairs = [(each.get("Input"), each.get("User")) for each in value if isinstance(each, dict)]
+    members = [
+        (each.get("Input"), each.get("User"), each.get("Policies"))
+        for each in value
+        if isinstance(each, dict)
+    ]
     return tuple(
-        OpenRecording(input, user)
-        for input, user in pairs
+        OpenRecording(input, user, _names(policies))
+        for input, user, policies in members
         if input in RECORDED_INPUT and isinstance(user, str)
     )
+
+
+def _names(value: object) -> tuple[str, ...]:
+    names = value if isinstance(value, list) else []
+    return tuple(each for each in names if isinstance(each, str) and each)
 
 
 def _is_count(value: object) -> bool:

@@ -35,6 +35,8 @@ RECORDED_INPUT = ("none", "masked", "all")
 """How much of the users' input a recording contains, least first."""
 
 _NAMES = ("right", "people", "viewers", "idle_seconds", "until", "policy", "recording")
+_SOURCED = ("people", "viewers", "idle_seconds", "until")
+"""Terms about which users read messages that name policies."""
 
 
 class Right(IntEnum):
@@ -65,6 +67,7 @@ class Terms:
     :param policy: the names of the ConsolePolicies, for messages.
     :param recording: ``UID/INPUT``: the console accepts input only while the ConsoleRecording with
         this UID records it, with at least this input.  May be empty.
+    :param sources: names of terms that only some of the policies demand, and these policies.
     """
 
     right: Right = Right.TAKEOVER
@@ -74,32 +77,52 @@ class Terms:
     until: int = 0
     policy: str = ""
     recording: str = ""
+    sources: tuple[tuple[str, str], ...] = ()
 
     def text(self) -> str:
-        """Return the terms for the header; empty for :data:`FULL`."""
-        words = [
-            (name, value.verb if isinstance(value, Right) else str(value))
+        """
+        Return the terms for the header; empty for :data:`FULL`.
+
+        Each policy follows the terms that it alone demands; release 0.2.0 reads the names of all policies.
+        """
+        if self == FULL:
+            return ""
+        words = {
+            name: value.verb if isinstance(value, Right) else str(value)
             for name in _NAMES
             if (value := getattr(self, name)) != getattr(FULL, name)
-        ]
-        return urlencode(words)
+        }
+        pairs: list[tuple[str, str]] = []
+        if self.sources:
+            for policy in words.pop("policy").split(", "):
+                own = [name for name, source in self.sources if source == policy and name in words]
+                pairs += [*((name, words.pop(name)) for name in own), ("policy", policy)]
+        return urlencode([*pairs, *words.items()])
 
-    def rule(self, verb: str) -> str:
+    def policy_of(self, term: str) -> str:
+        """Return the names of the policies that demand a term, such as ``people``; of all if this is not known."""
+        return dict(self.sources).get(term, self.policy)
+
+    def rule(self, verb: str, term: str) -> str:
         """
         Return the start of a message: the policies and what they do.
 
         :param verb: without an ending, such as ``need``.
+        :param term: that the message is about, such as ``people``.
         """
-        if not self.policy:
+        policy = self.policy_of(term)
+        if not policy:
             return f"the policy of this console {verb}s"
-        if "," in self.policy:
-            return f"ConsolePolicies {self.policy} {verb}"
-        return f"ConsolePolicy {self.policy} {verb}s"
+        if "," in policy:
+            return f"ConsolePolicies {policy} {verb}"
+        return f"ConsolePolicy {policy} {verb}s"
 
     def satisfy(self, others: Terms) -> bool:
         """Return whether these terms are at least as strict as others."""
         # Names of policies are for messages, and make no terms stricter.
-        here, there = (replace(each, policy="") if each.policy else each for each in (self, others))
+        here, there = (
+            replace(each, policy="", sources=()) if each.policy else each for each in (self, others)
+        )
         return stricter(here, there) == here
 
 
@@ -112,7 +135,7 @@ def stricter(first: Terms, second: Terms) -> Terms:
     if first == FULL or second == FULL:  # nearly always
         return second if first == FULL else first
     policies = [first.policy, *(each for each in (second.policy,) if each != first.policy)]
-    return Terms(
+    both = Terms(
         min(first.right, second.right),
         max(first.people, second.people),
         _lower(first.viewers, second.viewers),
@@ -121,6 +144,15 @@ def stricter(first: Terms, second: Terms) -> Terms:
         ", ".join(filter(None, policies)),
         _more_recorded(first.recording, second.recording),
     )
+    if not (first.policy and second.policy):
+        return replace(both, sources=first.sources or second.sources) if both.policy else both
+    sources = []
+    for name in _SOURCED:
+        value = getattr(both, name)
+        if value != getattr(FULL, name):
+            policy = (first if value == getattr(first, name) else second).policy_of(name)
+            sources += [(name, policy)] * (policy != both.policy)
+    return replace(both, sources=tuple(sources))
 
 
 def parse_recording(text: str) -> tuple[str, str]:
@@ -148,10 +180,12 @@ def parse_terms(text: str) -> Terms:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True) if text else []
     except ValueError:
         raise RemoteProtocolError("the terms of the session are malformed") from None
-    terms = FULL
+    terms = group = FULL
     for name, value in pairs:
-        terms = stricter(terms, _term(name, value))
-    return terms
+        group = stricter(group, _term(name, value))
+        if name == "policy":
+            terms, group = stricter(terms, group), FULL
+    return stricter(terms, group)
 
 
 def _term(name: str, value: str) -> Terms:
@@ -179,12 +213,7 @@ def _term(name: str, value: str) -> Terms:
             return Terms(until=number)
     # Unlike other headers, this header has no members to ignore: the session would begin without a
     # term that an earlier hop relies on.
-    raise RemoteProtocolError(unknown_term(name))
-
-
-def unknown_term(name: str) -> str:
-    """Return the refusal of a term that a release does not know."""
-    return f"this release does not know the term {name!r} of the session"
+    raise RemoteProtocolError(f"this release does not know the term {name!r} of the session")
 
 
 def _lower(first: int, second: int) -> int:

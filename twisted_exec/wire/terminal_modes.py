@@ -8,6 +8,7 @@ The output is searched for changes of modes, so that they can be reset at the en
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 # Everything else is off in a fresh terminal, or harmless.
 # DECAWM, DECTCEM.
@@ -23,6 +24,11 @@ _SCREENS = (47, 1047, 1049)
 _ENTERING, _LEAVING = (
     [b"\x1b[?%d%s" % (number, way) for number in _SCREENS] for way in (b"h", b"l")
 )
+LEAVING = re.compile(rb"\x1b\[\?(?:1049|1047|47)l")
+"""The end of a full-screen program: the terminal shows its other screen again."""
+LEAVING_BYTES = 8
+"""Length of the longest such end."""
+
 _REPORTS = frozenset(
     {9, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016, 2004},
 )
@@ -80,6 +86,12 @@ def undo_behind(output: bytes) -> bytes:
         modes.feed(_CANCEL)
     modes.feed(output[recent:])
     return modes.undo()
+
+
+def behind_programs(output: bytes) -> list[bytes]:
+    """Cut an output behind the end of each full-screen program; the last piece is the rest, which may be empty."""
+    ends = [0, *(match.end() for match in LEAVING.finditer(output)), len(output)]
+    return [output[first:end] for first, end in pairwise(ends)]
 
 
 class Modes:

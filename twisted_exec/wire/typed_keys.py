@@ -10,6 +10,8 @@ _KEY = re.compile(rb"\x1b[\[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*
 _REPORTS = re.compile(rb"(?:\x1b\[(?:[IO]|<[0-9;]*[Mm]|M.{3}))+", re.DOTALL)
 """Reports of the mouse and of the focus, which a program has asked for."""
 
+_NO_KEYS = re.compile(_REPORTS.pattern + rb"|\x1b\[20[01]~", re.DOTALL)
+
 _MOST_DROPPED_BYTES = 4 << 10  # are kept, because a key may arrive in parts
 
 
@@ -34,8 +36,8 @@ def keys_discarded(count: int, when: str) -> str:
 
 
 def keys_in(data: bytes) -> int:
-    """Return the number of keys that made this input."""
-    return len(_KEY.findall(data))
+    """Return the number of keys that made this input; what surrounds a paste, and reports, are none."""
+    return len(_KEY.findall(_NO_KEYS.sub(b"", data)))
 
 
 def is_typed(data: bytes) -> bool:

@@ -12,7 +12,8 @@ import binascii
 import hashlib
 import os
 import re
-from collections.abc import Container, Iterable, Sequence
+import string
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -55,6 +56,11 @@ _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 _PRINTABLE = re.compile(rb"[\x20-\x7e]*")
 
+# Makes a name lower-case, with a hyphen for each underscore.
+_FOLDED = bytes.maketrans(
+    string.ascii_uppercase.encode() + b"_", string.ascii_lowercase.encode() + b"-"
+)
+
 _BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
 
 
@@ -77,15 +83,16 @@ class HeaderSet:
         :param prefixes: beginnings of names, such as ``X-Remote-Extra-``.
         """
         return cls(
-            frozenset(_folded(name.encode("ascii")) for name in names),
-            tuple(_folded(prefix.encode("ascii")) for prefix in prefixes),
+            frozenset(name.encode("ascii").translate(_FOLDED) for name in names),
+            tuple(prefix.encode("ascii").translate(_FOLDED) for prefix in prefixes),
         )
 
     def __contains__(self, name: object) -> bool:
-        if not isinstance(name, bytes):
-            return False
-        folded = _folded(name)
-        return folded in self.names or folded.startswith(self.prefixes)
+        return isinstance(name, bytes) and self.has_folded(name.translate(_FOLDED))
+
+    def has_folded(self, name: bytes) -> bool:
+        """Return whether a header is in the set; its name is in lower case, with hyphens."""
+        return name in self.names or name.startswith(self.prefixes)
 
     def __or__(self, other: HeaderSet) -> HeaderSet:
         return _union(self, other)
@@ -95,10 +102,6 @@ class HeaderSet:
 def _union(one: HeaderSet, other: HeaderSet) -> HeaderSet:
     prefixes = dict.fromkeys((*one.prefixes, *other.prefixes))
     return HeaderSet(one.names | other.names, tuple(prefixes))
-
-
-def _folded(name: bytes) -> bytes:
-    return name.lower().replace(b"_", b"-")
 
 
 HOP_BY_HOP = HeaderSet.of(
@@ -158,9 +161,11 @@ def without_resume(lines: Iterable[bytes]) -> list[bytes]:
 
 def _carried(headers: Headers, prefix: bytes, name: str) -> bytes | None:
     headers = list(headers)
-    if requested_upgrade(headers) != WEBSOCKET:
+    lines = values(headers, b"sec-websocket-protocol")
+    # Most requests have none, and need no further look.
+    if not any(prefix in line for line in lines) or requested_upgrade(headers) != WEBSOCKET:
         return None
-    offered = tokens(values(headers, b"sec-websocket-protocol"))
+    offered = tokens(lines)
     carriers = [token for token in offered if token.startswith(prefix)]
     if not carriers:
         return None
@@ -221,7 +226,7 @@ def requested_upgrade(headers: Headers) -> bytes:
 
 
 def forwarded_request_headers(
-    headers: Headers, credentials: Container[bytes]
+    headers: Headers, credentials: HeaderSet
 ) -> list[tuple[bytes, bytes]]:
     """
     Return the headers of a request that the next hop may see.
@@ -229,22 +234,31 @@ def forwarded_request_headers(
     :param credentials: names of the headers that say who is asking.  With one of them a user could
         claim any identity at the next hop.
     """
-    headers = list(headers)
-    named = frozenset(map(_folded, tokens(values(headers, b"connection"))))
-    forwarded = [
-        (name, value)
-        for name, value in headers
-        if name not in _NOT_FORWARDED and name not in credentials and _folded(name) not in named
-    ]
-    return [pair for pair in map(_without_bearer, forwarded) if pair[1]]
+    triples = [(name.translate(_FOLDED), name, value) for name, value in headers]
+    lines = [value for folded, _, value in triples if folded == b"connection"]
+    named = frozenset(token.translate(_FOLDED) for token in tokens(lines))
+    dropped, forwarded = _NOT_FORWARDED | credentials, []
+    for folded, name, value in triples:
+        if dropped.has_folded(folded) or folded in named:
+            continue
+        if folded == b"sec-websocket-protocol" and BEARER_SUBPROTOCOL in value:
+            value = _without_bearer(value)
+        if value:
+            forwarded.append((name, value))
+    return forwarded
 
 
-def _without_bearer(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-    name, value = pair
-    if _folded(name) != b"sec-websocket-protocol" or BEARER_SUBPROTOCOL not in value:
-        return pair
-    others = [token for token in tokens([value]) if not token.startswith(BEARER_SUBPROTOCOL)]
-    return name, b", ".join(others)
+def _without_bearer(line: bytes) -> bytes:
+    others = [token for token in tokens([line]) if not token.startswith(BEARER_SUBPROTOCOL)]
+    return b", ".join(others)
+
+
+def replaced_headers(
+    headers: Sequence[tuple[bytes, bytes]], ours: Sequence[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a request with ours, which take the place of those of the same names."""
+    names = {name.translate(_FOLDED) for name, _ in ours}
+    return [*(pair for pair in headers if pair[0].translate(_FOLDED) not in names), *ours]
 
 
 def forwarded_response_headers(headers: Headers) -> list[tuple[bytes, bytes]]:

@@ -32,9 +32,12 @@ class KindTestCase(SynchronousTestCase):
             f"{cause['field']}: {cause['message']}" for cause in caught.exception.details["causes"]
         ]
 
+    def update(self, old: Object, **change: Any) -> Object:
+        return strategy.for_update(self.kind, {**old, **change}, old)
+
     def update_refused(self, old: Object, **change: Any) -> list[str]:
         with self.assertRaises(Invalid) as caught:
-            strategy.for_update(self.kind, {**old, **change}, old)
+            self.update(old, **change)
         return [
             f"{cause['field']}: {cause['message']}" for cause in caught.exception.details["causes"]
         ]

@@ -150,6 +150,7 @@ class ConsolePolicyTests(KindTestCase):
         self.assertEqual(len(self.refused(spec={"selector": {"matchLabels": {"-": "x"}}})), 1)
 
     def test_approvers(self) -> None:
-        """The hint goes into messages, so it has no control characters."""
-        (message,) = self.refused(spec={"approvers": "a\x1b[2J"})
-        self.assertIn("must not have control characters", message)
+        """The hint goes into messages, so it has printable characters only."""
+        for text in ("a\x1b[2J", "a\u202e", "a\u00a0b"):
+            (message,) = self.refused(spec={"approvers": text})
+            self.assertIn("must be printable characters", message)

@@ -75,7 +75,7 @@ class ConsoleRequestTests(KindTestCase):
                 ["spec: Forbidden: is immutable: delete the request and create another"],
             )
         without = {k: v for k, v in old["spec"].items() if k not in BY_SERVER}
-        new = strategy.for_update(self.kind, {**old, "spec": without}, old)
+        new = self.update(old, spec=without)
         self.assertEqual(new["spec"], old["spec"])
 
     def test_approval(self) -> None:

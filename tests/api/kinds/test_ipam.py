@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from tests.api.kinds.support import KindTestCase
 from tests.api.kinds.test_networks import DOMAIN
-from twisted_exec.api import strategy
 from twisted_exec.api.kinds import ipam
 
 
@@ -44,7 +43,7 @@ class PrefixTests(KindTestCase):
         """An allocated prefix can be set once and is immutable afterwards."""
         old = self.create(spec={"parentSelector": {}, "ipFamily": "IPv4", "prefixLength": 8})
         got = {**old["spec"], "prefix": "10.0.0.0/8", "parentRef": {"name": "root"}}
-        new = strategy.for_update(self.kind, {**old, "spec": got}, old)
+        new = self.update(old, spec=got)
         self.assertEqual(new["spec"]["prefix"], "10.0.0.0/8")
         (told,) = self.update_refused(new, spec={**got, "prefix": "11.0.0.0/8"})
         self.assertEqual(told, "spec: Forbidden: field is immutable")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.api.kinds.support import KindTestCase
-from twisted_exec.api import strategy, table
+from twisted_exec.api import table
 from twisted_exec.api.kinds import networks
 
 DOMAIN = "ironcore.dev"
@@ -65,7 +65,7 @@ class InterfaceTests(KindTestCase):
         """A poollet can set ``machineRef`` and ``providerID``; ``networkRef`` is immutable."""
         old = self.create(spec=self.good)
         told = {"machineRef": {"name": "vm", "uid": "u"}, "providerID": "x"}
-        new = strategy.for_update(self.kind, {**old, "spec": {**old["spec"], **told}}, old)
+        new = self.update(old, spec={**old["spec"], **told})
         self.assertEqual(new["spec"]["providerID"], "x")
         (refused,) = self.update_refused(old, spec={**old["spec"], "networkRef": {"name": "wan"}})
         self.assertEqual(refused, "spec.networkRef: Forbidden: field is immutable")
@@ -89,7 +89,7 @@ class NetworkTests(KindTestCase):
     def test_provider(self) -> None:
         """``providerID`` can be set later and is immutable once set."""
         old = self.create(spec={})
-        named = strategy.for_update(self.kind, {**old, "spec": {"providerID": "a"}}, old)
+        named = self.update(old, spec={"providerID": "a"})
         (told,) = self.update_refused(named, spec={"providerID": "b"})
         self.assertEqual(told, "spec.providerID: Forbidden: field is immutable")
 

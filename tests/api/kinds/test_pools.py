@@ -5,7 +5,7 @@ Tests for :mod:`twisted_exec.api.kinds.pools`.  Objects take the way into the st
 from __future__ import annotations
 
 from tests.api.kinds.support import KindTestCase
-from twisted_exec.api import kinds, strategy
+from twisted_exec.api import kinds
 from twisted_exec.api.dialects import SPHERIC
 
 
@@ -22,7 +22,7 @@ class PoolTests(KindTestCase):
             ["spec.providerID: Forbidden: field is immutable"],
         )
         empty = self.create()
-        strategy.for_update(self.kind, {**empty, "spec": {"providerID": "x"}}, empty)
+        self.update(empty, spec={"providerID": "x"})
 
     def test_columns(self) -> None:
         """The columns show the pool's state and available classes, and wide ones why it is not ready."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.api.kinds.support import KindTestCase
-from twisted_exec.api import strategy, table
+from twisted_exec.api import table
 from twisted_exec.api.dialects import IRONCORE, ONMETAL
 from twisted_exec.api.kinds import Kind, Object, networks, routing, served, storage
 
@@ -88,4 +88,4 @@ class RoutingTests(KindTestCase):
         self.assertEqual(made["destinations"], [one])
         self.assertEqual(len(self.refused(**network, destinations=[{"name": "nic"}])), 1)
         self.assertEqual(self.refused(), ["networkRef: Required value"])
-        strategy.for_update(self.kind, {**made, "destinations": []}, made)
+        self.update(made, destinations=[])

@@ -93,18 +93,30 @@ class StreamTests(MachineTestCase):
         for words in (
             "",
             "&command=ls",
-            "&command=console&command=-l",
             "&command=console%20",
             "&command=--force",
-            "&command=console&command=--force&command=--read-only",
-            "&command=console&command=--reason",
-            "&command=console&command=--reason&command=a&command=--reason&command=b",
         ):
             told = await self.refused(400, path=f"{POD}/exec", query=QUERY + words)
             self.assertIn("runs no commands", told)
             self.assertIn("kubectl attach -it vm", told)
         self.assertEqual(self.pool.requests, [])
         self.assertEqual({code for _, code in self.ends()}, {400})
+
+    async def test_wrong_options(self) -> None:
+        """A user who mistypes an option of the command reads which there are."""
+        for words, problem in (
+            ("&command=-l", 'has no option "-l"'),
+            ("&command=ls", 'has no option "ls"'),
+            ("&command=--force&command=--read-only", "has either --read-only or --force"),
+            ("&command=--reason", "has no text behind --reason"),
+            ("&command=--reason=a&command=--reason&command=b", "has --reason twice"),
+            ("&command=--record&command=--record=all", "has --record twice"),
+        ):
+            told = await self.refused(400, path=f"{POD}/exec", query=QUERY + COMMAND + words)
+            self.assertIn(
+                f'machine "vm": the command console {problem}; its options are --read-only,', told
+            )
+        self.assertEqual(self.pool.requests, [])
 
     async def test_container(self) -> None:
         """There is one container, which need not be named."""

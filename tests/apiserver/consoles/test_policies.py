@@ -6,6 +6,7 @@ Tests for :mod:`twisted_exec.apiserver.consoles.policies` and
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from unittest import skipUnless
 
@@ -67,13 +68,21 @@ class TermsTests(PolicyTestCase):
             self.answer("DELETE", f"{POLICIES}/p")
 
     def test_strictest(self) -> None:
-        """Of several policies the strictest terms count, and all are named."""
+        """Of several policies the strictest terms count, and messages name the policy of each."""
         self.make_policy("a", people=2, viewers=5, idleSeconds=60)
         self.make_policy("b", viewers=3, idleSeconds=600, maxSeconds=90)
+        terms = self.opened()
         self.assertEqual(
-            self.opened(),
+            replace(terms, sources=()),
             Terms(Right.DRIVE, 2, 3, 60, EPOCH + 90, "default/a, default/b"),
         )
+        for term, name in (
+            ("people", "a"),
+            ("viewers", "b"),
+            ("idle_seconds", "a"),
+            ("until", "b"),
+        ):
+            self.assertEqual(terms.policy_of(term), f"default/{name}")
 
     def test_many_names(self) -> None:
         """The names of many policies still fit into the header."""
@@ -84,14 +93,13 @@ class TermsTests(PolicyTestCase):
         self.assertLess(len(policy), 1024)
 
     def test_all_refusals(self) -> None:
-        """Several policies that refuse a session are all named, each with its remedy."""
+        """Several policies that refuse a session are all named, with a remedy for all of them."""
         self.make_policy("a", reason="Required")
         self.make_policy("b", approval="Required", approvers="#on-call")
         self.assertEqual(
             self.not_opened(),
-            f'ConsolePolicy "default/a" requires a reason: use {OPEN}, or kubectl exec -it -n default '
-            'vm-1 -- console --reason TICKET; ConsolePolicy "default/b" requires the approval of '
-            f"another user (#on-call): request it with {ASK}",
+            'ConsolePolicy "default/a" requires a reason; ConsolePolicy "default/b" requires the approval '
+            f"of another user (#on-call): request it with {ASK}",
         )
 
     def test_reason_and_approval(self) -> None:
@@ -99,12 +107,14 @@ class TermsTests(PolicyTestCase):
         self.make_policy("p", reason="Required", approval="Required")
         self.assertEqual(
             self.not_opened(),
-            f'ConsolePolicy "default/p" requires a reason: use {OPEN}, or kubectl exec -it -n default '
-            'vm-1 -- console --reason TICKET; ConsolePolicy "default/p" requires the approval of '
-            f"another user: request it with {ASK}",
+            'ConsolePolicy "default/p" requires a reason; ConsolePolicy "default/p" requires the approval '
+            f"of another user: request it with {ASK}",
         )
         self.assertEqual(self.causes(), ["ReasonRequired", "ApprovalRequired"])
         self.assertEqual(self.causes(self.applicant(reason="OPS-1")), ["ApprovalRequired"])
+        for reason, given in (("OPS-1", "OPS-1"), ("repair; now", "TICKET"), ("'", "TICKET")):
+            ask = f": request it with {ASK.replace('TICKET', given)}"
+            self.assertTrue(self.not_opened(self.applicant(reason=reason)).endswith(ask))
 
     def test_causes(self) -> None:
         """Programs read from the causes what is missing, and the texts have no commands."""

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.kinds import CONSOLEPOLICIES
 from twisted_exec.api.schema import set_defaults
 from twisted_exec.apiserver.consoles.policy_evaluation import ParsedPolicy, demand_of, parsed
-from twisted_exec.apiserver.interfaces import Demand
+from twisted_exec.apiserver.interfaces import RecordingDemand
 
 
 def policy(name: str, **recording: Any) -> ParsedPolicy:
@@ -37,7 +37,7 @@ class DemandTests(SynchronousTestCase):
             ]
         )
         assert demand is not None
-        self.assertEqual(demand, Demand("all", True, 30, ("a", "b")))
+        self.assertEqual(demand, RecordingDemand("all", True, 30, ("a", "b")))
         self.assertEqual(
             demand.rule("default"),
             "ConsolePolicies default/a, default/b require a recording of this console",
@@ -45,15 +45,15 @@ class DemandTests(SynchronousTestCase):
 
     def test_wish(self) -> None:
         """The wish of a user adds to the policies, and sets no retention."""
-        wish = Demand("masked", True)
+        wish = RecordingDemand("masked", True)
         self.assertEqual(wish.rule("default"), "you asked for a recording of this console")
         demand = demand_of([policy("a", mode="Optional", input="none", retentionDays=7)])
         assert demand is not None
-        self.assertEqual(wish.stricter(demand), Demand("masked", True, 7, ("a",)))
+        self.assertEqual(wish.stricter(demand), RecordingDemand("masked", True, 7, ("a",)))
 
     def test_met(self) -> None:
         """A recording with more input meets a demand; one with less does not."""
-        demand = Demand("masked", True)
+        demand = RecordingDemand("masked", True)
         for recording, is_met in (
             ("", False),
             ("u/none", False),

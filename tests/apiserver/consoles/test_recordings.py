@@ -155,25 +155,9 @@ class RecordedTests(ChainTestCase):
         await self.make_policy()
         self.poollet_.holds = False
         message = await self.refused(501, user="jane", query=STDIN)
-        self.assertIn("makes no recordings, and ConsolePolicy default/p requires one", message)
+        self.assertIn("ConsolePolicy default/p requires a recording of this console: ", message)
+        self.assertIn("makes no recordings", message)
         await self.check_refusal_event(message)
-
-    async def test_older(self) -> None:
-        """The same for one of an older release, which refuses what it does not know."""
-        await self.make_policy()
-        why = "this release does not know the term 'recording' of the session"
-        self.poollet_.answer = (
-            400,
-            {
-                "kind": "Status",
-                "status": "Failure",
-                "code": 400,
-                "reason": "BadRequest",
-                "message": why,
-            },
-        )
-        message = await self.refused(501, user="jane", query=STDIN)
-        self.assertIn("makes no recordings, and ConsolePolicy default/p requires one", message)
 
     async def check_refusal_event(self, message: str) -> None:
         """There is an Event about the machine with a message to the user, and no recording is left."""
@@ -196,15 +180,31 @@ class RecordedTests(ChainTestCase):
                 "kind": "Status",
                 "status": "Failure",
                 "code": 503,
-                "message": "the console cannot be recorded: No space left on device",
+                "message": "No space left on device",
+                "details": {"causes": [{"reason": "CannotBeRecorded", "message": "No space"}]},
             },
         )
         message = await self.refused(503, user="jane", query=STDIN)
         self.assertIn(
-            "ConsolePolicy default/p requires a recording of this console: the console cannot be recorded: No space",
-            message,
+            "ConsolePolicy default/p requires a recording of this console: No space left", message
         )
         await self.check_refusal_event(message)
+
+    async def test_other_refusal(self) -> None:
+        """A refusal without that cause is not one by the policy, whatever its message says."""
+        await self.make_policy()
+        self.poollet_.answer = (
+            503,
+            {"kind": "Status", "status": "Failure", "code": 503, "message": "cannot be recorded"},
+        )
+        message = await self.refused(503, user="jane", query=STDIN)
+        self.assertNotIn("ConsolePolicy", message)
+
+    async def test_own_demand(self) -> None:
+        """A user who has asked for a recording that cannot be made reads that this is the reason."""
+        self.poollet_.holds = False
+        message = await self.refused(501, query=f"{STDIN}&record=")
+        self.assertIn("you asked for a recording of this console: ", message)
 
     async def refused_meanwhile(self, **status: str) -> str:
         """Refuse a session whose recording gets a status before; return the message to the user."""
@@ -273,7 +273,11 @@ class RecordedTests(ChainTestCase):
         await self.until(lambda: session.ending)
         assert session.ending is not None
         self.assertEqual(session.ending.reason, REVOKED)
-        self.assertIn("this session began without: open it again", session.ending.message)
+        self.assertIn(
+            "this session began without the policy's recording: a new session has it",
+            session.ending.message,
+        )
+        self.assertEqual(session.ending.causes, ("NotRecorded",))
 
     async def test_policy_deleted(self) -> None:
         """A session keeps its recording when the policy is gone."""

@@ -59,7 +59,7 @@ class TakeoverTests(ChainTestCase):
                     {
                         "type": "ConsoleInUse",
                         "status": "True",
-                        "reason": "Writer",
+                        "reason": "HasWriter",
                         "message": f"the writers are the sessions {session}",
                     }
                 ]

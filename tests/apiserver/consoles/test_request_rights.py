@@ -272,6 +272,9 @@ class ApprovalTests(PolicyTestCase):
         self.assertIn(
             'an approver must be allowed to drive machines/console of "vm-1"', self.cannot("leaf")
         )
+        right = {"user": "leaf", "verb": "drive", "subresource": "console", "namespace": "default"}
+        (cause,) = self.decide(user="leaf", code=403, approved=True)["details"]["causes"]
+        self.assertEqual({**cause, **right}, cause)
 
     def test_deny(self) -> None:
         """A denial is final, and its message reaches the user."""
@@ -354,6 +357,19 @@ class ApprovalTests(PolicyTestCase):
             f'your request "later" to drive does not count, bob denied it; request again with {ask}'
         )
         self.assertIn(denied, self.not_opened(observer))
+
+    def test_waiting_for_another_reason(self) -> None:
+        """A request that waits is named rather than one for the session's reason that was denied."""
+        self.request("old", reason="OPS-9")
+        self.decide("old", denied=True)
+        applicant = self.applicant(reason="OPS-9")
+        self.assertIn(
+            'your request "old" does not count, bob denied it', self.not_opened(applicant)
+        )
+        self.request("waits", reason="OPS-8")
+        self.assertIn('your request "waits" waits for another user', self.not_opened(applicant))
+        self.request("again", reason="OPS-9")
+        self.assertIn('your request "again" waits for another user', self.not_opened(applicant))
 
     def test_deleted_beside_another(self) -> None:
         """A session whose request was deleted has no approval; a request that waits is another one."""
@@ -773,7 +789,7 @@ class EventTests(PolicyTestCase):
         return sorted((e["reason"], e["involvedObject"]["kind"], e["message"]) for e in several)
 
     def test_events(self) -> None:
-        """Request, approval and withdrawal are Events of the request and of the machine."""
+        """Request, approval, withdrawal and denial are Events of the request and of the machine."""
         self.request(reason="OPS-1")
         self.decide()
         self.decide(denied=True)
@@ -783,10 +799,14 @@ class EventTests(PolicyTestCase):
             "ConsoleRequested": 'user "jane" asks for approval to drive the console, request "r": OPS-1',
             "ConsoleApproved": 'user "bob" approved that user "jane" may drive the console until '
             f'{until}, request "r": OPS-1',
-            "ConsoleDenied": 'user "bob" withdrew the approval of request "r" of user "jane"',
+            "ConsoleApprovalWithdrawn": 'user "bob" withdrew the approval of request "r" of user "jane"',
         }
         expected = [(r, k, m) for r, m in messages.items() for k in ("ConsoleRequest", "Machine")]
         self.assertEqual(events, sorted(expected))
+        self.request("s")
+        self.decide("s", denied=True)
+        denied = ("ConsoleDenied", "Machine", 'user "bob" denied request "s" of user "jane"')
+        self.assertIn(denied, self.events())
 
     def test_machine_unreadable(self) -> None:
         """An Event of the machine is recorded later if the store does not answer at first."""

@@ -175,6 +175,22 @@ class PermissionTests(LogCase):
             '"machines/log" in API group "compute.ironcore.dev" in the namespace "default": ask an '
             'administrator for the role console-log-reader in the namespace "default"',
         )
+        self.assertEqual(
+            told["details"]["causes"],
+            [
+                {
+                    "reason": "MissingRight",
+                    "message": told["message"],
+                    "user": "jane",
+                    "verb": "get",
+                    "group": "compute.ironcore.dev",
+                    "resource": "machines",
+                    "subresource": "log",
+                    "namespace": "default",
+                    "remedy": 'ask an administrator for the role console-log-reader in the namespace "default"',
+                }
+            ],
+        )
         told = await self.denied(403, user="jane", path=POD_LOG)
         self.assertIn("ask an administrator for the role console-log-reader in ", told["message"])
         await self.denied(403, name="nothing", user="jane")

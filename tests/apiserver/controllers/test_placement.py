@@ -46,7 +46,7 @@ def pool(
     }
 
 
-NOT_OFFERED = 'no machine pool offers class "small" (there is 1)'
+NOT_OFFERED = 'no machine pool offers class "small" (there is 1 pool)'
 
 
 class PlanTests(SynchronousTestCase):
@@ -125,7 +125,9 @@ class PlanTests(SynchronousTestCase):
         pools = [pool("a", 9), pool("b", 1, labels={"zone": "1", "x": "y"})]
         self.assertEqual(self.plan(*pools, machinePoolSelector={"zone": "1"}).pool, "b")
         told = self.refused(*pools, machinePoolSelector={"zone": "2", "x": "y"})
-        self.assertEqual(told, f"{FAILED}: no machine pool has the labels x=y zone=2 (there are 2)")
+        self.assertEqual(
+            told, f"{FAILED}: no machine pool has the labels x=y zone=2 (there are 2 pools)"
+        )
         told = self.refused(*pools, pool("c", ready="False"), machinePoolSelector={"zone": "2"})
         self.assertEqual(
             told,
@@ -182,7 +184,7 @@ class PlanTests(SynchronousTestCase):
     def test_no_class(self) -> None:
         """A class that does not exist, or that no pool offers, is the reason."""
         others = pool("a", classes="large"), pool("b", classes="large")
-        told = f'{FAILED}: no machine pool offers class "small" (there are 2)'
+        told = f'{FAILED}: no machine pool offers class "small" (there are 2 pools)'
         self.assertEqual(self.refused(*others), told)
         self.assertEqual(
             self.refused(*others, pool("c", ready="False")),
@@ -221,5 +223,8 @@ class BoundMachinesTests(SynchronousTestCase):
             ("2", None, False),
         ]
         for uid, place, is_free in moves:
-            self.assertEqual(bound.move(uid, place), is_free, (uid, place))
+            machine = {"metadata": {"uid": uid}}
+            self.assertEqual(bound.move(machine, place), is_free, (uid, place))
         self.assertEqual(dict(bound.counts), {large: 1})
+        self.assertEqual(bound.of_pool("pool-a"), [{"metadata": {"uid": "1"}}])
+        self.assertEqual(bound.of_pool("pool-b"), [])

@@ -174,8 +174,11 @@ class SchedulerTests(APITestCase):
         self.assertEqual(self.ready("vm"), ("False", "FailedScheduling", why))
         (event,) = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
         self.assertEqual(event["message"], why)
+        self.make_class("medium")
+        self.soon()
+        self.assertEqual(self.ready("vm")[2], f"{why}, medium")
         self.make_class("small")
-        self.clock.advance(EVENT_SECONDS)
+        self.soon()
         self.assertEqual(
             self.ready("vm"), ("False", "FailedScheduling", "there are no machinepools")
         )
@@ -203,6 +206,24 @@ class SchedulerTests(APITestCase):
         self.assertEqual(self.ready("vm"), ("False", "FailedScheduling", why))
         self.assertIsNone(self.ready("other"))
         self.assertEqual(len(self.events()), 2)
+
+    def test_pool_deleted(self) -> None:
+        """A machine whose pool is deleted is not ready, unless the pool registers again soon."""
+        for name in ("vm", "other"):
+            self.make_ready(f"pool-of-{name}")
+            self.make_machine(name, f"pool-of-{name}")
+        self.soon()
+        self.assertEqual(self.events(), [])
+        for name in ("vm", "other"):
+            self.answer("DELETE", f"{POOLS}/pool-of-{name}")
+        self.soon()
+        self.assertEqual(self.events(), [])
+        self.make_ready("pool-of-other")
+        self.clock.advance(MISSING_SECONDS)
+        why = 'machine pool "pool-of-vm" does not exist'
+        self.assertEqual(self.ready("vm"), ("False", "FailedScheduling", why))
+        self.assertEqual(self.events(), [("FailedScheduling", "vm")])
+        self.assertIsNone(self.ready("other"))
 
     def test_many_of_a_missing_pool(self) -> None:
         """What is decided for all machines of a missing pool is in memory once."""

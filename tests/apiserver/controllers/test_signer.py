@@ -369,6 +369,19 @@ class SignerTests(SigningTestCase):
         self.answer("PATCH", pools, patch, user="pool-a", content_type=MERGE)
         self.certificate()
 
+    def test_later_than_a_day(self) -> None:
+        """A pool that reports an address has old requests deleted, and others are signed as before."""
+        self.make_pool("pool-a", addresses=[{"type": "InternalIP", "address": "192.0.2.9"}])
+        self.make()
+        self.clock.advance(24 * 3600)
+        self.clock.advance(1)
+        pools = "/apis/compute.ironcore.dev/v1alpha1/machinepools/pool-a/status"
+        patch = {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}
+        self.answer("PATCH", pools, patch, user="pool-a", content_type=MERGE)
+        self.refused(404, "GET", f"{REQUESTS}/one")
+        self.make()
+        self.certificate()
+
     def test_not_its_own(self) -> None:
         """Only the poollet's own request is approved automatically."""
         self.make(user="admin")

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import tempfile
 import time
 from datetime import UTC, datetime, timedelta
@@ -162,6 +163,16 @@ class ServerTests(ChainTestCase):
         message, remedy = await self.failure("server", "--kubeconfig", self.config(server=url))
         self.assertIn(f"cannot reach {url}", message)
         self.assertIn("start that API server", remedy)
+
+    async def test_stopped_server(self) -> None:
+        """A server that is stopped, whose kernel accepts connections, is no fault of the network."""
+        stopped = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(stopped.close)
+        url = f"https://127.0.0.1:{stopped.getsockname()[1]}"
+        words = ("--kubeconfig", self.config(server=url), "--request-timeout", "0.2s")
+        message, remedy = await self.failure("server", *words)
+        self.assertIn(f"cannot reach {url}: its program does not answer: no TLS handshake", message)
+        self.assertIn("stopped", remedy)
 
     async def test_without_tls(self) -> None:
         """The remedy for an http:// address of a server with TLS is https://."""
@@ -477,8 +488,10 @@ class MachineTests(ChainTestCase):
         _, results = await self.examined(user="jane")
         status, message, remedy = results["rights"]
         self.assertEqual(status, "warning")
-        self.assertEqual(message, "may not drive machines/console in namespace default")
-        self.assertIn("kubectl create rolebinding", remedy)
+        self.assertEqual(
+            message, "may not drive machines/console in namespace default; --read-only works now"
+        )
+        self.assertIn("the role console-user: kubectl create rolebinding", remedy)
 
     async def test_policies(self) -> None:
         """
@@ -516,7 +529,26 @@ class MachineTests(ChainTestCase):
         await self.admin.create(policies, made, "default")
         message, remedy = await self.problem("console")
         self.assertIn(f"{start}does not allow this console at this hour; its hours begin", message)
-        self.assertIn("do as the policy says, or ask an administrator to change it", remedy)
+        # Without a command that an observer may not run.
+        self.assertEqual(remedy, "do as the policy says, or ask an administrator to change it")
+
+    async def test_waiting_request(self) -> None:
+        """A user whose request waits for an approval reads its name, and what follows."""
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=1)
+        await self.make_machine()
+        policy = {"metadata": {"name": "p"}, "spec": {"approval": "Required"}}
+        await self.admin.create(kinds.CONSOLEPOLICIES.resource, policy, "default")
+        requests, spec = kinds.CONSOLEREQUESTS.resource, {"machine": "vm", "reason": "OPS-1"}
+        await self.admin.create(requests, {"metadata": {"name": "r"}, "spec": spec}, "default")
+        code, results = await self.examined()
+        _, message, remedy = results["console"]
+        self.assertEqual(code, 0)
+        self.assertTrue(message.endswith('; your request "r" (drive, "OPS-1") waits'), message)
+        self.assertEqual(
+            remedy,
+            "another user runs twisted-exec request approve -n default r; "
+            "after its approval, open the console without --request",
+        )
 
     async def test_unreadable(self) -> None:
         """The user reads which parts could not be checked, which right that needs, and which role has it."""
@@ -537,7 +569,7 @@ class MachineTests(ChainTestCase):
             [
                 [
                     "machine",
-                    'cannot read class "small": may not get machineclasses; the role view has this right',
+                    'cannot read class "small": may not get machineclasses',
                 ],
                 [
                     "machine",
@@ -546,12 +578,19 @@ class MachineTests(ChainTestCase):
                 ],
                 [
                     "pool",
-                    'cannot read machine pool "pool-a": may not get machinepools; the role view has this right',
+                    'cannot read machine pool "pool-a": may not get machinepools',
                 ],
             ],
             out,
         )
         self.assertIn(", 3 checks skipped", out.splitlines()[-1])
+        for kind in ("machineclasses", "machinepools"):
+            role = f"get-{kind}"
+            commands = (
+                f"kubectl create clusterrole {role} --verb=get --resource={kind}.compute.ironcore.dev, and "
+                f"kubectl create clusterrolebinding jane-{role} --clusterrole={role} --user=jane"
+            )
+            self.assertIn(f"-> ask an administrator for this right: {commands}\n", out)
 
     async def test_no_pool(self) -> None:
         """A machine without a pool is an error."""
@@ -599,7 +638,7 @@ class MachineTests(ChainTestCase):
         await self.make_class()
         await self.make_machine(pool="", machinePoolSelector={"zone": "mars"})
         await self.machine_ready(
-            "FailedScheduling", "no machine pool has the labels zone=mars (there is 1)"
+            "FailedScheduling", "no machine pool has the labels zone=mars (there is 1 pool)"
         )
         _, remedy = await self.problem("machine")
         self.assertIn("kubectl label machinepools NAME zone=mars; or change", remedy)
@@ -669,8 +708,46 @@ class MachineTests(ChainTestCase):
         _, results = await self.examined()
         self.assertNotIn("console", results)  # the pool's error is the reason for its refusal
 
+    async def test_unreadable_pool(self) -> None:
+        """
+        A user who may not read the pool, or the machine, reads which part is missing and what to ask for; doctor never
+        names itself.
+        """
+        await self.make_machine()
+        drive, read = ("drive", "machines/console"), ("get", "machines")
+        await self.grant(drive, read)
+        await self.check_last_error(
+            "pool",
+            'machinepools.compute.ironcore.dev "pool-a" not found: machine "vm" is assigned to it',
+            "-> ask an administrator to start the poollet of the pool",
+        )
+        await self.admin.delete(kinds.MACHINES.resource, "vm", "default")
+        await self.make_machine(pool="")
+        rules = {
+            "rules": [
+                {
+                    "apiGroups": ["compute.ironcore.dev"],
+                    "resources": ["machines/console"],
+                    "verbs": ["drive"],
+                }
+            ]
+        }
+        await self.admin.patch(kinds.ROLES.resource, "jane", rules, "default")
+        await self.check_last_error(
+            "machine",
+            'machine "vm" has no machine pool yet',
+            "-> ask an administrator for a pool that has room for the machine",
+        )
+
+    async def check_last_error(self, check: str, message: str, remedy: str) -> None:
+        _, out, _ = await typed(self, "doctor", "vm", "--kubeconfig", self.kubeconfig("user-jane"))
+        *_, error, advice, _ = out.splitlines()
+        self.assertEqual(error.split(maxsplit=2), ["error", check, message], out)
+        self.assertTrue(advice.strip().startswith(remedy), out)
+        self.assertNotIn("twisted-exec doctor", out)
+
     async def test_not_created(self) -> None:
-        """A refusal that repeats the machine's condition is an error of the machine, not of the runtime."""
+        """A refusal that repeats the machine's condition is one error with it, of the machine and not of the runtime."""
         poollet, port = await self.poollet()
         await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
         await self.make_machine()
@@ -680,7 +757,9 @@ class MachineTests(ChainTestCase):
         poollet.answer = (503, {"kind": "Status", "message": message, "code": 503})
         code, results = await self.examined()
         self.assertNotIn("runtime", results)
-        self.assertEqual((code, results["machine"][0]), (1, "warning"))
+        status, message, _ = results["machine"]
+        self.assertEqual((code, status), (1, "error"))
+        self.assertTrue(message.endswith("; its console cannot be opened"), message)
 
     async def test_lost_line(self) -> None:
         """A line that is lost is an error with the condition's message, though the session opens."""

@@ -51,6 +51,15 @@ class LogOutputTests(SynchronousTestCase):
         self.assertEqual(printed(*log, regex="^Ker.*ic$"), b"Kernel panic\r\n")
         self.assertEqual(printed(*log, regex="[0-9]"), b"")
 
+    def test_grep_edited(self) -> None:
+        """Lines are searched for what a terminal shows of them, also behind a timestamp, and printed as they came."""
+        line = b"# echo passwrod\b \b\b \b\b \bord\r\n"
+        self.assertEqual(printed(line, regex="echo password$"), line)
+        self.assertEqual(printed(line, regex="passwr"), b"")
+        stamp = b"2026-11-20T05:00:00.123456789Z "
+        line = stamp + b"\b\b\b" + line
+        self.assertEqual(printed(line, regex="^# echo password$", timestamps=True), line)
+
     def test_grep_is_by_line(self) -> None:
         """Anchors are those of a line, and carriage returns before its end do not count."""
         log = (b"one\r\ntwo\r\r\nthree\x1b[m\n", b"two\r\n")

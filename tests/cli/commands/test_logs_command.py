@@ -56,6 +56,39 @@ class LogsTests(ConsolesCase):
         self.assertEqual(await self.typed("--plain", "--grep", "pan.c"), (0, "Kernel panic\n", ""))
         self.assertEqual(await self.typed("--grep", "oops"), (1, "", ""))
 
+    async def test_last_matches(self) -> None:
+        """--tail counts the lines that match; those that follow come behind them."""
+        self.logs.journal.append(b"panic 2\r\nok\r\npanic 3\r\nok\r\nok\r\npa")
+        for words, out in (
+            (("--tail", "2"), "=> panic 2\r\npanic 3\r\n"),
+            (("--tail", "9", "--plain"), "Kernel panic\n=> panic 2\npanic 3\n"),
+            (("--tail", "0"), ""),
+        ):
+            self.assertEqual(
+                await self.typed("--grep", "panic", *words), (0 if out else 1, out, "")
+            )
+        self.logs.journal.append(b"nic 4\r\n")
+        self.assertEqual(await self.typed("--tail", "1", "--grep", "panic"), (0, "panic 4\r\n", ""))
+
+    async def test_last_matches_followed(self) -> None:
+        """Behind the last matches --follow prints each new one, also of a line that had begun; no byte is searched twice."""
+        self.logs.journal.append(b"panic 2\r\npa")
+        words = ("--tail", "1", "--grep", "panic", "--follow", "--timestamps")
+        reading = Deferred.fromCoroutine(self.typed(*words))
+        printed: Any = sys.stdout
+        while not printed.buffer.getvalue() or len(self.logs.queries) < 2:
+            await self._settle()
+        while not self.logs.sessions.live():
+            await self._settle()
+        self.logs.journal.append(b"nic 3\r\nok\r\npanic 4\r\n")
+        self.logs.journal.close()
+        code, out, _ = await reading
+        self.assertEqual(
+            re.sub("(?m)^[0-9].{29} ", "", out), "=> panic 2\r\npanic 3\r\npanic 4\r\n"
+        )
+        self.assertEqual(code, 0)
+        self.assertEqual([b"tailLines" in each for each in self.logs.queries], [False, False])
+
     async def test_bad_pattern(self) -> None:
         """A pattern that is not valid is refused with its position."""
         code, _, told = await self.typed("--grep", "a(b")
@@ -70,7 +103,7 @@ class LogsTests(ConsolesCase):
         code, _, told = await self.typed("--grep", "a.b")
         self.assertEqual(code, 2)
         self.assertIn("pip install google-re2", told)
-        self.assertEqual(await self.typed("--tail", "2", "--grep", "=>"), (0, "=> \n", ""))
+        self.assertEqual(await self.typed("--tail", "1", "--grep", "=>"), (0, "=> \n", ""))
 
     async def test_deleted(self) -> None:
         """--deleted reads the console of the machine of that name that was deleted last."""
@@ -110,7 +143,7 @@ class LogsTests(ConsolesCase):
         )
 
     async def test_outage(self) -> None:
-        """A long outage is one line on stderr; the log is whole."""
+        """A long outage has a line on stderr when it is noticed, and when the log is open again; the log is whole."""
         self.patch(logs_command, "_LOUD_SECONDS", 0)
         journal = self.logs.journal
         reading = Deferred.fromCoroutine(self.typed("--follow"))
@@ -128,7 +161,8 @@ class LogsTests(ConsolesCase):
         journal.close()
         code, text, told = await reading
         self.assertEqual((code, text.partition("=> ")[2]), (0, "more\n"))
-        self.assertEqual(told, "twisted-exec logs: the connection was lost; trying again\n")
+        lines = ["the connection was lost; trying again", "open again"]
+        self.assertEqual(told.splitlines(), [f"twisted-exec logs: {line}" for line in lines])
 
     async def test_cut_off(self) -> None:
         """The message about a log that is cut off has the option of this program that continues it."""

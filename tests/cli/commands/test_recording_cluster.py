@@ -75,10 +75,23 @@ class ClusterTests(MachineTestCase):
                 await self.typed("list", *words), (0, "", f"{f'{none} {hint}'.strip()}\n")
             )
         self.assertIn("default", (await self.typed("list", "-A"))[1])
+        problem = {
+            "status": {"reason": "Interrupted", "message": "not on disk: No space left on device"}
+        }
+        await self.admin.patch(RECORDINGS, "r", problem, "default", subresource="status")
+        head, row = (await self.typed("list"))[1].splitlines()
+        self.assertTrue(head.endswith("   PROBLEM"), head)
+        self.assertTrue(row.endswith("   not on disk: No space left on device"), row)
 
     async def test_play(self) -> None:
         """The output is printed, byte for byte."""
         self.assertEqual(await self.typed("play", "r"), (0, "one two ", ""))
+
+    async def test_forbidden(self) -> None:
+        """The remedy is the role for the content, and not the smaller role for the object."""
+        code, out, err = await self.typed("play", "r", user="eve")
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn("; ask an administrator for the role console-recording-reader: kubectl ", err)
 
     async def test_verify(self) -> None:
         """The recording is verified with the CA."""

@@ -5,11 +5,13 @@ API server.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
 
 from tests.apiserver.chain import ChainTestCase
 from tests.cli.typed import typed
@@ -17,8 +19,9 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import Forbidden, NotFound
+from twisted_exec.api.times import timestamp
 from twisted_exec.cli.console import approval as waiting
-from twisted_exec.cli.console.approval import approval, is_required
+from twisted_exec.cli.console.approval import ApprovalWait, approval, is_required
 from twisted_exec.kube.kubeconfig.loader import load
 from twisted_exec.wire.stream_options import CONSOLE
 
@@ -92,7 +95,7 @@ class CommandTests(RequestCase):
         """``deny`` denies, and withdraws an approval."""
         await self.request()
         await self.run_command("approve", "r")
-        done = 'approval of request "r" withdrawn; a session that uses it ends\n'
+        done = 'approval of request "r" withdrawn; a session that still uses it ends\n'
         self.assertEqual(await self.run_command("deny", "r"), (0, done, ""))
         request = await self.admin.get(REQUESTS, "r", "default")
         self.assertTrue(request["status"]["denied"])
@@ -142,9 +145,39 @@ class CommandTests(RequestCase):
         code, out, err = await self.run_command("approve", "x")
         self.assertEqual((code, out), (1, ""))
         self.assertIn('consolerequest "x" not found in namespace "default"; twisted-exec', err)
+        for command, roles in (
+            ("approve", "roles console-approver and console-user"),
+            ("deny", "roles console-approver and console-user"),
+            ("show", "role console-session-reader"),
+        ):
+            code, out, err = await self.run_command(command, "r", user="eve")
+            self.assertEqual((code, out, err.count("\n")), (1, "", 1))
+            self.assertIn('User "eve" cannot ', err)
+            self.assertIn(f"; ask an administrator for the {roles}: kubectl create ", err)
+
+    async def test_without_drive(self) -> None:
+        """An approver who may not drive the console reads the role that may, and no role of observers."""
+        await self.request()
+        await self.admin.create(
+            kinds.ROLEBINDINGS.resource,
+            {
+                "metadata": {"name": "eve"},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": "console-approver",
+                },
+                "subjects": [
+                    {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}
+                ],
+            },
+            "default",
+        )
         code, out, err = await self.run_command("approve", "r", user="eve")
-        self.assertEqual((code, out, err.count("\n")), (1, "", 1))
-        self.assertIn('User "eve" cannot ', err)
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn(
+            "; ask an administrator for the role console-user: kubectl create rolebinding ", err
+        )
 
     async def test_own(self) -> None:
         """The user of a request reads that another user decides, and not which role is missing."""
@@ -175,20 +208,40 @@ class ApprovalTests(RequestCase):
         return super().setUp()
 
     def ask(
-        self, former: str = "", reason: str = "OPS-1", causes: Sequence[Object] = ()
+        self,
+        former: str = "",
+        reason: str = "OPS-1",
+        causes: Sequence[Object] = (),
+        opens: Sequence[bool] = (),
     ) -> tuple[Deferred[None], list[str]]:
         """
         Ask for an approval, as the program does.
 
         :param former: the request that the server's refusal names.
         :param causes: of that refusal; usually one without a text.
+        :param opens: whether the console opens without the approval, for each attempt.
         """
         lines: list[str] = []
         config = load(self.kubeconfig("user-jane"))
         cause = {"reason": "ApprovalRequired", **({"request": former} if former else {})}
         refusal = Forbidden("no", details={"causes": causes or [cause]})
+        attempts = iter(opens)
+
+        async def attempt() -> bool:
+            return next(attempts)
+
         made = approval(
-            config, "vm", DIALECTS, CONSOLE, reason, reactor, lines.append, 600.0, refusal
+            config,
+            "vm",
+            DIALECTS,
+            CONSOLE,
+            reason,
+            reactor,
+            lines.append,
+            600.0,
+            refusal,
+            attempt,
+            ApprovalWait(reactor),
         )
         return Deferred.fromCoroutine(made), lines
 
@@ -219,11 +272,28 @@ class ApprovalTests(RequestCase):
         expected = {"machine": "vm", "right": "drive", "reason": "OPS-1", "user": "jane"}
         self.assertEqual(spec, expected)
 
+    async def test_not_needed(self) -> None:
+        """The wait ends when the console opens without an approval, such as after the deletion of a policy."""
+        self.patch(waiting, "REMIND_SECONDS", 0.01)
+        asking, lines = self.ask(opens=[False, True])
+        await asking
+        (request,) = (await self.admin.list(REQUESTS, "default"))["items"]
+        name = request["metadata"]["name"]
+        self.assertEqual(
+            lines[1:],
+            [
+                f'request "{name}" still waits',
+                f'no approval is needed any more; to withdraw request "{name}", run '
+                f"kubectl delete consolerequest -n default {name}",
+            ],
+        )
+
     async def test_required(self) -> None:
         """Only a refusal that lacks nothing but an approval leads to a request."""
         for causes, required in (
             ([{"reason": "ApprovalRequired"}, {"reason": "ApprovalRequired"}], True),
             ([{"reason": "ReasonRequired"}, {"reason": "ApprovalRequired"}], False),
+            ([{"reason": "ApprovalRequired"}, {"reason": "MissingRight"}], False),
             ([{"reason": "ConsolePolicyNotMet"}], False),
             (["ApprovalRequired"], False),
             (None, False),
@@ -302,6 +372,30 @@ class ApprovalTests(RequestCase):
             asking.cancel()
             await self.assertFailure(asking, CancelledError)
             self.assertEqual(len(lines), 2)
+
+    def test_described(self) -> None:
+        """A user reads for how long the request has waited, and that the server does not answer."""
+        clock = Clock()
+        wait = ApprovalWait(clock)
+        clock.advance(2)
+        self.assertEqual(str(wait), "asking for an approval, 2 s")
+        metadata = {"name": "r", "creationTimestamp": timestamp(time.time() - 59)}
+        wait.begun({"metadata": metadata})
+        clock.advance(3)
+        waits = 'request "r" waits for another user, 1 min '
+        self.assertRegex(str(wait), f"{waits}[23] s$")
+        wait.asked()
+        clock.advance(3)
+        self.assertRegex(str(wait), f"{waits}[56] s$")
+        clock.advance(1)
+        self.assertRegex(str(wait), f"^no answer of the server for 4 s; {waits}[67] s$")
+        wait.problem = "did not answer"
+        wait.asked()
+        clock.advance(1)
+        silence = "no answer of the server for 5 s: did not answer"
+        self.assertRegex(wait.describe(), f"^{waits}[78] s; {silence}$")
+        wait.answered()
+        self.assertRegex(wait.describe(), f"{waits}[78] s$")
 
     async def test_left(self) -> None:
         """Ctrl-C leaves the request where it is."""

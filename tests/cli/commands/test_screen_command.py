@@ -15,7 +15,7 @@ from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
 from twisted_exec.cli.commands.registry import make_parser
 from twisted_exec.cli.commands.screen import printable, screen_options
-from twisted_exec.streaming.http.responses import respond
+from twisted_exec.streaming.http.responses import respond, respond_json
 from twisted_exec.streaming.http.site import Request
 
 PATH = b"/namespaces/default/machines/vm/screen"
@@ -27,6 +27,7 @@ class Screens(Consoles):
 
     :ivar problem: refuses requests.
     :ivar text: the screen as text.
+    :ivar power: of the machine, if its object can be read.
     """
 
     def __init__(self) -> None:
@@ -34,8 +35,12 @@ class Screens(Consoles):
         self.problem: APIError | None = None
         self.queries: list[bytes] = []
         self.text = b"the text"
+        self.power: str | None = None
 
     async def dispatch(self, request: Request) -> None:
+        if request.path.endswith(b"/machines/vm") and self.power is not None:
+            respond_json(request, 200, {"metadata": {"name": "vm"}, "spec": {"power": self.power}})
+            return
         if not request.path.endswith(b"/screen"):
             await super().dispatch(request)
             return
@@ -66,7 +71,8 @@ class ScreenTests(ConsolesCase):
         """The screen is printed in the wanted form."""
         self.assertEqual(await self.typed(), (0, "the text", ""))
         self.assertEqual(await self.typed("-o", "json", "--at", "70"), (0, "the json", ""))
-        self.assertEqual(self.screens.queries, [b"as=text", b"as=json&at=70"])
+        queries = [each for each in self.screens.queries if each]
+        self.assertEqual(queries, [b"as=text", b"as=json&at=70"])
 
     async def test_hostile(self) -> None:
         """Bytes of a server's answer that are no screen do not reach the terminal."""
@@ -85,6 +91,14 @@ class ScreenTests(ConsolesCase):
         self.assertEqual(await self.typed("--at", "30d"), (0, "\n", f"{message}: {why}\n"))
         message += "; twisted-exec doctor vm -n default says whether the machine is on\n"
         self.assertEqual(await self.typed(), (0, "\n", message))
+
+    async def test_powered_off(self) -> None:
+        """A message tells the last screen of a machine that is powered off from the screen of a running machine."""
+        line = "twisted-exec screen: vm is powered off; this is its last screen\n"
+        for power, told in (("Off", line), ("On", "")):
+            self.screens.power = power
+            self.assertEqual(await self.typed(), (0, "the text", told))
+            self.assertEqual(await self.typed("--at", "70"), (0, "the text", ""))
 
     async def test_file(self) -> None:
         """A picture is written to a file."""

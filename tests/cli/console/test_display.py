@@ -476,6 +476,17 @@ class HistoryTests(SynchronousTestCase):
         self.assertEqual(self.sink.written, b"\x1b[1;3ra\x1b7\x1b[r\x1b8\x1b[1;2rbc")
         self.assertEqual(modes.margins, b"1;2")
 
+    def test_margins_in_history(self) -> None:
+        """Behind each editor in the output from before the session the whole screen scrolls."""
+        modes, reset = Modes(), b"\x1b7\x1b[r\x1b8"
+        watched = {"watch": modes.feed, "margins": lambda: modes.margins}
+        editor, left = b"\x1b[?1049h\x1b[1;3r~", b"\x1b[?1049l"
+        history = editor + left + b"a\r\n" + editor + left + b"b"
+        self.open(history, **watched, full_screen=lambda: modes.full_screen)
+        self.connect()
+        shown = (editor + left + reset + text for text in (b"a\r\n", b"b"))
+        self.assertEqual(self.sink.written, b"".join(shown))
+
     def test_margins_of_editor(self) -> None:
         """Those that an editor leaves behind are for its user's terminal; that user keeps them."""
         for role, reset in ((NoticeRole.OBSERVER, b"\x1b7\x1b[r\x1b8"), (NoticeRole.WRITER, b"")):
@@ -488,4 +499,4 @@ class HistoryTests(SynchronousTestCase):
             self.sink.written = b""
             self.print(b"\x1b[?1049l# ")
             self.print(b"ls")
-            self.assertEqual(self.sink.written, b"\x1b[?1049l# " + reset + b"ls", role)
+            self.assertEqual(self.sink.written, b"\x1b[?1049l" + reset + b"# ls", role)

@@ -21,6 +21,7 @@ from twisted_exec.api.status import Forbidden, GatewayTimeout
 from twisted_exec.cli.console.escape import EscapeCommand, parse_escape
 from twisted_exec.cli.console.interfaces import NextSession
 from twisted_exec.cli.console.menu import (
+    BEGIN_SECONDS,
     NO_SERVER,
     OFF_SECONDS,
     MachineAccess,
@@ -50,10 +51,16 @@ class FakeClient:
         self.spec = {"power": "On"}
         self.asked: dict[str, str] = {}
         self.review: Any = {"status": {"allowed": True}}
+        self.denied: tuple[str, str] | None = None
+        self.reading_recordings: Callable[[str], Deferred[Any]] = lambda name: succeed(
+            {"status": {"phase": "Recording"}}
+        )
 
     def get(self, resource: Any, name: str, namespace: str) -> Deferred[Any]:
         if self.silent:
             return Deferred()
+        if resource is CONSOLERECORDINGS.resource:
+            return self.reading_recordings(name)
         return succeed({"status": {"state": self.machines[name]}, "spec": self.spec})
 
     async def create(self, resource: Any, review: Any, namespace: str | None = None) -> Any:
@@ -65,6 +72,8 @@ class FakeClient:
             self.recorded.append({**review, "namespace": namespace})
             return {"metadata": {"name": "a-x7"}}
         self.asked = review["spec"]["resourceAttributes"]
+        if (self.asked["verb"], self.asked["resource"]) == self.denied:
+            return {"status": {"allowed": False}}
         return await self.review if isinstance(self.review, Deferred) else self.review
 
     def list(self, resource: Any, namespace: str, trim: Callable[[Any], Any]) -> Deferred[Any]:
@@ -114,7 +123,7 @@ class MenuCase(SessionCase):
         """Open a session of the machine ``a``."""
 
         def carry_out(command: EscapeCommand, dialog: Any, scrollback: Any) -> Any:
-            access = self.access() if with_server else None
+            access = self.access(self.clock) if with_server else None
             return act(command, dialog, scrollback, "a", access)
 
         self.begin(
@@ -128,9 +137,9 @@ class MenuCase(SessionCase):
         )
         return self.attach()
 
-    def access(self) -> FakeAccess:
+    def access(self, clock: Clock | None = None) -> FakeAccess:
         config = ClientConfig("https://server", namespace="ns")
-        access = FakeAccess(config, IRONCORE, "a", "agent", Clock())
+        access = FakeAccess(config, IRONCORE, "a", "agent", clock or Clock())
         object.__setattr__(access, "fake", self.client)
         return access
 
@@ -410,6 +419,17 @@ class MachinesTests(MenuCase):
         self.session.typed(b"\x1d")
         self.assertEqual((stream.sent, stream.told[-1]), (b"", "leave"))
 
+    def test_missing_right(self) -> None:
+        """A right that the user lacks has its own words, and not those of RBAC."""
+        self.open()
+        self.client.refusal = Forbidden(
+            'machines.compute.ironcore.dev is forbidden: User "eve" cannot list resource "machines" in API group '
+            '"compute.ironcore.dev" in the namespace "ns"'
+        )
+        drawn = self.type(b"~L").replace("\r\n  ", " ")
+        self.assertIn("you may not list machines in namespace ns; ask an administrator", drawn)
+        self.assertNotIn("API group", drawn)
+
 
 class PowerTests(MenuCase):
     """The power of the machine."""
@@ -564,6 +584,34 @@ class RecordTests(MenuCase):
         self.session.typed(b"ls\r")
         self.assertEqual(stream.sent, b"ls\r")
 
+    def test_not_begun(self) -> None:
+        """The user reads why a recording does not begin, or has failed; a user who may not read it learns its name."""
+        self.open()
+        why = "the disk is full\x1b[2J"
+        for status, told in (
+            (
+                {"message": why},
+                "has not begun: the disk is full?[2J. It begins by itself as soon as",
+            ),
+            ({"phase": "Failed", "message": why}, "has failed: the disk is full?[2J."),
+        ):
+            self.client.reading_recordings = lambda name, status=status: succeed({"status": status})
+            self.assertIn(f"The recording a-x7 {told}", self.recorded())
+        self.client.reading_recordings = lambda name: fail(Forbidden("no"))
+        self.assertIn("The recording a-x7 begins. ~R ends it.", self.recorded())
+
+    def test_late(self) -> None:
+        """A wait for a runtime that says nothing ends after a few seconds."""
+        self.open()
+        self.client.reading_recordings = lambda name: succeed({})
+        self.assertNotIn("a-x7", self.recorded())
+        self.clock.pump([1] * int(BEGIN_SECONDS))
+        self.assertIn("The recording a-x7 begins. ~R ends it.", self.drawn.decode())
+
+    def recorded(self) -> str:
+        """Begin a recording; return what is drawn, without line breaks."""
+        return self.type(b"~R", b"y").replace("\r\n  ", " ")
+
     def test_no_right(self) -> None:
         """A user without the right reads that before any question, and how to get the right."""
         stream = self.open()
@@ -607,6 +655,27 @@ class RecordTests(MenuCase):
         self.assertEqual(self.client.ended, ["a-x1", "a-x2"])
         self.type(b"~R", b"r", b"y")
         self.assertEqual(len(self.client.recorded), 1)
+
+    def test_required(self) -> None:
+        """Only users who may update policies are offered to end a recording that a policy requires."""
+        spec = {"machine": "a", "policies": ["recorded"]}
+        self.client.recordings = [{"metadata": {"name": "a-x1"}, "spec": spec}]
+        self.open()
+        self.client.denied = ("update", "consolepolicies")
+        drawn = self.type(b"~R", b"e").replace("\r\n  ", " ")
+        self.assertIn(
+            "a-x1 ends after the last session; only users who may update its policy can", drawn
+        )
+        self.assertNotIn("e ends", drawn)
+        self.assertIn("Nothing was changed", drawn)
+        own = {"metadata": {"name": "a-x2"}, "spec": {"machine": "a"}}
+        self.client.recordings.append(own)
+        drawn = self.type(b"~R", b"e").replace("\r\n  ", " ")
+        self.assertIn("e ends the recording a-x2;", drawn)
+        self.assertEqual(self.client.ended, ["a-x2"])
+        self.client.denied, self.client.recordings = None, self.client.recordings[:1]
+        self.assertIn("e ends it", self.type(b"~R", b"e"))
+        self.assertEqual(self.client.ended, ["a-x2", "a-x1"])
 
     def test_no_server(self) -> None:
         """A console from a runtime has no recordings to begin."""

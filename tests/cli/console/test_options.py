@@ -61,9 +61,10 @@ class ParseOptionsTests(SynchronousTestCase):
         self.assertEqual(parse_options(["machine"]).name, "machine")
         for text in ("instances/vm", "pod/vm", "Machine/vm"):
             self.assertEqual(parse_options([text]).name, "vm")
-        no_kind = 'there is no kind "node"; there are pod, machine, instance; '
+        no_kind = 'no kind "node"; there are pod, machine, instance; if "node" is a namespace: -n node vm; '
         for text, why in (
             ("node/vm", no_kind),
+            ("a%/vm", 'no kind "a%"; there are pod, machine, instance; see'),
             *((each, "is no name") for each in ("machine/", "machine/a/b", "machine/..", "/vm")),
         ):
             stderr = io.StringIO()
@@ -140,10 +141,20 @@ class ParseOptionsTests(SynchronousTestCase):
             (["vm", "--observe"], "--observe; did you mean --read-only? See"),
             (["vm", "--readonly"], "--readonly; did you mean --read-only? See"),
             (["vm", "--quux"], "--quux; see"),
-            (["pod", "vm"], "give one NAME or KIND/NAME"),
+            (["vm", "vm-2"], "give one NAME or KIND/NAME"),
+            (["machine", "vm"], "unrecognized arguments: vm; did you mean machine/vm? See"),
+            (["pod", "vm"], "did you mean pod/vm? See"),
+            (["machine", "vm", "uptime"], "to run a command: --run 'vm uptime';"),
             (["vm", "uptime"], "to run a command: --run uptime;"),
             (["vm", "--", "grep", "it's", "-v"], """--run 'grep it'"'"'s -v';"""),
             (["vm", "other"], "see kubectl console --help\n"),
+            (
+                ["vm", "--run", "id", "x"],
+                "the NAME is \"vm\"; quote a command of several words: --run 'id x';",
+            ),
+            (["vm", "--run", "uname", "-a"], "quote a command of several words: --run 'uname -a';"),
+            (["machine", "--run", "id", "vm"], "did you mean machine/vm? See"),
+            (["vm", "--send", "a", "b"], "quote a text of several words, as in --send 'a b\\r';"),
             (["vm", "--run", " "], "--run has no command: give one, such as"),
             (["vm", "--run", "a", "--run", "b"], "--run: it is given twice: join the commands"),
             (["vm", "--run", "a", "--send", "b"], "--run goes without --expect and --send: give"),

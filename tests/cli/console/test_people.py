@@ -13,8 +13,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cli.console.test_outage import OutageCase, ResumableStream
+from twisted_exec.api import times
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError, Forbidden, ServiceUnavailable, from_code
+from twisted_exec.cli.console import people as people_module
 from twisted_exec.cli.console.menu import MachineAccess
 from twisted_exec.cli.console.people import (
     ATTEMPTS,
@@ -53,8 +55,21 @@ class ServedAccess(MachineAccess):
         yield self.served
 
 
+def timed(user: str, seconds: float) -> Person:
+    return Person(user, seconds=seconds)
+
+
 class NamesTests(SynchronousTestCase):
     """The users at a console."""
+
+    def listed(
+        self, *sessions: dict[str, Any], served: ServedPeople | None = None
+    ) -> Sequence[Person]:
+        """The people that a server lists a minute after the year has begun."""
+        access = ServedAccess(ClientConfig("https://x", namespace="ns"), IRONCORE, "a", "", Clock())
+        object.__setattr__(access, "served", served or ServedPeople(*sessions))
+        self.patch(people_module.time, "time", lambda: times.seconds("2026-01-01T00:01:00Z"))
+        return self.successResultOf(Deferred.fromCoroutine(people_at(access, "s1")))
 
     def test_list(self) -> None:
         """The sessions at this machine are listed; another kind of machine may have the same name."""
@@ -73,11 +88,26 @@ class NamesTests(SynchronousTestCase):
             {"spec": {"user": "eve", "session": "s3", "machineResource": "instances.example.com"}},
             {},
         )
-        access = ServedAccess(ClientConfig("https://x", namespace="ns"), IRONCORE, "a", "", Clock())
-        object.__setattr__(access, "served", served)
-        people = self.successResultOf(Deferred.fromCoroutine(people_at(access, "s1")))
+        people = self.listed(served=served)
         self.assertEqual(served.asked, "consolesessions ns spec.machine=a")
-        self.assertEqual(people, [ADA, Person("bob", is_lost=True), Person("")])
+        self.assertEqual(people, [ADA, Person("bob", is_lost=True, seconds=60.0), Person("")])
+
+    def test_check(self) -> None:
+        """A session of the doctor is a check of its user, and no person who watches."""
+        spec = {"user": "bob\n", "session": "s2", "agent": "twisted-exec doctor"}
+        (check,) = self.listed({"spec": spec})
+        self.assertEqual(names_of([ADA, BOB, check]), "ada (you), bob, twisted-exec doctor of bob?")
+
+    def test_times(self) -> None:
+        """A session counts from its begin; the clock of another host, which may be ahead, makes no negative times."""
+        for moment, seconds in (
+            ("2026-01-01T00:00:30Z", 30.0),
+            ("2026-01-01T00:02:00Z", 0.0),
+            ("yesterday", None),
+        ):
+            session = {"metadata": {"creationTimestamp": moment}, "spec": {"user": "ada"}}
+            (person,) = self.listed(session)
+            self.assertEqual(person.seconds, seconds)
 
     def test_names(self) -> None:
         """Each user is named once, the own first, those whose connections are lost last."""
@@ -91,6 +121,13 @@ class NamesTests(SynchronousTestCase):
                 "ada (you), ada (lost, 2), bob (lost)",
             ),
             ([Person("x\x1b[31m\u202e"), Person("")], "somebody, x?[31m?"),
+        ):
+            self.assertEqual(names_of(people), names)
+        for people, names in (
+            ([EVE, timed("ada", 7), timed("ada", 300)], "ada (2, for 5 min 0 s), eve"),
+            ([Person("ada", is_own=True, seconds=0)], "ada (you, for 0 s)"),
+            ([Person("ada", is_lost=True, seconds=90)], "ada (lost, for 1 min 30 s)"),
+            ([timed("ada", 7), Person("ada")], "ada (2, for 7 s)"),
         ):
             self.assertEqual(names_of(people), names)
         many = names_of(Person(f"u{number:04}") for number in range(1000))

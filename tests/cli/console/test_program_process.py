@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from importlib.metadata import packages_distributions
 from itertools import groupby
 from typing import Any
@@ -26,7 +27,9 @@ from twisted.python.failure import Failure
 
 from tests.kube.console_cases import REVIEWS, ConsolesCase
 from tests.tiers import PROGRAMS
-from twisted_exec.api.status import Conflict, Forbidden
+from twisted_exec.api.kinds.consolepolicies import APPROVAL_REQUIRED
+from twisted_exec.api.status import Conflict, Forbidden, ServiceUnavailable
+from twisted_exec.api.times import timestamp
 from twisted_exec.console.notices import HINT
 from twisted_exec.streaming.http.responses import respond_json
 from twisted_exec.streaming.http.routes import not_found
@@ -43,6 +46,9 @@ from twisted_exec.testing.console import EchoAttachment, RecordingAttachment
 from twisted_exec.wire.notices import encode_notice
 
 reactor: Any = _reactor
+
+_WAIT_LINE = re.compile(rb"\r\x1b\[K(connecting [^\r]*)?")
+"""Drawn while a connection takes longer than a second, as on a busy host."""
 
 COMMAND = "import sys; from twisted_exec.cli.console.main import main; sys.exit(main())"
 DRAWN_AGAIN = f"""
@@ -76,6 +82,7 @@ MODULES = [
     "api.declared_reasons",
     "api.dialects",
     "api.display",
+    "api.missing_right",
     "api.names",
     "api.obstacles",
     "api.resource",
@@ -125,6 +132,7 @@ MODULES = [
     "kube.kubeconfig.loader",
     "kube.machine_requests",
     "kube.recording_news",
+    "program.copies",
     "streaming.http.upgrade_client",
     "streaming.http.upgrade_server",
     "streaming.http.websocket",
@@ -455,6 +463,29 @@ class PipeTests(ProcessCase):
             f"(console-observer suffices for --read-only): kubectl create {grant}",
         )
 
+    async def test_rights_of_options(self) -> None:
+        """A refusal asks at once for the role that the options need, too."""
+        words = (
+            'User "test" cannot create resource "machines/exec" in API group "compute.ironcore.dev"'
+        )
+        self.consoles.machines["default/vm"] = Forbidden(words)
+        ask = "ask an administrator for the"
+        for options, told in (
+            (
+                ("--force",),
+                f"you may not take over vm: %; to take over, {ask} role console-operator",
+            ),
+            (("--record",), f"you may not open vm: %; {ask} role edit"),
+            (
+                ("--force", "--record"),
+                f"you may not take over vm: %; to take over, {ask} roles console-operator and edit",
+            ),
+        ):
+            process = self.start(*options)
+            await process.ended
+            told = told.replace("%", f"forbidden: {words}")
+            self.assertIn(f"{told}: kubectl create ", process.stderr.decode())
+
     async def test_request_without_need(self) -> None:
         """With --request the console opens at once if no policy requires an approval; other refusals are printed."""
         self.consoles.machines["default/vm"] = Forbidden("user test may not")
@@ -465,6 +496,30 @@ class PipeTests(ProcessCase):
         await process.until(b"x")
         process.transport.closeStdin()
         await self.ends_with(process, 0)
+
+    async def test_piped_input_before_an_approval(self) -> None:
+        """The machine gets the input of a script after the approval."""
+        serve = self.consoles.dispatch
+
+        async def dispatch(request: Any) -> None:
+            if b"/consolerequests" not in request.path:
+                await serve(request)
+                return
+            metadata = {"name": "vm-1", "creationTimestamp": timestamp(time.time())}
+            status = {"approved": request.method == b"GET"}
+            if status["approved"]:
+                self.serve(EchoAttachment())
+            respond_json(request, 200, {"metadata": metadata, "spec": {}, "status": status})
+
+        self.consoles.dispatch = dispatch  # type: ignore[method-assign]
+        refusal = Forbidden("no", details={"causes": [{"reason": APPROVAL_REQUIRED}]})
+        self.consoles.machines["default/vm"] = refusal
+        process = self.start("--request")
+        process.type(b"uptime\n")
+        process.transport.closeStdin()
+        await process.until(b"uptime")
+        self.assertEqual(await process.ended, 0)
+        self.assertNotIn(b"discarded", process.stderr)
 
     async def test_lost(self) -> None:
         """A connection lost without a status is a failure."""
@@ -719,7 +774,24 @@ class TerminalTests(TerminalCase):
         process = self.start_on_terminal(command=piped + COMMAND)
         await process.until(rb"from a pipe")
         await self.ends_so(process, 0)
-        self.assertEqual(process.stdout, b"from a pipe\r\n")
+        self.assertEqual(_WAIT_LINE.sub(b"", process.stdout), b"from a pipe\r\n")
+
+    async def test_interrupted_script(self) -> None:
+        """The message about Ctrl-C, which the terminal echoes during a script, begins a line."""
+        command = """
+import signal
+from twisted_exec.cli.console import program, session
+print("ready", flush=True)
+try:
+    signal.pause()
+except KeyboardInterrupt:
+    program.conclude(session.Outcome(signal=signal.SIGINT, line="interrupted"), mid_line=False)
+"""
+        process = self.start_on_terminal(command=command)
+        await process.until(b"ready")
+        process.type(b"\x03")
+        await self.ends_so(process, -signal.SIGINT)
+        self.assertEqual(process.stdout, b"ready\r\n^C\r\ninterrupted\r\n")
 
     async def test_raw_and_escape(self) -> None:
         """Every key goes to the machine, Ctrl-C too; Ctrl-] leaves with 0, and a line says so."""
@@ -930,8 +1002,10 @@ class TerminalTests(TerminalCase):
         await process.until(
             rb"not connected for \d+\.\d s: http://127\.0\.0\.1:1: connection refused"
         )
+        self.consoles.machines["default/vm"] = ServiceUnavailable("busy", retry_after_seconds=1)
         with open(path, "w") as file:
             file.write(there)
+        await process.until(rb"still waiting: busy\r\n")  # the program itself tries again
         attachment = self.serve(EchoAttachment(b"two$ "))
         await process.until(
             rb"7 keys typed before this session were discarded\r\n"
@@ -940,6 +1014,70 @@ class TerminalTests(TerminalCase):
         self.assertEqual(attachment.received, b"")
         process.type(b"\x1d")
         await self.ends_so(process, 0)
+
+    async def test_keys_before_an_approval(self) -> None:
+        """
+        The machine gets no key that was typed before another user approved; the greeting counts them.
+
+        It gets those that are typed after that, while the console opens, except behind a command that
+        needs the console. The user reads that the server does not answer.
+        """
+        serve, first, last = self.consoles.dispatch, Deferred[None](), Deferred[None]()
+        opening, status, outage = [first, last], dict[str, Any](), False
+
+        async def dispatch(request: Any) -> None:
+            if b"/consolerequests" not in request.path:
+                if b"/exec" in request.path:
+                    await opening.pop(0)
+                await serve(request)
+            elif outage:
+                raise ServiceUnavailable("busy")
+            else:
+                metadata = {"name": "vm-1", "creationTimestamp": timestamp(time.time() - 90)}
+                respond_json(request, 200, {"metadata": metadata, "spec": {}, "status": status})
+
+        self.consoles.dispatch = dispatch  # type: ignore[method-assign]
+        cause = {"reason": APPROVAL_REQUIRED, "message": "a policy requires it"}
+        refusal = Forbidden("no", details={"causes": [cause]})
+        for command, sent in ((b"", b"ls\r"), (b"~L", b"")):
+            opening[:], outage = [first := Deferred(), last := Deferred()], False
+            status.clear()
+            self.consoles.machines["default/vm"] = refusal
+            process = self.start_on_terminal("--request", env={"TERM": "xterm"})
+            await process.until(rb"connecting to vm")
+            process.type(b"ab~f\r~fcd")
+            await process.until(rb"this command waits until the console is open")
+            first.callback(None)
+            await process.until(rb'request "vm-1" waits for the approval of another user')
+            process.type(b"touch\r")
+            await process.until(
+                rb'request "vm-1" waits for another user, \d min \d+ s; 15 keys will not'
+            )
+            outage = True
+            await process.until(rb"busy; trying again\r\n")
+            process.type(b"~s")
+            await process.until(
+                rb'not connected yet: request "vm-1" waits for another user, \d min \d+ s; no\s+answer\s+of\s+'
+                rb"the\s+server\s+for\s+\d\s+s:\s+busy"
+            )
+            if command:
+                process.type(command)
+                await process.until(rb"no\s+further\s+key\s+is\s+sent\s+until\s+then")
+            outage = False
+            await process.until(rb"the server answers again\r\n")
+            attachment = self.serve(EchoAttachment(b"$ "))
+            status.update(approved=True, decidedBy="bob", expirationTime="soon")
+            await process.until(rb'user "bob" approved request "vm-1", until soon\r\n')
+            process.type(b"ls\r~s")
+            await process.until(rb"(?s)until soon\r\n.*not connected yet\r\n")
+            last.callback(None)
+            await process.until(
+                rb"%d keys typed before this session were discarded\r\nConnected to vm\..*\r\n\$ %s"
+                % (15 + 3 * (not sent), sent)
+            )
+            self.assertEqual(attachment.received, sent)
+            process.type(b"\x1d")
+            await self.ends_so(process, 0)
 
     async def test_told_while_seconds_are_counted(self) -> None:
         """A message replaces the line with the seconds, also if that is drawn again at the same moment."""
@@ -993,11 +1131,11 @@ class TerminalTests(TerminalCase):
         self.serve(EchoAttachment(b"\x1b[?1049h\x1b[2;20r\x1b[?25lvi"))
         process = self.start_on_terminal("--expect", "vi")
         await self.ends_so(process, 0)
-        self.assertEqual(process.stdout, b"")
+        self.assertEqual(_WAIT_LINE.sub(b"", process.stdout), b"")
         self.serve(EchoAttachment(b"\x1b[?1049h"))
         process = self.start_on_terminal("--send", "\x1b[?25l.", "--expect", ".")
         await self.ends_so(process, 0)
-        self.assertEqual(process.stdout, b"\x1b[?25l.\x1b[?25h\r\n")
+        self.assertEqual(_WAIT_LINE.sub(b"", process.stdout), b"\x1b[?25l.\x1b[?25h\r\n")
 
     async def test_refused(self) -> None:
         """A refused connection leaves the terminal untouched."""

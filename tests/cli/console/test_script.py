@@ -86,6 +86,15 @@ class ExpectTests(SynchronousTestCase):
         self.show(b"\n")
         self.assertEqual(self.script._steps[0][0], "never")
 
+    def test_edited(self) -> None:
+        """
+        A line is searched as a terminal shows it, also if the user who typed there before has edited it.
+        """
+        self.begin("^\\$ ls$", "^done$", "never", shown=b"$ lx\b\x1b[K")
+        self.show(b"s -l\b\x1b[K\b\x1b[K")
+        self.show(b"\b\x1b[K\r\ndonx\b \be\r\n")
+        self.assertEqual(self.script._steps[0][0], "never")
+
     def test_returns(self) -> None:
         """
         A line also begins behind carriage returns alone, as bash prints them, and ends before any.
@@ -107,6 +116,28 @@ class ExpectTests(SynchronousTestCase):
         self.assertEqual(self.paper.printed, b"vm login: ")
         self.begin("old", shown=b"old\r\n$ ")
         self.assertIsNone(self.terminal.outcome)
+
+    def test_old_prompt(self) -> None:
+        """
+        The line on which the machine waits counts until the script types, also what a match left of it.
+        """
+        for steps in (b"\r", "# $"), ("r", b"\r", "# $"):
+            self.begin(*steps, b"date\r", "# $", shown=b"root# ")
+            self.assertEqual(self.terminal.sent, b"\r")
+            self.show(b"\r\nroot# ")
+            self.assertEqual(self.terminal.sent, b"\rdate\r")
+            self.show(b"date\r\nMon\r\n")
+            self.assertIsNone(self.terminal.outcome)
+            self.show(b"root# ")
+            self.assertEqual(self.terminal.outcome, Outcome())
+
+    def test_output_before_typing(self) -> None:
+        """
+        New output that came together with a match counts for the step behind the typing.
+        """
+        self.begin("any key", b" ", "=> $", shown=b"=> ")
+        self.show(b"any key: 0\r\n=> ")
+        self.assertEqual((self.terminal.sent, self.terminal.outcome), (b" ", Outcome()))
 
     def test_old_screen(self) -> None:
         """Of the line on which the machine waits, marks of --run and drawn screens are not printed."""

@@ -20,7 +20,9 @@ class ScrollbackTests(SynchronousTestCase):
         """Lines have text only, however the output is split; the last one may be unfinished."""
         self.assertEqual(self.lines(), [])
         self.assertEqual(
-            self.lines(b"a\x1b[3", b"1mb\r\n\x1b]0;title\x07\xc3", b"\xa9\ta\b\x00c\r\n# "),
+            self.lines(
+                b"a\x1b[3", b"1mb\r\n\x1b]0;title\x07\xc3", b"\xa9\ta\x07\x00x\b\x00c\r\n# "
+            ),
             ["ab", "é       ac", "# "],
         )
 

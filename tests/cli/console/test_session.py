@@ -32,7 +32,7 @@ from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import HINT, RESTARTED, notice
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
-from twisted_exec.wire.endings import COMPLETED, MACHINE_DELETED, Ending
+from twisted_exec.wire.endings import COMPLETED, MACHINE_DELETED, REVOKED, Ending
 from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.resize import Break, Role, TerminalSize
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -564,6 +564,26 @@ class OtherSideTests(SessionCase):
         ending = Ending(COMPLETED)
         outcome = Outcome(0, "session ended: Completed", ending=ending)
         self.assertEqual(self.end(ending), outcome)
+
+    def test_withdrawn(self) -> None:
+        """A user whose role was withdrawn reads which role helps, and how an administrator grants it."""
+        lacks = (
+            'machines.compute.ironcore.dev "vm" is forbidden: User "ada" cannot create resource '
+            '"machines/exec" in API group "compute.ironcore.dev" in the namespace "lab"'
+        )
+        remedy = (
+            "; ask an administrator for the role console-user (console-observer suffices for --read-only): "
+            "kubectl create rolebinding ada-console-user --clusterrole=console-user --user=ada -n lab"
+        )
+        for message, more in ((lacks, remedy), (lacks + remedy, ""), ("the token has expired", "")):
+            self.begin()
+            self.attach()
+            self.session.ended(Ending(REVOKED, message))
+            self.session.detached("connection closed")
+            self.sink.flush()
+            self.assertEqual(
+                self.outcome().line, f"session ended: AuthorizationWithdrawn: {message}{more}"
+            )
 
     def test_machine_deleted(self) -> None:
         """Any other reason is a failure, and the message names it."""

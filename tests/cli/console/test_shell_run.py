@@ -33,7 +33,7 @@ from twisted_exec.cli.console.script import (
     scripted_outcome,
 )
 from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
-from twisted_exec.cli.console.shell_run import NO_SHELL_CODE, PROBE_SECONDS, ShellRun
+from twisted_exec.cli.console.shell_run import LEFT, NO_SHELL_CODE, PROBE_SECONDS, ShellRun
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import HINT, WAITS, understood
@@ -408,7 +408,7 @@ class PromptTests(SynchronousTestCase):
         clock, run, terminal = self.begin(b"$ ")
         clock.pump([0.1] * 20)
         timed_out = Outcome(TIMED_OUT_CODE, TIMED_OUT)
-        line = f"{TIMED_OUT}: no shell answered"
+        line = f"{TIMED_OUT}: no shell answered; {LEFT}"
         self.assertEqual(scripted_outcome(run, timed_out).line, line)
         run.received(b"\x1b]28747;R%s:\x1b\\$ " % nonce_of(terminal.sent))
         clock.pump([0.1] * 20)
@@ -557,6 +557,25 @@ class PromptTests(SynchronousTestCase):
                 clock.pump([0.1] * 10)
                 self.assertIs(self.is_occupied(terminal), not is_first, (typed, is_first))
 
+    def test_left_in_input(self) -> None:
+        """However a run ends whose probe was not answered, its user reads what was typed."""
+        clock, run, terminal = self.begin(b"$ ")
+        interrupted, lost = Outcome(signal=2), Outcome(line="the connection was lost")
+        self.assertEqual(scripted_outcome(run, interrupted), interrupted)
+        clock.pump([0.1] * 20)
+        self.assertEqual(scripted_outcome(run, interrupted).line, f"interrupted; {LEFT}")
+        self.assertEqual(scripted_outcome(run, lost).line, f"{lost.line}; {LEFT}")
+        off = Outcome(line="off", ending=Ending(POWERED_OFF))
+        self.assertEqual(scripted_outcome(run, off).line, "off")
+        run.received(b"\r\nvm login: ")
+        clock.pump([PROBE_SECONDS] * 2)
+        assert terminal.outcome is not None
+        line = scripted_outcome(run, terminal.outcome).line
+        self.assertRegex(line, f"is at a login prompt .*; {re.escape(LEFT)}\\Z")
+        _, run, terminal = self.begin(b"vm login: ")
+        assert terminal.outcome is not None
+        self.assertNotIn(LEFT, scripted_outcome(run, terminal.outcome).line)
+
     def test_unanswered(self) -> None:
         """The message for a program that is no shell says what may help, and the last line if there is one."""
         for shown, last in ((b"", ""), (b"mysql> ", '; the last line is "mysql>"')):
@@ -673,7 +692,8 @@ class PromptTests(SynchronousTestCase):
         run = make_script(options, clock)
         assert isinstance(run, ShellRun)
         terminal = Terminal(run)
-        run.received(b"=> ")
+        run.received(b"=> hv\b \b")
+        run.received(b"\b \b")
         clock.pump([0.1] * 4)
         assert terminal.outcome is not None
         line = 'machine "web-1" is at a boot loader\'s prompt ("=>"): '
@@ -725,6 +745,18 @@ class PromptTests(SynchronousTestCase):
             _, _, terminal = self.begin(noticed=bob.notices[-1])
             line = f"nothing was typed: the writer of this console is {name}; you are an observer (--force takes over)"
             self.assertEqual((terminal.sent, terminal.outcome), (b"", Outcome(OCCUPIED_CODE, line)))
+
+    def test_observer_who_may_not_take_over(self) -> None:
+        """The user reads what helps."""
+        floor, bob = Floor(Clock()), Person("bob", may_take_over=False)
+        floor.join(Person("ada"))
+        floor.join(bob)
+        _, _, terminal = self.begin(noticed=bob.notices[-1])
+        line = (
+            "nothing was typed: the writer of this console is ada; you are an observer (wait until it has "
+            "no writer, or ask an administrator for the role console-operator)"
+        )
+        self.assertEqual((terminal.sent, terminal.outcome), (b"", Outcome(OCCUPIED_CODE, line)))
 
     def test_recorded(self) -> None:
         """

@@ -94,6 +94,8 @@ class StatusTests(OutageCase):
         self.begin()
         stream = self.attach()
         bob, eve = OpenRecording("all", "bob"), OpenRecording("none")
+        by_one = OpenRecording("all", "bob", ("lab/a",))
+        by_two = OpenRecording("all", "bob", ("lab/a", "lab/b"))
         lines: list[str] = []
         for recordings, line in (
             ((), "no"),
@@ -101,6 +103,8 @@ class StatusTests(OutageCase):
             ((bob, eve), "yes, for bob (input: all), somebody (input: none)"),
             ((), "no"),
             ((eve,), "yes, for somebody (input: none)"),
+            ((by_one,), "yes, for ConsolePolicy lab/a (input: all)"),
+            ((by_two,), "yes, for ConsolePolicies lab/a, lab/b (input: all)"),
         ):
             stream.attendance = Attendance(1, recordings=recordings)
             said = len(self.said)
@@ -117,6 +121,8 @@ class StatusTests(OutageCase):
                 "This console is recorded for bob (input: all), somebody (input: none).",
                 "This console is not recorded any more.",
                 "This console is recorded for somebody (input: none).",
+                "This console is recorded for ConsolePolicy lab/a (input: all).",
+                "This console is recorded for ConsolePolicies lab/a, lab/b (input: all).",
             ],
         )
 
@@ -127,7 +133,8 @@ class StatusTests(OutageCase):
         stream.recorded_input = "masked"
         self.session.attached(stream)
         own, other = OpenRecording("masked", "ann"), OpenRecording("all", "bob")
-        for recordings in ((), (own,), (own, other)):
+        named = OpenRecording("masked", "ann", ("lab/a",))  # the server reads of the policy later
+        for recordings in ((), (own,), (named,), (own, other)):
             self.session.attendance_changed(Attendance(1, recordings=recordings))
         self.assertEqual(
             self.said,
@@ -224,7 +231,7 @@ class StatusTests(OutageCase):
         """The status says that the machine is off, until it has started again."""
         self.begin()
         self.attach()
-        line = "  machine     the machine was powered off; not started again yet"
+        line = "  state       the machine was powered off; not started again yet"
         notice = Notice("off", NoticeKind.INTERRUPTED, why="the machine was powered off")
         for each, lines in ((notice, 1), (RESTARTED, 0)):
             self.session.notice(each)

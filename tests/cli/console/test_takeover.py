@@ -145,8 +145,8 @@ class TakeOverTests(MenuCase):
     def test_writer(self) -> None:
         """A writer takes over from own sessions only after a question; keys for it are not for the machine."""
         for count, key, expected, told in (
-            (2, b"\r", "other sessions of yours only observe.", []),
-            (2, b"y", "other sessions of yours only observe.", [Role.WRITER]),
+            (2, b"\r", "any other sessions of yours only observe.", []),
+            (2, b"y", "any other sessions of yours only observe.", [Role.WRITER]),
             (1, b"y\r", "You are the writer of this console already.", []),
         ):
             stream = self.open()

@@ -55,7 +55,7 @@ class WindowTests(OutageCase):
     def test_smaller_window(self) -> None:
         """
         An observer whose window is smaller than the writer's reads it once a program draws the whole
-        screen, and again for other sizes.
+        screen, and for other sizes again, in place of the first message.
         """
         stream = self.begin_observing()
         self.attended(stream, 240, 24)
@@ -68,12 +68,25 @@ class WindowTests(OutageCase):
             self.session.data_received(b"a screen")
             self.assertEqual(self.covering(), lines)
         self.attended(stream, 200, 40)
-        lines.append(line.format("200x40", "200x24"))
+        lines = [line.format("200x40", "200x24")]
         self.assertEqual(self.covering(), lines)
         for is_full in (False, True):
             self.is_full = is_full
             self.session.data_received(b"another program")
         self.assertEqual((self.covering(), self.redrawn), (lines, 0))
+
+    def test_equal_again(self) -> None:
+        """When the windows are equal, the message about them leaves the screen, and no other message does."""
+        stream = self.begin_observing()
+        self.is_full = True
+        self.attended(stream, 240, 24)
+        self.session.inform("other")
+        self.assertEqual(len(self.covering()), 2)
+        self.attended(stream, 200, 24)
+        self.session.data_received(b"a screen")
+        self.clock.advance(1)
+        self.assertEqual(self.covering(), ["[twisted-exec: other]"])
+        self.assertGreater(len(self.refreshed), 0)
 
     def test_size_in_status(self) -> None:
         """The status has the difference of the windows while a program draws for the writer's."""
@@ -105,7 +118,7 @@ class WindowTests(OutageCase):
         stream = self.begin_observing(act=self.fail, draw=lambda _: None)
         picture = b"\x1b[?25l\x1b[H" + b"a row\r\n" * 38 + b"last"
         line = "[twisted-exec: bob's window is {} and yours 200x24: this picture is incomplete; enlarge your window]"
-        lines = []
+        lines: list[str] = []
         for output, size, is_told in (
             (b"$ ls\r\n" * 30, (240, 40), False),
             (picture, (240, 40), True),
@@ -116,7 +129,8 @@ class WindowTests(OutageCase):
             self.attended(stream, *size)
             self.session.data_received(output)
             self.clock.advance(1)
-            lines += [line.format("x".join(map(str, size)))] * is_told
+            if is_told:
+                lines = [line.format("x".join(map(str, size)))]
             self.assertEqual(self.covering(), lines)
         self.assertEqual(self.refreshed, [])
         self.resized(200, 40)
@@ -134,7 +148,7 @@ class WindowTests(OutageCase):
         lines = [line.format("200x20")]
         self.assertEqual(self.covering(), lines)
         self.attended(stream, 100, 20)
-        self.assertEqual(self.covering(), [*lines, line.format("100x20")])
+        self.assertEqual(self.covering(), [line.format("100x20")])
 
     def test_refreshed(self) -> None:
         """

@@ -9,7 +9,7 @@ import re
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.doctor.findings import Findings
+from twisted_exec.cli.doctor.findings import FindingLevel, Findings
 from twisted_exec.cli.messages import painted
 
 
@@ -43,6 +43,46 @@ class ReportTests(SynchronousTestCase):
         report.warning("user", "odd", "log in")
         self.assertTrue(report.is_healthy)
         self.assertEqual(report.text().splitlines()[-1], "2 warnings, 1 check skipped")
+
+    def test_cause_of_warning(self) -> None:
+        """An error that has the remedy of a warning about the same part makes that an error."""
+        report = Findings("vm")
+        report.warning("machine", "it is not ready", "mend it")
+        report.warning("rights", "may not read", "mend it")
+        report.error("machine", "it has no console", "mend it")
+        levels = [(each.check, each.level) for each in report.findings]
+        expected = [("machine", FindingLevel.ERROR), ("rights", FindingLevel.WARNING)]
+        self.assertEqual(levels, expected)
+        self.assertEqual(report.findings[0].message, "it is not ready; it has no console")
+
+    def test_one_cause(self) -> None:
+        """Two problems of one part with the same remedy are one error."""
+        report = Findings("vm")
+        report.error("poollet", "is not ready", "start it")
+        report.error("line", "is broken", "start it")
+        report.error("poollet", "refuses connections", "start it")
+        report.error("poollet", "has a certificate of another pool", "change it")
+        first, _, third = report.findings
+        self.assertEqual(first.message, "is not ready; refuses connections")
+        self.assertEqual(third.remedy, "change it")
+        self.assertIn("vm: 3 errors\n", report.text())
+
+    def test_narrow_terminal(self) -> None:
+        """A terminal gets messages and remedies broken at blanks, below each other, and a command in a row of its own."""
+        report = Findings("vm")
+        report.error(
+            "server", "no answer from the server", "see its log: kubectl logs -n kube-system x"
+        )
+        self.assertEqual(
+            report.text(columns=40).splitlines(),
+            [
+                "error    server  no answer from the",
+                "                   server",
+                "                 -> see its log:",
+                "                   kubectl logs -n kube-system x",
+                "vm: 1 error",
+            ],
+        )
 
     def test_colours(self) -> None:
         """On a terminal the word for the result has a colour; columns stay in line."""

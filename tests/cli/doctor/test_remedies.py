@@ -42,8 +42,11 @@ class RefusalTests(SynchronousTestCase):
             (Obstacle.POWERED_OFF, "machine", ""),
             (Obstacle.CANNOT_START, "runtime", "the message names"),
             (Obstacle.NOT_RUNNING, "runtime", "the runtime runs"),
+            (Obstacle.NO_POOL, "machine", "the scheduler then assigns it"),
+            (Obstacle.POOL_NOT_FOUND, "pool", "start the poollet of the pool"),
             (Obstacle.NOT_IN_POOL, "poollet", "exec-poollet"),
             (Obstacle.NO_ADDRESS, "pool", "--addresses"),
+            (Obstacle.CANNOT_BE_RECORDED, "console", "the message names"),
         ):
             error = from_status(because(obstacle, APIError("no", code=409)).to_status())
             found, remedy = remedies.of_refusal(error)

@@ -21,12 +21,12 @@ from twisted_exec.kube import logs
 
 
 class Run:
-    """One run of the program, with a pipe as its output."""
+    """One run of the program, with a pipe or a terminal as its output."""
 
-    def __init__(self, case: FleetCase, *words: str) -> None:
+    def __init__(self, case: FleetCase, *words: str, is_terminal: bool = False) -> None:
         self.text = b""
         self._waiting: list[tuple[bytes, Deferred[None]]] = []
-        reader, writer = os.pipe()
+        reader, writer = os.openpty() if is_terminal else os.pipe()
         os.set_blocking(reader, False)
         self.input: FileDescriptor = TerminalInput(reader, self._received, lambda: None, reactor)
         self.input.resumeProducing()
@@ -86,6 +86,16 @@ class PrefixedTests(FleetCase):
         self.assertRegex(last, r"following 2 of 2 machines after [0-9.]+ s")
         # A slow server adds messages about its progress.
         self.assertTrue(all("of 2 consoles" in each for each in before), before)
+
+    async def test_hidden(self) -> None:
+        """A terminal shows no echo that other screens leave out; a pipe gets all bytes."""
+        self.fleet.add("default/a")
+        self.append("a", b"$ printf mark\r\nid\r\n")
+        self.fleet.journals["default/a"].hide([(2, 15)])
+        for is_terminal, shown in ((True, rb"a \| \$ id\r?\n"), (False, rb"a \| \$ printf mark\n")):
+            run = Run(self, "--all", is_terminal=is_terminal)
+            await run.until(shown)
+            self.assertEqual(await run.interrupt(), 0)
 
     async def test_quiet(self) -> None:
         """--quiet prints no messages about the progress."""

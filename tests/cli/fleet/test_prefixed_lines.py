@@ -40,7 +40,7 @@ class PrefixedLinesTests(SynchronousTestCase):
         """No escape sequence and no control character is printed, also not one in two parts."""
         lines = PrefixedLines("a")
         self.assertEqual(
-            lines.feed(b"\x1b[31mred\x1b[m \x1b]0;title\x07\x1b[2J\x08x\n"), b"a | red x\n"
+            lines.feed(b"\x1b[31mred\x1b[m \x1b]0;title\x07\x1b[2J\x07y\x08x\n"), b"a | red x\n"
         )
         self.assertEqual(lines.feed(b"y\x1b[3"), b"a | y\n")
         self.assertEqual(lines.undecided, 3)

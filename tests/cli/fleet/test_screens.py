@@ -87,7 +87,7 @@ class ScreensTests(SynchronousTestCase):
         self.screens.show([0])
         self.answers[0].callback(screen(1))
         self.clock.advance(1)
-        self.answers[0].errback(ServiceUnavailable("starting\x1b"))
+        self.answers[0].errback(ServiceUnavailable("starting\x1b", retry_after_seconds=1))
         self.assertEqual(self.screens.screen(0), (screen(1), "starting?"))
         self.assertEqual(self.screens.failed, 1)
         self.clock.advance(5)

@@ -60,6 +60,33 @@ class StateFileTests(SynchronousTestCase):
         with self.assertRaises(StateFileError):
             StateFile(self.path).load()
 
+    def test_link(self) -> None:
+        """Links of others in the same directory do not lead to another file."""
+        other = os.path.join(os.path.dirname(self.path), "other")
+        os.symlink(os.path.abspath(other), f"{self.path}.new")
+        StateFile(self.path).load()
+        self.assertFalse(os.path.exists(other))
+        self.assertTrue(os.path.isfile(self.path))
+
+    def test_two_runs(self) -> None:
+        """Of two runs with one file, which write at the same time, the last one is in the file."""
+        state, other = StateFile(self.path), StateFile(self.path)
+        state.load()
+        state.machines["uid-1"] = SavedPosition("web-1", Position(EPOCH, 12))
+        synced = os.fsync
+
+        def sync(descriptor: int) -> None:
+            self.patch(os, "fsync", synced)
+            other.write(other.encoded())
+            synced(descriptor)
+
+        self.patch(os, "fsync", sync)
+        state.write(state.encoded())
+        again = StateFile(self.path)
+        again.load()
+        self.assertEqual(again.machines, state.machines)
+        self.assertEqual(os.listdir(os.path.dirname(self.path)), ["state"])
+
     def test_not_writable(self) -> None:
         """A file that cannot be written is an error at once."""
         with self.assertRaises(StateFileError) as caught:

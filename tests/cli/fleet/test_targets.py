@@ -115,6 +115,20 @@ class SelectTests(FleetCase):
         self.fleet.list_problem = Forbidden("you may not list machines")
         self.assertEqual(await self.refusal("--all"), "forbidden: you may not list machines")
 
+    async def test_all_rights(self) -> None:
+        """A refused list asks for all roles that the command needs."""
+        words = 'User "eve" cannot list resource "machines" in API group "compute.ironcore.dev"'
+        where = ' in the namespace "default"'
+        for further, roles in (
+            ((), "roles console-log-reader and view"),
+            (("--tiled",), "roles console-observer and view"),
+            (("--run", "id"), "roles console-user and view"),
+            (("--run", "id", "--force"), "role console-operator"),
+        ):
+            self.fleet.list_problem = Forbidden(words + where)
+            refusal = await self.refusal("--all", *further)
+            self.assertIn(f"ask an administrator for the {roles}: kubectl create", refusal)
+
     async def test_unreachable(self) -> None:
         """So is a server that cannot be reached."""
         self.config = type(self.config)("http://127.0.0.1:1")

@@ -40,7 +40,7 @@ class ProgramTests(FleetCase, TerminalCase):
         process = self.start_on_terminal("--all", "--tiled")
         await process.until(rb"(?s)screen of a.*screen of b|screen of b.*screen of a")
         process.type(b" t")
-        await process.until(rb"type to 1 machine \(a\)\? y or n")
+        await process.until(rb"type to 1 machine\? y or n \| a")
         process.type(b"yls\x1b[A\r")
         await process.until(rb"TYPING to 1 machine; ")
         process.type(b"q\x03")

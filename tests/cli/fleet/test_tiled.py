@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.fleet import tiled
-from twisted_exec.cli.fleet.screens import CHANGING_SECONDS
+from twisted_exec.cli.fleet.screens import QUIET_SECONDS
 from twisted_exec.cli.fleet.targets import Cluster, FleetTarget
 from twisted_exec.cli.fleet.tiled import DRAW_SECONDS, View
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -71,26 +71,44 @@ class ViewTests(SynchronousTestCase):
         self.assertIn("2 machines, page 1 of 1, 1 marked", text)
         self.assertEqual(self.read, ["a", "b"])
 
-    def test_blank(self) -> None:
-        """A tile without text says that its machine does not run, or has printed nothing yet."""
-        states = ["Shutdown", "Running"]
+    def states(self, *states: str) -> None:
+        """Set the states that the machine has one after the other."""
+        left = list(states)
 
         class Client:
             def __init__(self, *_: Any, **more: Any) -> None: ...
 
             def get(self, resource: Any, name: str, namespace: str) -> Any:
-                return succeed({"status": {"state": states.pop(0)}})
+                return succeed({"status": {"state": left.pop(0)}})
 
             def close(self) -> Any:
                 return succeed(None)
 
         self.patch(tiled, "CommandClient", Client)
+
+    def show(self, text: str, offset: int) -> str:
+        """Answer the look at the screen, and return what is drawn; the next look follows."""
         cursor = {"row": 0, "column": 0, "visible": True}
-        screen = {"epoch": "0", "offset": 0, "cursor": cursor, "lines": [{"text": "  "}]}
-        for note in ("the machine does not run: Shutdown", "nothing was printed yet"):
-            self.answer.callback(json.dumps(screen).encode())
-            self.assertIn(note, self.drawn())
-            self.clock.advance(CHANGING_SECONDS)
+        screen = {"epoch": "0", "offset": offset, "cursor": cursor, "lines": [{"text": text}]}
+        self.answer.callback(json.dumps(screen).encode())
+        drawn = self.drawn()
+        self.clock.advance(QUIET_SECONDS)
+        return drawn
+
+    def test_blank(self) -> None:
+        """A tile without text says that its machine does not run, or has printed nothing yet."""
+        self.states("Shutdown", "Running")
+        self.assertIn("the machine does not run: Shutdown", self.show("  ", 0))
+        self.assertIn("nothing was printed yet", self.show("  ", 0))
+
+    def test_off(self) -> None:
+        """A tile whose screen stays the same says that its machine does not run, until the machine runs again."""
+        self.states("Running", "Shutdown", "Running")
+        off = "the machine does not run: Shutdown"
+        self.assertNotIn(off, self.show("login:", 5))
+        self.assertIn(off, self.show("login:", 5))
+        self.assertNotIn(off, self.show("booting", 12))
+        self.assertNotIn("nothing was printed", self.show("booting", 12))
 
     def test_message(self) -> None:
         """A message about a cluster is one line, and leaves a question in place."""
@@ -99,5 +117,5 @@ class ViewTests(SynchronousTestCase):
         self.view.typed(b" t")
         self.view.tell("space worse: no")
         text = self.drawn()
-        self.assertIn("type to 1 machine (lab-1/a)? y or n", text)
+        self.assertIn("type to 1 machine? y or n | lab-1/a", text)
         self.assertNotIn("worse", text)

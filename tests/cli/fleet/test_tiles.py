@@ -107,13 +107,13 @@ class ModelTests(SynchronousTestCase):
     def test_type(self) -> None:
         """Typing begins after a confirmation that names the number of machines."""
         self.assertEqual(self.press(b" l t"), [])
-        self.assertEqual(self.model.status, "type to 2 machines (web-0, web-1)? y or n")
+        self.assertEqual(self.model.status, "type to 2 machines? y or n | web-0, web-1")
         self.assertEqual(self.press(b"y"), [TileRequest.OPEN])
         self.assertIs(self.model.mode, Mode.OPENING)
         self.assertIs(self.model.opened(2, ""), TileRequest.TYPE)
         self.assertEqual(self.model.status, "TYPING to 2 machines; Ctrl-] stops")
         self.model.typing(1, "web-0: gone")
-        self.assertEqual(self.model.status, "TYPING to 1 machine (web-0: gone); Ctrl-] stops")
+        self.assertEqual(self.model.status, "TYPING to 1 machine; Ctrl-] stops | web-0: gone")
         self.model.typing(0, "web-1: gone")
         self.assertIs(self.model.mode, Mode.BROWSE)
         self.assertIn("web-1: gone", self.model.status)
@@ -152,7 +152,7 @@ class ModelTests(SynchronousTestCase):
         self.model.opened(1, "web-1: no")
         self.assertEqual(
             self.model.status,
-            "web-1: no; type to the other 1 machine? y or n (what you have typed is not sent)",
+            "type to the other 1 machine? y or n | web-1: no (what you have typed is not sent)",
         )
         self.assertEqual(self.press(b"ls -la\r"), [])
         self.assertEqual(self.model.marked, {0, 1})
@@ -185,7 +185,7 @@ class ModelTests(SynchronousTestCase):
         self.assertEqual(self.model.take_ahead(), b"")
         self.assertEqual(
             self.model.status,
-            "TYPING to 1 machine (what you have typed is not sent); Ctrl-] stops",
+            "TYPING to 1 machine; Ctrl-] stops | what you have typed is not sent",
         )
 
     def test_nothing_marked(self) -> None:
@@ -197,7 +197,7 @@ class ModelTests(SynchronousTestCase):
         """If some consoles fail, the smaller number is confirmed again."""
         self.press(b" l l ty")
         self.assertIsNone(self.model.opened(2, "web-1: no"))
-        self.assertEqual(self.model.status, "web-1: no; type to the other 2 machines? y or n")
+        self.assertEqual(self.model.status, "type to the other 2 machines? y or n | web-1: no")
         self.assertEqual(self.press(b"y"), [TileRequest.TYPE])
         self.model.stopped()
         self.press(b"ty")

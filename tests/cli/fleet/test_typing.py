@@ -8,7 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.status import Forbidden
+from twisted_exec.api.obstacles import Obstacle, because
+from twisted_exec.api.status import Conflict, Forbidden
 from twisted_exec.cli.fleet.typing import CONCURRENT_OPENINGS, SETTLE_SECONDS, TypedSessions
 from twisted_exec.console.notices import HINT
 from twisted_exec.streaming.interfaces import Ending
@@ -116,7 +117,18 @@ class SessionsTests(SynchronousTestCase):
         self.sessions.type(b"x")
         self.assertEqual([each.typed for each in streams], [b"", b""])
         self.assertEqual(self.sessions.usable, 0)
-        self.assertIn("web-1, web-2, web-3: ", self.sessions.problem)
+        self.assertEqual(
+            self.sessions.problem,
+            "web-1: forbidden: not you; web-2: the writer is ada; web-3: session ended: Revoked",
+        )
+
+    def test_powered_off(self) -> None:
+        """Machines that are powered off are named together, without the command for each."""
+        self.sessions.open({1, 2, 3})
+        for index in (1, 3):
+            off = Conflict(f'machine "web-{index}" is powered off; power it on: kubectl patch ...')
+            self.opening[index].errback(because(Obstacle.POWERED_OFF, off))
+        self.assertEqual(self.sessions.problem, "web-1, web-3: powered off")
 
     def test_stuck(self) -> None:
         """A machine that takes no input is left out, and does not delay the others."""

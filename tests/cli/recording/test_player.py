@@ -13,7 +13,7 @@ import termios
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, SECOND, Entry, record
-from twisted_exec.cli.recording.player import Controls, Player, play
+from twisted_exec.cli.recording.player import Controls, Player, ask, play
 
 ENTRIES: list[Entry] = [
     (NOW, b"one "),
@@ -122,7 +122,6 @@ class ControlsTests(SynchronousTestCase):
         self.assertEqual(controls.pressed(b"\x1b[C"), RESET + b"one two ")
         self.assertEqual(controls.pressed(b"\x1b[D"), RESET + b"one ")
         self.assertEqual(controls.pressed(b"/"), RESET + b"one two three ")
-        self.assertEqual(controls.pressed(b"n"), b"\a")
         self.assertEqual(controls.pressed(b"?"), b"")
         self.assertFalse(controls.quit)
         controls.pressed(b"q")
@@ -143,7 +142,11 @@ class ControlsTests(SynchronousTestCase):
         self.assertEqual(self.paused(controls.pressed(b" ")), (b"", at))
         self.assertTrue(playing.is_paused)
         self.assertEqual(self.paused(controls.pressed(b"+")), (b"", at))
-        self.assertEqual(self.paused(controls.pressed(b"/")), (b"\a", at))
+        drawn = b"\a" + RESET + b"one "
+        self.assertEqual(
+            self.paused(controls.pressed(b"/")), (drawn, f"not found from here on; {at}")
+        )
+        self.assertEqual(self.paused(controls.pressed(b"+")), (b"", at))
         at = "paused at 0:02 of 1:41; space plays"
         self.assertEqual(self.paused(controls.pressed(b".")), (RESET + b"one two ", at))
         at = "paused at 0:12 of 1:41; space plays"
@@ -152,6 +155,19 @@ class ControlsTests(SynchronousTestCase):
         self.assertFalse(playing.is_paused)
         controls.pressed(b" ")
         self.assertEqual(controls.pressed(b"q"), RESET + b"one two ")
+
+    def test_not_found(self) -> None:
+        """A text that the rest of the recording lacks pauses the player, and a row says so."""
+        playing = player()
+        texts = [b"", b"none"]
+        controls = Controls(playing, lambda: texts.pop(0))
+        playing.advance(1)
+        self.assertEqual(controls.pressed(b"/"), b"\a" + RESET + b"one ")
+        self.assertFalse(playing.is_paused)
+        row = "not found from here on; paused at 0:01 of 1:41; space plays"
+        self.assertEqual(self.paused(controls.pressed(b"/")), (b"\a" + RESET + b"one ", row))
+        self.assertTrue(playing.is_paused)
+        self.assertEqual(self.paused(controls.pressed(b"n"))[1], row)
 
     def test_paused_at_end(self) -> None:
         """The last output has no row, since the player ends."""
@@ -189,6 +205,18 @@ class PlayTests(SynchronousTestCase):
         self.assertRegex(keys, rb"^\[space pauses.* q quits\]$")
         self.assertEqual(screen, b"one\ntwo\tthree\n\x1b[0m\x1b[?25h\r\n")
         self.assertEqual(termios.tcgetattr(self.terminal), before)
+
+    def test_search_prompt(self) -> None:
+        """The text to search for is typed in the last row; the row goes, and the cursor comes back."""
+        for typed, text in ((b"twx\x7fo\r", b"two"), (b"two\x03", b"")):
+            keys, end = os.pipe()
+            self.addCleanup(os.close, keys)
+            os.write(end, typed)
+            os.close(end)
+            self.assertEqual(ask(keys, self.terminal), text)
+            screen = self.read_until(b"\x1b8")
+            self.assertRegex(screen, rb"\A\x1b7.*\x1b\[999;1H.*/\r\x1b\[2K/t\r\x1b\[2K/tw\r")
+            self.assertTrue(screen.endswith(b"/two\r\x1b[0m\x1b[2K\x1b[0m\x1b8"), screen)
 
     def test_begin(self) -> None:
         """Playing begins at the given time; without a terminal for keys it just goes on."""

@@ -13,7 +13,7 @@ from tests.flows.test_machines import MachinesCase, reactor
 from tests.runtimes.support import end_keeper, pause
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.keeper.client import LOG, Keeper
-from twisted_exec.tls.unix import runtime_directory
+from twisted_exec.tls.private_directories import runtime_directory
 
 _SHELL = """
 - name: shell

@@ -384,7 +384,9 @@ class SilentPoolletTests(OtherPoolletCase):
         """A connection without a TLS handshake is 504 after the configured time."""
         made, port = await self.listener(tls=False)
         await self.both(
-            504, f'machine "vm": cannot connect to {self.at(port)}: no connection within 2.5 s'
+            504,
+            f'machine "vm": cannot connect to {self.at(port)}: its program does not answer: '
+            "no TLS handshake within 2.5 s",
         )
         await self.until(lambda: not made.live)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from tests.chain import PATIENCE_SECONDS
 from tests.kube.plugins import PluginScript
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
-from twisted_exec.api.status import APIError
+from twisted_exec.api.obstacles import Obstacle, obstacles_of
+from twisted_exec.api.status import APIError, GatewayTimeout
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig.client_config import (
     ClientConfig,
@@ -27,8 +29,9 @@ from twisted_exec.kube.kubeconfig.client_config import (
     KubeConfigError,
     Material,
 )
-from twisted_exec.kube.kubeconfig.connection import host_and_port, tls
+from twisted_exec.kube.kubeconfig.connection import endpoint, host_and_port, tls
 from twisted_exec.kube.kubeconfig.headers import auth_headers, host_header, identity_headers
+from twisted_exec.streaming.http.upgrade_client import connect
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.fast.transport import socket_transport
 from twisted_exec.tls.pki.authority import Authority, Issued
@@ -319,3 +322,19 @@ class PartsTests(TestCase):
                 (b"Impersonate-Extra-acme%2Fx", b"b"),
             ],
         )
+
+
+class StoppedServerTests(TestCase):
+    """A server whose kernel accepts connections while the program is stopped."""
+
+    async def test_given_up(self) -> None:
+        """A caller that gives up reads that the program does not answer, not that there is no connection."""
+        stopped = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(stopped.close)
+        config = ClientConfig(f"https://127.0.0.1:{stopped.getsockname()[1]}")
+        connecting = connect(endpoint(config, reactor), clock=reactor, timeout_seconds=0.2)
+        with self.assertRaises(GatewayTimeout) as caught:
+            await connecting
+        why = "its program does not answer: no TLS handshake within 0.2 s"
+        self.assertEqual(caught.exception.message, why)
+        self.assertEqual(obstacles_of(caught.exception), (Obstacle.NO_ANSWER,))

@@ -47,4 +47,5 @@ class FrozenTests(ChainTestCase):
             lines = [b"Content-Length: 0"] if more else SPDY_HEAD
             code, body = await self.refused(target, *lines, method=(*more, "POST")[0])
             self.assertEqual(code, 504, target)
-            self.assertIn(f'leaf "one": no connection within {self.connect_seconds:g} s', body)
+            self.assertIn('leaf "one": its program does not answer: no TLS handshake', body)
+            self.assertIn(f"within {self.connect_seconds:g} s", body)

@@ -35,7 +35,7 @@ class ContestTests(SynchronousTestCase):
     def overwritten(self, now: float) -> bool:
         """Write, and let another writer overwrite it at once."""
         self.contest.wrote(OURS, "1")
-        return self.contest.is_reported(THEIRS, now)
+        return self.contest.observe(THEIRS, now)
 
     def test_accident(self) -> None:
         """One or two foreign writes may be chance; more are reported."""
@@ -49,19 +49,19 @@ class ContestTests(SynchronousTestCase):
 
     def test_nothing_written(self) -> None:
         """Values from before our first write are no conflict."""
-        self.assertEqual([self.contest.is_reported(THEIRS, 0.0) for _ in range(9)], [False] * 9)
+        self.assertEqual([self.contest.observe(THEIRS, 0.0) for _ in range(9)], [False] * 9)
 
     def test_old_copy(self) -> None:
         """A copy that is as old as what we changed says nothing of what came then."""
         for _ in range(9):
             self.contest.wrote(OURS, "1")
-            self.assertFalse(self.contest.is_reported(node("10.1.1.1", "1"), 0.0))
+            self.assertFalse(self.contest.observe(node("10.1.1.1", "1"), 0.0))
 
     def test_agreed(self) -> None:
         """A writer of our own address is no opponent."""
         for _ in range(9):
             self.contest.wrote(OURS, "1")
-            self.assertFalse(self.contest.is_reported(node("10.9.9.9", "3"), 0.0))
+            self.assertFalse(self.contest.observe(node("10.9.9.9", "3"), 0.0))
 
     def test_gives_way(self) -> None:
         """While it is quiet nothing is noticed, and each pause is longer, up to a longest one."""

@@ -107,7 +107,7 @@ class ControllerTests(ControllerCase):
         self.create(user="ada")
         status = self.status_of()
         self.assertEqual((status["phase"], status["firstOffset"]), ("Recording", 0))
-        self.assertEqual([each.user for each in self.recordings.open_of(KEY)], ["ada"])
+        self.assertEqual([each.facts.user for each in self.recordings.open_of(KEY)], ["ada"])
         self.journal.append(b"hello")
         self.run_for(62)
         status = self.status_of()
@@ -315,6 +315,7 @@ class ControllerTests(ControllerCase):
         self.create()
         self.assertNotIn("phase", self.status_of())
         self.assertIn("there is no certificate", self.status_of()["message"])
+        self.assertEqual(self.status_of()["reason"], "NotStarted")
         ((_, type_, reason, message),) = self.events
         self.assertEqual((type_, reason), ("Warning", "RecordingNotStarted"))
         self.assertIn("there is no certificate", message)

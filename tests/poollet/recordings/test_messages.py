@@ -23,51 +23,64 @@ class EventsTests(SynchronousTestCase):
 
     def test_changes(self) -> None:
         """Each change that a user should know of is an Event; a newer head is none."""
-        away = {"message": "it is not stored yet: cannot reach the bucket"}
+        away = {"reason": "NotStored", "message": "it is not stored yet: cannot reach the bucket"}
+        late = {"reason": "Incomplete", "message": "it began late: it has no input"}
+        full = {"reason": "Interrupted", "message": "disk full"}
         table = (
             ({}, RECORDING, ["RecordingStarted"]),
             (RECORDING, RECORDING | {"endOffset": 7}, []),
-            (RECORDING, RECORDING | {"message": "disk full"}, ["RecordingInterrupted"]),
-            (RECORDING | {"message": "disk full"}, RECORDING, []),
+            (RECORDING, RECORDING | full, ["RecordingInterrupted"]),
+            (RECORDING | full, RECORDING, []),
             (
                 {"message": "the disk does not answer"},
-                RECORDING | {"message": "it began late: it has no input"},
+                RECORDING | late,
                 ["RecordingStarted", "RecordingIncomplete"],
             ),
             (RECORDING, CLOSED, ["RecordingClosed"]),
             ({}, CLOSED, ["RecordingStarted", "RecordingClosed"]),
             (CLOSED, CLOSED | away, ["RecordingNotStored"]),
             (CLOSED | away, CLOSED | {"location": "s3://b/x.cast"}, ["RecordingStored"]),
-            (CLOSED, CLOSED | {"message": "output is missing"}, ["RecordingIncomplete"]),
             (RECORDING, {"phase": "Failed", "message": "no"}, ["RecordingFailed"]),
-            ({}, {"message": "no certificate"}, ["RecordingNotStarted"]),
+            ({}, {"reason": "NotStarted", "message": "no disk"}, ["RecordingNotStarted"]),
         )
         for before, after, expected in table:
             found = [reason for _, reason, _ in events_of(before, after)]
             self.assertEqual(found, expected, (before, after))
+
+    def test_other_release(self) -> None:
+        """Without a known reason the phase decides, and not the words of the message."""
+        why = {"message": "it is not stored yet: it began late"}
+        for problem in (why, why | {"reason": "NewOfAnotherRelease"}):
+            for before, expected in (
+                ({}, "RecordingNotStarted"),
+                (RECORDING, "RecordingInterrupted"),
+                (CLOSED, "RecordingIncomplete"),
+            ):
+                found = [reason for _, reason, _ in events_of(before, before | problem)]
+                self.assertEqual(found, [expected])
 
 
 class RequestTests(SynchronousTestCase):
     """Tests for :func:`request`, which goes through all recordings of a pool."""
 
     def test_demanded_by(self) -> None:
-        """The users at a console read who wants the recording: a user, or policies, and not whom these met first."""
+        """The runtime learns the user of a recording, and the policies that demand it."""
         metadata = {"uid": "1", "name": "rec", "namespace": "lab"}
         table = (
-            ([], "ada"),
-            (["rec4"], "ConsolePolicy lab/rec4"),
-            (["a", "b"], "ConsolePolicies lab/a, lab/b"),
+            ([], []),
+            (["rec4"], ["lab/rec4"]),
+            (["a", "b"], ["lab/a", "lab/b"]),
         )
         for policies, expected in table:
             spec = {"machine": "vm", "user": "ada", "policies": policies}
             message = messages.desired({"metadata": metadata, "spec": spec})
-            self.assertEqual(message.user, expected)
+            self.assertEqual((message.user, list(message.policies)), ("ada", expected))
 
     def test_short_turns(self) -> None:
         """Thousands of recordings are gone through in short turns; those that are over are left out."""
         clock, made = Clock(), messages.desired
 
-        def slow(recording: Object) -> pb.WantedRecording:
+        def slow(recording: Object) -> pb.DesiredRecording:
             clock.rightNow += TURN_SECONDS / 10
             return made(recording)
 

@@ -73,6 +73,14 @@ class LineReaderTests(SynchronousTestCase):
         lines = self.lines(b"Ker\x1b[3", b"1mnel\x1b[0m pa\x00nic\n", b"\x1b[1mx\x1b]0;t\x07y\n")
         self.assertEqual([text for _, text in lines], [b"Kernel panic", b"xy"])
 
+    def test_backspaces(self) -> None:
+        """
+        Text that was erased is not searched, in whole output and over several pieces.
+        """
+        edited = b"passwrod\b \b\b \b\b \bord"
+        lines = self.lines(b"x\n" + edited + b"\r\nx", b"y\bz\n", edited[:10], edited[10:] + b"\n")
+        self.assertEqual([text for _, text in lines], [b"x", b"password", b"xz", b"password"])
+
     def test_long_line(self) -> None:
         """
         Only the first 4 KiB of a line are searched.

@@ -167,7 +167,7 @@ class ConsoleAlertsTests(AlertsCase):
         self.run_for(1)
         self.assertEqual(self.found(), [])
         self.journal.is_late = False
-        self.journal.is_readable()
+        self.journal.became_readable()
         self.run_for(1)
         self.assertEqual(len(self.found()), 1)
 

@@ -288,6 +288,20 @@ class LifeTests(HeldCase):
         await self.spawn("exit 0")
         self.assertNotEqual(await self.pid_of_keeper(), pid)
 
+    async def test_cannot_start(self) -> None:
+        """A keeper that ends at once is reported with the cause and the path of its log, at each attempt."""
+        self.patch(client, "_BOOTSTRAP", "raise SystemExit('no modules')")
+        for _ in range(3):
+            problem = await self.assertFailure(
+                Deferred.fromCoroutine(self.spawn("exit 0")), ServiceUnavailable
+            )
+            self.assertEqual(
+                problem.message,
+                "the command cannot be started: the keeper of the machines' terminals has ended: "
+                f"no modules; its log is {self.log}",
+            )
+        os.unlink(self.log)
+
     async def test_deleted_state(self) -> None:
         """A keeper ends with what it holds if the state directory or the socket was deleted."""
         self.patch(

@@ -265,7 +265,7 @@ class SharedTests(DomainCase):
                 if self.libvirt.processes() == [client.pid] and not (
                     self.libvirt.domains() or self.libvirt.connected()
                 ):
-                    return False
+                    return condition()  # it may have become true in the meantime
                 await pause()
             return True
 

@@ -116,9 +116,9 @@ class Case(SynchronousTestCase):
 
     def set(self, **fields: Any) -> None:
         """Set one recording."""
-        wanted = {"uid": UID, "machine_uid": KEY, "input": "none"} | fields
+        desired = {"uid": UID, "machine_uid": KEY, "input": "none"} | fields
         request = pb.SetRecordingsRequest(
-            owner="pool", generation="g", recordings=[pb.WantedRecording(**wanted)]
+            owner="pool", generation="g", recordings=[pb.DesiredRecording(**desired)]
         )
         self.successResultOf(self.recordings.set_recordings(request))
 

@@ -94,8 +94,10 @@ class ContentTests(HostCase):
         text = await self.content(client)
         self.assertIn(b"42\r\n", played(text))
         self.assertFalse(verify(io.BytesIO(text), self.trust).is_closed)
-        wanted = console.WantedRecording(uid=UID, machine_uid=MACHINE, input="masked", ended=True)
-        await client.set_recordings(console.SetRecordingsRequest(owner="pool", recordings=[wanted]))
+        desired = console.DesiredRecording(uid=UID, machine_uid=MACHINE, input="masked", ended=True)
+        await client.set_recordings(
+            console.SetRecordingsRequest(owner="pool", recordings=[desired])
+        )
         request = console.ListRecordingsRequest(owner="pool", wait_seconds=5)
         status = (await client.list_recordings(request)).recordings[0]
         while status.state != "Closed":

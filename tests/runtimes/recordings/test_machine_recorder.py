@@ -13,6 +13,7 @@ from typing import Any
 from tests.console.doubles import MemoryConsole, MemoryStream
 from tests.journal.support import FailingLayer
 from tests.program.disks import FreezableThread
+from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.status import APIError, Conflict, ServiceUnavailable
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.runtimes.recordings.machine_recorder import MachineRecorder
@@ -89,6 +90,9 @@ class RequiredTests(ConsoleCase):
         self.set(input="masked", user="ada")  # the poollet knows the user
         ada = OpenRecording("masked", "ada")
         self.assertEqual(told(), (2, "ann", 1, (ada,)))
+        self.set(input="masked", user="ada", policies=["lab/rec4"])  # a session has joined it
+        ada = OpenRecording("masked", "ada", ("lab/rec4",))
+        self.assertEqual(told(), (2, "ann", 2, (ada,)))
         other = UID.replace("1", "2")
         self.set(uid=other, input="all", user="bob")
         self.assertEqual(told(), (2, "ann", 2, (ada, OpenRecording("all", "bob"))))
@@ -106,6 +110,7 @@ class RequiredTests(ConsoleCase):
         self.problem = "there is no certificate"
         error = self.assertRaises(ServiceUnavailable, self.open)
         self.assertIn("there is no certificate", error.message)
+        self.assertEqual(obstacles_of(error), (Obstacle.CANNOT_BE_RECORDED,))
         self.problem = ""
         self.open()
         self.end()
@@ -303,6 +308,27 @@ class StalledDiskTests(ConsoleCase):
         self.wait(1)
         self.disk.is_frozen = True
 
+    def test_full(self) -> None:
+        """While a full disk is slow, too, the reason stays that it is full."""
+
+        class Full:
+            def __getattr__(self, name: str) -> object:
+                return getattr(os, name)
+
+            def pwrite(self, *_: object) -> int:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        full = "the console cannot be recorded: the runtime cannot write its files: No space left on device"
+        self.disk.thaw()
+        self.kill()
+        self.layer = Full()
+        self.start()
+        self.set()
+        self.assertEqual(self.status().message, full)
+        self.disk.is_frozen = True
+        self.wait(3)
+        self.assertEqual(self.status().message, full)
+
     def test_opened(self) -> None:
         """A session is refused, and the next one, after the disk has answered, is recorded."""
         for seconds in (0, 2):
@@ -335,6 +361,7 @@ class StalledDiskTests(ConsoleCase):
         for uid in others:
             self.set(uid=uid, since=self.now())
         self.assertIn("the disk does not answer", self.status().message)
+        self.assertEqual(self.status().reason, "NotStarted")
         self.wait(5)
         self.console.says(b"meanwhile\r\n")
         self.disk.thaw()
@@ -345,6 +372,8 @@ class StalledDiskTests(ConsoleCase):
             "^it began late: it has no input from 2.*Z to 2.*Z: the console cannot be recorded: "
             "the disk does not answer$",
         )
+        reasons = [self.status(uid).reason for uid in (UID, others[0])]
+        self.assertEqual(reasons, ["Incomplete", ""])
         self.assertEqual(self.status(others[0]).message, "")
         self.end()
         self.assertEqual(self.output(), b"meanwhile\r\n")

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from twisted_exec.journal.retention import ClockTrust, Retention
+from twisted_exec.journal.retention import Retention
 from twisted_exec.journal.writer import WRITE_SECONDS
 from twisted_exec.runtimes.recordings.retained import RetainedSegments
 
@@ -120,6 +121,39 @@ class RetainedTests(RetainedCase):
         retained.removing(os.path.join(directory, name))
         self.assertEqual((os.listdir(retained.directory(KEY)), retained.lost), ([name], []))
 
+    def test_released_meanwhile(self) -> None:
+        """A segment is retained also if its directory is removed just before, because it was empty."""
+
+        class Layer:
+            """As the module ``os``; the reactor acts between two calls of a thread."""
+
+            def __init__(self, between: Callable[[], None]) -> None:
+                self._between = [between]
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(os, name)
+
+            def link(self, path: str, target: str) -> None:
+                if self._between:
+                    self._between.pop()()
+                os.link(path, target)
+
+        self.set()
+        self.print(0)
+        self.print(1)
+        directory = self.journal.open_files().place.path
+        os.mkdir(os.path.join(self.path, "other"), 0o700)
+        layer = Layer(lambda: retained.release())
+        retained = RetainedSegments(os.path.join(self.path, "other"), layer=layer)
+        retained.needed = self.recordings.retained.needed
+        name = min(os.listdir(directory))
+        retained.removing(os.path.join(directory, name))
+        self.assertEqual((os.listdir(retained.directory(KEY)), retained.lost), ([name], []))
+        self.assertEqual(retained.bytes, os.path.getsize(os.path.join(directory, name)))
+        retained.needed = {}
+        retained.release()
+        self.assertEqual((os.listdir(os.path.join(self.path, "other")), retained.bytes), ([], 0))
+
     def test_deleted_machine(self) -> None:
         """A recording survives the removal of the whole journal."""
         self.set()
@@ -128,7 +162,6 @@ class RetainedTests(RetainedCase):
         self.recordings.remove(KEY)
         self.wait(1)
         self.clock.advance(8 * 86_400)
-        self.store._clock_trust = ClockTrust()
         removing = Deferred.fromCoroutine(self.store.remove_old())
         self.wait(1)
         self.successResultOf(removing)

@@ -185,8 +185,8 @@ class ChangedFilesTests(Case):
         return str(status.message)
 
     def test_damaged(self) -> None:
-        """A recording whose files were changed before a start has failed, and does not begin anew."""
-        changed = "the files of the recording were changed on the runtime's host: "
+        """A recording whose files cannot be read at a start has failed, and does not begin anew."""
+        unreadable = "the files of the recording cannot be read on the runtime's host: "
         heads, facts = self.file(UID), self.file(UID, "facts")
         whole = heads.read_bytes(), facts.read_bytes()
         for path, content, why in (
@@ -200,11 +200,15 @@ class ChangedFilesTests(Case):
             (facts, b"", ""),
         ):
             path.write_bytes(content)
-            self.assertTrue(self.restarted().startswith(changed + why))
+            self.assertTrue(self.restarted().startswith(unreadable + why))
             heads.write_bytes(whole[0])
             facts.write_bytes(whole[1])
         heads.unlink()
-        self.assertEqual(self.restarted(), f"{changed}No such file or directory")
+        self.assertEqual(self.restarted(), f"{unreadable}No such file or directory")
+        heads.mkdir()
+        foreign = "it is not a file of this program's user"
+        self.assertEqual(self.restarted(), f"{unreadable}{foreign}")
+        heads.rmdir()
         self.set(released=True)
         self.assertFalse(facts.exists())
 
@@ -220,6 +224,7 @@ class ChangedFilesTests(Case):
             status = self.status(uid)
             self.assertEqual(status.state, "Failed")
             self.assertEqual(status.message, "its signed heads were changed on the disk")
+            self.assertEqual(status.reason, "Failed")
 
 
 class KillTests(Case):
@@ -493,6 +498,7 @@ class TroubleTests(Case):
         self.problem = "the certificate has expired"
         self.wait(60)
         self.assertEqual((self.status().state, self.status().message), ("Recording", self.problem))
+        self.assertEqual(self.status().reason, "Interrupted")
         self.assertIn("has expired", self.recordings.problem(UID, "none", KEY))
         self.problem = ""
         self.wait(60)
@@ -519,7 +525,7 @@ class TroubleTests(Case):
         self.journal.append(b"one")
         full.is_full = True
         self.wait(60)
-        self.assertIn("No space left", self.status().message)
+        self.assertEqual(self.status().message, "not on disk: No space left on device")
         full.is_full = False
         self.wait(60)
         self.end()
@@ -565,12 +571,12 @@ class TroubleTests(Case):
         self.kill()
         self.layer = Slow()
         self.start()
-        wanted = [
-            pb.WantedRecording(uid=f"r-{number}", machine_uid=KEY, input="none")
+        desired = [
+            pb.DesiredRecording(uid=f"r-{number}", machine_uid=KEY, input="none")
             for number in range(100)
         ]
         before = self.clock.seconds()
-        request = pb.SetRecordingsRequest(owner="pool", recordings=wanted)
+        request = pb.SetRecordingsRequest(owner="pool", recordings=desired)
         self.successResultOf(self.recordings.set_recordings(request))
         self.assertLess(self.clock.seconds() - before, 0.01)
         self.clock.pump([0.01] * 100)
@@ -625,8 +631,8 @@ class TroubleTests(Case):
     def test_bad_requests(self) -> None:
         """A recording needs a UID and a kind of input."""
         for uid, input in (("", "none"), (UID, "some")):
-            wanted = pb.WantedRecording(uid=uid, input=input)
-            request = pb.SetRecordingsRequest(owner="pool", recordings=[wanted])
+            desired = pb.DesiredRecording(uid=uid, input=input)
+            request = pb.SetRecordingsRequest(owner="pool", recordings=[desired])
             self.assertRaises(BadRequest, self.recordings.set_recordings, request)
 
 

@@ -81,7 +81,10 @@ class StoringTests(Case):
         self.wait(5 * LONGEST_DELAY_SECONDS)
         status = self.status()
         self.assertEqual((status.state, status.location), ("Closed", ""))
-        self.assertEqual(status.message, "it is not stored yet: cannot reach the bucket")
+        self.assertEqual(
+            (status.reason, status.message),
+            ("NotStored", "it is not stored yet: cannot reach the bucket"),
+        )
         self.assertTrue(self.needed())
         self.assertIsNone(self.recordings.storing.text(self.recordings.facts(UID)))
         self.assertEqual(self.output(), b"output")

@@ -228,7 +228,7 @@ class ResumeTests(KeptCase):
         session = self.server.kept_sessions.find(client.resume(), "ann", "uid-x")
         assert session is not None
         (live,) = [self.server.sessions.open(Subject("s", user="ann"))]
-        session.connect("s", live, lambda: None, client.resume())
+        session.connect("s", live, client.resume())
         live.over("client closed", code=499)
         self.clock.advance(30)
         again = self.open(client.resume().text())

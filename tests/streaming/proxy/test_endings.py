@@ -17,7 +17,8 @@ from tests.streaming.frames import handshake
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.proxy.support import SWITCHED, ProxyTestCase
 from twisted_exec.api.status import BadGateway, Unauthorized
-from twisted_exec.streaming.context import RequestContext
+from twisted_exec.api.users import User
+from twisted_exec.streaming.context import RequestContext, RequestIdentity
 from twisted_exec.streaming.hop import END_SECONDS, LOG_LINES
 from twisted_exec.streaming.http.session_requests import SILENCE_SECONDS, SILENT_TURNS
 from twisted_exec.streaming.interfaces import (
@@ -342,7 +343,8 @@ class LostTests(ProxyTestCase):
         """A previous hop that rejoins streams tells the client itself."""
 
         def offer(context: RequestContext) -> None:
-            context.rejoin = b"offer"  # as the gate does for hops
+            hop = User("hop")
+            context.identity = RequestIdentity(User("ann"), hop, b"offer")  # as the gate does
 
         self.change(offer)
         self.assertEqual(self.lose(self.switched()), b"")

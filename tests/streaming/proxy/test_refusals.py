@@ -4,17 +4,21 @@ Tests for :mod:`twisted_exec.streaming.proxy`: refused requests.
 
 from __future__ import annotations
 
-from twisted.internet.defer import CancelledError, Deferred
+from collections.abc import Callable
+from functools import partial
+
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
+from tests.retained import growth
 from tests.streaming.frames import handshake
 from tests.streaming.passing import carry
 from tests.streaming.proxy.support import SWITCHED, Proxying, ProxyTestCase
-from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
+from twisted_exec.api.status import BadGateway, Conflict, Forbidden, NotFound, Unauthorized
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.streaming.http.site import Request
-from twisted_exec.testing.network import MemoryServer
+from twisted_exec.testing.network import MemoryClient, MemoryServer
 
 
 class RefuseTests(ProxyTestCase):
@@ -133,3 +137,58 @@ class RefuseTests(ProxyTestCase):
         self.switched()
         (answer,) = self.ask().responses()
         self.assertEqual((answer.code, answer.headers["retry-after"]), (429, "10"))
+
+
+class RetainedTests(ProxyTestCase):
+    """Refused requests retain nothing."""
+
+    def check(self, act: Callable[[], MemoryClient], name: object, first: int = 1) -> None:
+        def refuse() -> None:
+            self.locator.endpoints.clear()
+            self.backend = self.add_backend()
+            self.records.clear()
+            client = act()
+            client.lose()
+            if self.backend.protocol is not None:
+                self.assertTrue(self.backend.transport.aborted)
+                self.backend.protocol.connectionLost(Failure(ConnectionDone()))
+            self.assertEqual(len(self.records.ends()), 1)
+            self.clock.advance(600)
+
+        with self.subTest(name):
+            beside = [self.clock, self.records, self.locator]
+            self.assertEqual(growth(self.server, refuse, first=first, beside=beside), 0)
+
+    def test_here(self) -> None:
+        """The hop itself refuses the request."""
+        for self.locator.problem in (Forbidden("no"), NotFound("machines", "vm"), Conflict("off")):
+            self.check(self.ask, self.locator.problem)
+        self.locator.problem = None
+        self.check(lambda: self.ask(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"), "no upgrade")
+        self.sessions.limits = SessionLimits(0, 0)
+        self.check(self.ask, "too many sessions")
+
+    def test_next_hop(self) -> None:
+        """The next hop refuses it, or is gone."""
+
+        def refused(line: bytes) -> MemoryClient:
+            client = self.ask()
+            head = b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n" % line
+            self.backend.protocol.dataReceived(head)
+            return client
+
+        for line in (b"404 N", b"409 C", b"429 T", b"500 I", b"503 S"):
+            self.check(partial(refused, line), line)
+
+    def test_left(self) -> None:
+        """The client leaves before the answer, or in the turn of the answer."""
+        self.check(self.ask, "before the answer")
+
+        def leave() -> MemoryClient:
+            client = self.ask()
+            self.backend.protocol.dataReceived(SWITCHED[:20])
+            return client
+
+        self.check(leave, "within the answer")
+        self.locator.more["confirm"] = partial(fail, Forbidden("the approval was withdrawn"))
+        self.check(self.switched, "not confirmed", first=10)  # of which ten are logged

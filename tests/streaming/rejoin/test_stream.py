@@ -14,7 +14,8 @@ from zope.interface import implementer
 
 from tests.streaming.http.test_upgrade_client import OneConnection
 from twisted_exec.api.obstacles import Obstacle
-from twisted_exec.streaming.context import RequestContext
+from twisted_exec.api.users import User
+from twisted_exec.streaming.context import RequestContext, RequestIdentity
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, REVOKED, Ending
 from twisted_exec.streaming.sessions.openings import Openings
 from twisted_exec.testing.network import MemoryClient
@@ -78,7 +79,8 @@ class OfferTests(RejoinableTestCase):
         locate = self.locator.locate
 
         def located(context: RequestContext) -> Any:
-            context.rejoin = b"offer"  # as the gate does for hops
+            hop = User("hop")
+            context.identity = RequestIdentity(User("ann"), hop, b"offer")  # as the gate does
             return locate(context)
 
         self.locator.locate = located  # type: ignore[method-assign]

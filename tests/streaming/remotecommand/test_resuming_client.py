@@ -266,7 +266,11 @@ class OutageTests(ResumingCase):
         self.assertEqual(len(self.user.returns), 1)
 
     def test_black_hole(self) -> None:
-        """A server that is silent for 20 s is lost; attempts take at most 10 s, then 20 s."""
+        """
+        A server that is silent for 20 s is lost; attempts take at most 10 s, then 20 s.
+
+        The keys that were typed into the silence wait, as do those that are typed after the loss.
+        """
         self.end.wait(7)
         self.end.freeze()
         self.end.link.state = "hole"
@@ -274,11 +278,13 @@ class OutageTests(ResumingCase):
         self.client.write(b"in")
         self.end.wait(20)
         self.assertEqual(self.user.outages, ["the server has not answered for 20 seconds"])
+        self.client.write(b"put")
+        self.assertEqual(self.client.waiting_keys, 5)
         self.end.wait(30)
         self.assertEqual(self.end.link.attempts, 4)
         self.end.link.state = "up"
         self.end.wait(22)
-        self.assertEqual((self.user.received, self.line), (b"out", [b"in"]))
+        self.assertEqual((self.user.received, self.line), (b"out", [b"input"]))
 
     def test_network_changed(self) -> None:
         """A new link is used at once; a connection over an old one is probed."""

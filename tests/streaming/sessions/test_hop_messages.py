@@ -7,7 +7,14 @@ from twisted.web.http import parse_qs
 from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import BadRequest
-from twisted_exec.streaming.interfaces import COMPLETED, INTERNAL, MACHINE_DELETED, Ending
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    INTERNAL,
+    MACHINE_DELETED,
+    REVOKED,
+    SESSION_DELETED,
+    Ending,
+)
 from twisted_exec.streaming.sessions.hop_messages import (
     ending_query,
     forwarded_session_id,
@@ -26,6 +33,22 @@ class EndingQueryTests(SynchronousTestCase):
         for message in ("", 'machine "é" was deleted & gone=1', "%2F?#"):
             ending = Ending(MACHINE_DELETED, message)
             self.assertEqual(self.parsed(ending_query("a-1", ending)), ("a-1", ending))
+
+    def test_causes(self) -> None:
+        """Causes are passed on, if this release knows them."""
+        ending = Ending(REVOKED, "no", causes=("NotRecorded", "PoolletFailed"))
+        query = ending_query("a-1", ending)
+        self.assertEqual(self.parsed(query), ("a-1", ending))
+        self.assertEqual(self.parsed(query + b"&cause=%ff&cause=x"), ("a-1", ending))
+        _, many = self.parsed(query + b"&cause=NoRoute" * 20)
+        self.assertEqual(len(many.causes), 8)
+
+    def test_user(self) -> None:
+        """The user who has ended a session is passed on, bounded and printable."""
+        ending = Ending(SESSION_DELETED, "é deleted it", user="é & user=x")
+        self.assertEqual(self.parsed(ending_query("a-1", ending)), ("a-1", ending))
+        _, bounded = self.parsed(b"session=a&user=" + b"x%1b" * 1000)
+        self.assertEqual(bounded.user, "x" * 256)
 
     def test_unknown_reason(self) -> None:
         """An unknown reason, or one that is no failure, becomes an internal error."""

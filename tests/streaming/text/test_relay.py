@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.internet import error
@@ -13,6 +15,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.audits import AuditList
+from tests.retained import growth
 from tests.streaming.http.test_upgrade_client import OneConnection
 from tests.streaming.passing import carry
 from tests.streaming.proxy.support import Locator
@@ -356,3 +359,44 @@ class RefuseTests(RelayCase):
         """Beyond the session limit, a download is refused with 429."""
         self.sessions.limits = SessionLimits(0, 0)
         self.assertEqual(self.refused(self.ask()).code, 429)
+
+
+class RetainedTests(RelayCase):
+    """Refused requests retain nothing."""
+
+    def check(self, name: object, act: Callable[[], object] = lambda: None, code: int = 0) -> None:
+        def refuse() -> None:
+            self.locator.endpoints.clear()
+            self.backend = self.add_backend()
+            self.records.clear()
+            client = self.ask()
+            act()
+            client.lose()
+            if self.backend.protocol is not None:
+                self.backend.protocol.connectionLost(Failure(ConnectionLost()))
+            self.assertEqual(self.end()["code"], code)
+            self.clock.advance(600)
+
+        with self.subTest(name):
+            beside = [self.clock, self.records, self.locator]
+            self.assertEqual(growth(self.server, refuse, beside=beside), 0)
+
+    def test_here(self) -> None:
+        """The hop itself refuses the request."""
+        for self.locator.problem in (Forbidden("no"), NotFound("machines", "vm")):
+            self.check(self.locator.problem, code=self.locator.problem.code)
+        self.locator.problem = None
+        self.sessions.limits = SessionLimits(0, 0)
+        self.check("too many sessions", code=429)
+
+    def test_next_hop(self) -> None:
+        """The next hop refuses it, or is gone."""
+        for code in (403, 404, 409, 429, 503):
+            head = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % code
+            self.check(code, partial(self.answer, head), code)
+        broken = partial(self.answer, CHUNKED[:20])
+        self.check("within the head", broken, 499)
+
+    def test_left(self) -> None:
+        """The client leaves before the answer."""
+        self.check("before the answer", code=499)

@@ -31,7 +31,7 @@ PACKAGES = {
 }
 """Packages that use the names of a library."""
 
-DOCUMENTED = {"_exit", "_replace"}
+DOCUMENTED = {"_exit", "_fields", "_replace"}
 """Names with an underscore that Python documents, of ``os`` and of named tuples."""
 
 

@@ -9,6 +9,7 @@ from fcntl import ioctl
 from termios import FIONREAD
 from typing import Any
 
+from OpenSSL import SSL
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IProtocol
@@ -427,6 +428,14 @@ class ProofTests(LoopbackCase):
         values = [(offer(end.transport), acceptance(end.transport)) for end in (*first, *second)]
         self.assertEqual((values[0], values[2]), (values[1], values[3]))
         self.assertEqual(len({*values[0], *values[2]}), 4)
+
+    async def test_once(self) -> None:
+        """OpenSSL is asked once for each connection."""
+        _, client = await self.pair(self.server_tls(), self.client_tls())
+        value = offer(client.transport)
+        self.patch(SSL.Connection, "export_keying_material", None)
+        self.assertEqual(offer(client.transport), value)
+        self.assertTrue(acceptance(client.transport))
 
     async def test_none(self) -> None:
         """Without TLS, and after the end, there is none."""

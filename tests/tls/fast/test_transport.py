@@ -18,9 +18,25 @@ from OpenSSL import SSL
 from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol, serverFromString
-from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IHalfCloseableProtocol, IPullProducer, IPushProducer
-from twisted.internet.protocol import Factory, ProcessProtocol, Protocol, connectionDone
+from twisted.internet.error import (
+    ConnectError,
+    ConnectionDone,
+    ConnectionLost,
+    ConnectionRefusedError,
+)
+from twisted.internet.interfaces import (
+    IHalfCloseableProtocol,
+    IHandshakeListener,
+    IPullProducer,
+    IPushProducer,
+)
+from twisted.internet.protocol import (
+    ClientFactory,
+    Factory,
+    ProcessProtocol,
+    Protocol,
+    connectionDone,
+)
 from twisted.internet.testing import MemoryReactorClock
 from twisted.protocols.basic import FileSender
 from twisted.python.failure import Failure
@@ -312,6 +328,55 @@ class SocketTests(LoopbackCase):
             server, client = await self.pair(*tls)
             self.assertIsInstance(transport.socket_transport(server.transport), transport.TCPServer)
             self.assertIsInstance(transport.socket_transport(client.transport), transport.TCPClient)
+
+    async def test_connects_at_once(self) -> None:
+        """The connection to a server of this host waits for no event."""
+        asked: list[object] = []
+        self.patch(transport.TCPClient, "startWriting", asked.append)
+        server, client = await self.pair(None, None)
+        self.assertEqual(asked, [])
+        server.transport.write(b"hello")
+        self.assertEqual(await client.has(5), b"hello")
+
+    async def test_refused(self) -> None:
+        """A refusal ends the attempt."""
+        listening = socket.create_server(("127.0.0.1", 0))
+        address = listening.getsockname()
+        listening.close()
+        with self.assertRaises(ConnectionRefusedError):
+            await client_endpoint(reactor, *address, None).connect(self.recorders())
+
+    async def test_failing_protocol(self) -> None:
+        """A protocol that fails when it is connected is reported, and loses its connection."""
+
+        class Failing(Protocol):
+            def connectionMade(self) -> None:
+                raise ZeroDivisionError
+
+        recorders = self.recorders()
+        port = await self.listen(recorders, None)
+        accepted = recorders.next()
+        connector = transport.unbuffered_connector(reactor)
+        factory = ClientFactory.forProtocol(Failing)
+        connector.connectTCP("127.0.0.1", port.getHost().port, factory)
+        self.assertIsInstance(await (await accepted).lost, ConnectionLost)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    async def test_refused_later(self) -> None:
+        """A server whose queue was full ends before it has accepted."""
+        listening = socket.create_server(("127.0.0.1", 0), backlog=0)
+        address = listening.getsockname()
+        others = [socket.socket() for _ in range(2)]
+        for other in others:
+            self.addCleanup(other.close)
+            other.setblocking(False)
+            other.connect_ex(address)
+        connecting = client_endpoint(reactor, *address, None).connect(self.recorders())
+        await turns(2)
+        self.assertFalse(connecting.called)
+        listening.close()
+        with self.assertRaises(ConnectionRefusedError):
+            await connecting
 
     async def test_start_tls(self) -> None:
         """TLS that is started later is never bypassed."""
@@ -657,6 +722,54 @@ class DescriptorTests(ServerCase):
         server.transport.resumeProducing()
         self.assertEqual(await server.has(5), b"later")
 
+    async def test_request_behind_the_handshake(self) -> None:
+        """What follows the handshake at once is received in the same turn."""
+        events: list[str] = []
+        shake, receive = descriptor.TLSServer.doRead, descriptor.TLSServer._receive
+
+        def read(server: Any) -> Any:
+            events.append("event")
+            return shake(server)
+
+        def received(server: Any) -> Any:
+            events.append("read")
+            return receive(server)
+
+        self.patch(descriptor.TLSServer, "doRead", read)
+        self.patch(descriptor.TLSServer, "_receive", received)
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.write(b"request")
+        self.assertEqual(await server.has(7), b"request")
+        self.assertEqual(events, ["event", "event", "read"])  # hello, finished
+
+    async def test_end_behind_the_handshake(self) -> None:
+        """So is the end."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.write(b"bye")
+        client.transport.loseConnection()
+        self.assertIsInstance(await server.lost, ConnectionDone)
+        self.assertIsInstance(await client.lost, ConnectionDone)
+        self.assertEqual(server.received, b"bye")
+
+    async def test_request_for_a_paused_server(self) -> None:
+        """A server that pauses when the handshake ends gets the request after it resumes."""
+
+        @implementer(IHandshakeListener)
+        class Pausing(Recorder):
+            def handshakeCompleted(self) -> None:
+                self.transport.pauseProducing()
+
+        recorders = self.recorders(Pausing)
+        port = await self.listen(recorders, self.server_tls())
+        accepted = recorders.next()
+        client = await self.connect(port, self.client_tls())
+        client.transport.write(b"later")
+        server = await accepted
+        await turns(5)
+        self.assertEqual(server.received, b"")
+        server.transport.resumeProducing()
+        self.assertEqual(await server.has(5), b"later")
+
     async def test_records_after_lone_ones(self) -> None:
         """
         Records that came together are delivered together soon, also after many that came alone: a Go peer
@@ -773,6 +886,9 @@ class DescriptorTests(ServerCase):
     async def test_the_kernel_is_asked_for_many_records(self) -> None:
         """Available records are read with two ``ioctl`` calls, not one for each record."""
         server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.write(b"k")
+        await server.has(1)  # a call follows the handshake
+        server.received = b""
         server.transport.pauseProducing()
         records, content = 5, b"x" * 4096
         for _ in range(records):

@@ -137,10 +137,10 @@ class FleetTestCase(ChainTestCase):
         resource = kinds.CONSOLERECORDINGS.resource
         await self._add(resource, name, spec | policy | where, status, namespace)
 
-    async def add_request(self, name: str, user: str) -> None:
+    async def add_request(self, name: str, user: str, reason: str = "OPS-4711: disk") -> None:
         """Create the ConsoleRequest of a user of a machine; carol's is approved for a day."""
         spec = {"machine": name, "user": user, "right": "drive", "seconds": 86_400}
-        spec |= {"machineResource": "machines.compute.ironcore.dev", "reason": "OPS-4711: disk"}
+        spec |= {"machineResource": "machines.compute.ironcore.dev", "reason": reason}
         now, end = _time_in(0), _time_in(86_400)
         approval = {"approved": True, "expirationTime": end, "decidedBy": "bob", "message": "go on"}
         status = approval if user == "carol" else {}

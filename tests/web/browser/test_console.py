@@ -75,13 +75,25 @@ _PLAYER_FITS = """(() => {
     const player = document.querySelector('.ap-player');
     const isWhole = screen.bottom < bar.top + 2 && screen.right <= frame.right;
     const scrolls = player.scrollHeight > player.clientHeight || player.scrollWidth > player.clientWidth;
-    return ends <= frame.right && Math.abs(frame.right - bar.right) < 2 && Math.abs(frame.bottom - bar.bottom) < 2
+    const isFree = player.getBoundingClientRect().bottom < bar.top + 1; // no scroll bar covers it
+    return isFree && ends <= frame.right && Math.abs(frame.right - bar.right) < 2 && Math.abs(frame.bottom - bar.bottom) < 2
         && (isWhole || scrolls) && [frame, play, clock].every(({ top, bottom }) => top >= 0 && bottom <= innerHeight);
 })()"""
 _BAR_PLACE = "document.querySelector('.ap-control-bar').getBoundingClientRect().top"
 _KEYS = "[...document.querySelectorAll('label')].find((each) => each.innerText.startsWith('Show typed keys'))"
 _FULL_SIZE = """[...document.querySelectorAll('label')].find((each) => each.innerText === '100 %').control.click()"""
 _ROWS = "((rows) => [...document.querySelectorAll(rows)].map((each) => each.innerText.trimEnd()))"
+# The marks in the tab of the console.
+_TAB_MARKS = "[...document.querySelectorAll('.tabs .badge')].filter((each) => each.checkVisibility()).map((each) => each.title).join()"
+# A name that is cut in two has the space before its second part.
+_HAS_SPACE = """import(new URL('dom.js', document.querySelector('script[type=module]').src)).then(({h, nameLink}) => {
+    const [cut, whole] = [nameLink('#/', 'default / demo-shell'), h('span', {}, 'default / demo-shell')];
+    const line = h('p', {}, cut, ' ', whole);
+    document.body.append(line);
+    const widths = [cut.firstChild, whole].map((each) => each.getBoundingClientRect().width);
+    line.remove();
+    return Math.abs(widths[0] - widths[1]) < 1;
+})"""
 _COUNT_SOCKETS = """(() => {
     self.sockets = [];
     const Before = WebSocket;
@@ -309,6 +321,12 @@ class ConsoleTests(WebTestCase):
         await ada.until_page("The namespace default has no machine vm-9")
         primary = f"[...document.querySelectorAll('{PANEL} .button.primary')].filter((each) => each.checkVisibility()).map((each) => each.innerText).join()"
         await ada.page.until(f"{primary} === 'Close this console'")
+        await ada.page.until(f"{_TAB_MARKS} === 'No session'")
+        self.deployment.near.refuses = True
+        self.deployment.near.cut()
+        await ada.page.until(f"{_TAB_MARKS} === 'No connection'")
+        self.deployment.near.refuses = False
+        await ada.page.until(f"{_TAB_MARKS} === 'No session'")
         await self.deployment.create_machine("vm-9", "shell")
         await ada.until_page("The machine exists now")
         await ada.page.until(f"{primary} === 'Open again'")
@@ -346,6 +364,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(f"{tabs} === 'vm-1'")
         await ada.open("machines/lab/vm-1")
         await ada.page.until(f"{tabs} === 'default / vm-1,lab / vm-1'")
+        self.assertTrue(await ada.page.evaluate(_HAS_SPACE))
         await ada.until_terminal("[#$] ?$")
         await ada.click_text("button", "Split view")
         heads = "[...document.querySelectorAll('.console-head h2')].map((each) => each.innerText.replace(/\\s/g, '')).join()"
@@ -386,6 +405,36 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(f"!({HOLLOW})")
         self.assertNotIn("lost", await ada.until_terminal("[#$]$"))
         self.check_faults()
+
+    async def test_observe_link(self) -> None:
+        """
+        *Observe* in the list makes an observer of a console that is open: in the same session, and once, so that a
+        reload does not give up what the user has taken back.  A console whose session has ended opens to observe only.
+        """
+        ada = await self.user()
+        await ada.keep_messages()
+        await self.open_terminal(ada)
+        await ada.page.evaluate(_COUNT_SOCKETS)
+        await self.observe_from_list(ada)
+        await ada.until_page("Observing; nobody types")
+        self.assertEqual(await ada.page.evaluate("sockets.filter((each) => /exec/.test(each))"), [])
+        await ada.click_text(".console-head button", "Type here")
+        await ada.until_page("You can type")
+        await ada.page.reload()
+        await ada.until_documents(2)
+        await ada.until_page("You can type")
+        await ada.echo("typed")
+        await ada.type_line("exit 3")
+        await ada.until_page("The program at the console has ended")
+        await self.observe_from_list(ada)
+        await ada.until_page("opened to observe only")
+        self.check_faults()
+
+    async def observe_from_list(self, user: User[Any]) -> None:
+        """Click on *Observe* in the list of machines; the address leads to the console then."""
+        await user.open("machines")
+        await user.page.click(f"a[href='#/{VM}?mode=observe']")
+        await user.page.until(f"location.hash === '#/{VM}'")
 
     async def test_people(self) -> None:
         """The details of a console name users as they come and go."""
@@ -453,10 +502,12 @@ class ConsoleTests(WebTestCase):
         await eve.open(f"{VM}?mode=observe")
         await eve.until_page("2 viewers, 1 lost")
         await eve.open_commands()
-        disabled = "[...document.querySelectorAll('dialog button:disabled')].map((each) => each.textContent)"
-        self.assertTrue(
-            any("Message to viewers" in each for each in await eve.page.evaluate(disabled))
-        )
+        unexplained = "[...document.querySelectorAll('dialog button:disabled')].filter((each) => !each.title).length"
+        self.assertEqual(await eve.page.evaluate(unexplained), 0)
+        await eve.page.press("M")
+        await eve.page.type("one who observes writes, too")
+        await eve.page.press("Enter")
+        await ada.until_page('Message from bob: "one who observes writes, too"')
         self.check_faults()
 
     async def test_unread_messages(self) -> None:
@@ -554,7 +605,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.press("Enter")
         await carl.until(rb'\[twisted-exec: message from ada: "yes"\]')
         carl.type(b"~s")
-        await carl.until(rb"viewers     2: carl \(you\), ada")
+        await carl.until(rb"viewers     2: carl \(you, for [^)]+\), ada \(for ")
         left = await ada.watch_page("carl has left")
         carl.type(b"\x1d")
         await left()
@@ -775,6 +826,21 @@ class ConsoleTests(WebTestCase):
         await other.page.reload()
         lines = (await other.until_terminal("row 9 of it\\s+[#$]$")).splitlines()
         self.assertEqual(lines.count("row 1 of it"), 1)
+        self.check_faults()
+
+    async def test_behind_editor(self) -> None:
+        """In a taller window lines behind an editor that has left its scroll region scroll over the whole screen."""
+        ada, bob = await self.user(), await self.user("bob")
+        await ada.page.resize(900, 500)
+        await bob.page.resize(1400, 900)
+        await self.open_terminal(ada)
+        rows = int((await ada.page.settled(_CELLS)).split(",")[1])
+        editor = rf"\033[?1049h\033[1;{rows}rtext\033[?1049l"
+        await ada.type_line(f"seq 50; printf '{editor}'; seq -f 'line-%g' 9; echo e''nd")
+        await ada.until_terminal(r"end\n[#$]$")
+        await bob.open(VM)
+        lines = "\n".join(["50", *(f"line-{number}" for number in range(1, 10)), "end"])
+        await bob.until_terminal(rf"{lines}\n[#$]$")
         self.check_faults()
 
     async def test_smaller_window(self) -> None:
@@ -1112,7 +1178,10 @@ class ConsoleTests(WebTestCase):
         self.check_faults()
 
     async def test_warning_stays(self) -> None:
-        """A notice that follows a warning is shown below it; the warning stays until its user closes it."""
+        """
+        A notice that follows a warning is shown below it, unless it says the same; the warning stays until its user
+        closes it.
+        """
         ada, bob = await self.user(), await self.user("bob")
         await ada.keep_messages()
         await self.open_terminal(ada)
@@ -1122,15 +1191,49 @@ class ConsoleTests(WebTestCase):
         notice = "document.querySelector('.message:not([hidden])')?.innerText ?? ''"
         warning = "bob types here now[.] You only observe[^]*"
         await ada.page.until(f"/{warning}/.test({notice})")
+        before = await ada.page.evaluate(notice)
+        await ada.focus_terminal()
+        await ada.page.type("x")
+        announced = "document.querySelector('#notices').innerText"
+        await ada.page.until(f"/What you type is not sent: bob types here/.test({announced})")
+        self.assertEqual(await ada.page.evaluate(notice), before)
         await self.begin_recording(ada)
         await ada.page.until(f"/{warning}This console is recorded/.test({notice})")
         await self.check_layout(ada, "warning", ".message", ".message *")
         await ada.open_commands()
         await ada.page.press("j")
-        await ada.page.until(f"/{warning}You do not read who joins and leaves/.test({notice})")
+        await ada.page.until(
+            f"/{warning}You are no longer told who joins and leaves/.test({notice})"
+        )
         self.assertNotIn("recorded", await ada.page.evaluate(notice))
         await ada.click_text("button", "Dismiss this message")
         await ada.page.until(f"{notice} === ''")
+        self.check_faults()
+
+    async def test_warning_of_new_session(self) -> None:
+        """A warning about a new session keeps its text and its time when a recording of the console ends."""
+        ada = await self.user()
+        await ada.keep_messages()
+        await self.open_terminal(ada)
+        await self.begin_recording(ada)
+        await self.deployment.end("runtime", kill=False)
+        await ada.until_page("Server stopped for")
+        await ada.focus_terminal()
+        await ada.page.type("lost")
+        await ada.until_page("4 keys will not be sent")
+        await self.deployment.start_runtime()
+        await ada.until_page("This is a new session. 4 keys [^]*This console is recorded for")
+        message = "document.querySelector('.message.warning')"
+        await ada.page.evaluate(f"{message}.dataset.time = 'then'")
+        warning = f"{message}.querySelector('span > span').innerText"
+        before = await ada.page.evaluate(warning)
+        change = {"spec": {"ended": True}}
+        await self.deployment.client.patch(RECORDINGS, "seen", change, "default")
+        await ada.page.until(f"{message}.innerText.includes('not recorded any more')")
+        self.assertEqual(
+            await ada.page.evaluate(f"[{warning}, {message}.dataset.time]"), [before, "then"]
+        )
+        await self.check_layout(ada, "warning-and-recording", ".message", ".message *")
         self.check_faults()
 
     async def test_power(self) -> None:
@@ -1303,6 +1406,27 @@ class ConsoleTests(WebTestCase):
         self.assertIn("being reset", said)
         self.assertNotRegex(said, "waits up to|Power on")
         await ada.echo("again")
+        self.check_faults()
+
+    async def test_record_later(self) -> None:
+        """A recording that cannot begin says why over the terminal, until it begins."""
+        recordings = self.deployment.directory / "runtime-state" / "recordings"
+        kept = recordings.with_name("kept")
+        ada = await self.user()
+        await ada.keep_messages()
+        await self.open_terminal(ada)
+        recordings.rename(kept)
+        recordings.write_bytes(b"")
+        await ada.open_commands()
+        await ada.page.press("k")
+        await ada.click_text("dialog button", "Record")
+        why = r"recording vm-1-\w+ has not begun: the console cannot be recorded: the runtime cannot write its files: Not a directory"
+        await ada.until_page(f"{why}[^]*It begins by itself")
+        await self.check_layout(ada, "record-later", ".message", ".status-line")
+        recordings.unlink()
+        kept.rename(recordings)
+        await ada.until_page(r"recorded for ada \(input: masked\)")
+        await ada.page.until(f"!/{why}/.test(document.body.innerText)")
         self.check_faults()
 
     async def test_small_split(self) -> None:
@@ -1514,6 +1638,32 @@ class ConsoleTests(WebTestCase):
         await ada.open(f"{VM}/logs?offset=0")
         await ada.page.until("document.querySelector('.line.match')")
         self.assertFalse(await ada.page.evaluate(following))
+        self.check_faults()
+
+    async def test_log_search_ends(self) -> None:
+        """Marks and numbers of a search go with it: when another text is nowhere, and when the field is empty."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.echo("needle-one")
+        await ada.open(f"{VM}/logs")
+        await ada.page.until("document.querySelector('.log-foot input')?.checked")
+        found = "(document.querySelector('.found:not([hidden])')?.innerText ?? '')"
+        marks = "document.querySelectorAll('mark, .line.match').length"
+        for text in ("needle", "nowhere", "needle"):
+            await ada.page.focus("[aria-label='Search the log']")
+            await ada.page.evaluate("document.activeElement.select()")
+            await ada.page.type(f"{text}\n")
+            if text == "needle":
+                await ada.page.until(f"/^2 of 2/.test({found}) && {marks} === 3")
+                continue
+            await ada.until_page('No line has "nowhere"')
+            await ada.page.until(f"{found} === '' && !document.querySelector('mark')")
+            await ada.page.focus("[aria-label=Time]")
+            await ada.page.type("1h ago\n")
+            await ada.page.until(f"{found} === 'Copy link'")
+        await ada.page.evaluate("document.activeElement.select()")
+        await ada.page.press("Backspace")
+        await ada.page.until(f"{found} === '' && {marks} === 0")
         self.check_faults()
 
     async def test_log_search(self) -> None:

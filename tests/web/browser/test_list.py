@@ -332,6 +332,25 @@ class ListTests(FleetTestCase):
             await user.until_page(text)
             self.assertEqual(await lasting(user.page, _APART), [], view)
 
+    async def test_long_reason(self) -> None:
+        """A request of a user with a long name, and with a long word in its reason, has its buttons in the window."""
+        await self.add_request("web-4", "erin.of-the-night-shift@operations.example.org", "x" * 256)
+        user = await self.user("requests?namespace=default")
+        await user.page.until("document.querySelectorAll('[data-action=Approve]').length === 2")
+        for size in ((1440, 900), (1000, 600), (860, 800), (390, 844)):
+            await user.page.resize(*size)
+            self.assertEqual(await lasting(user.page, _SCROLLS), [], size)
+
+    async def test_filter_name(self) -> None:
+        """A screen reader says the title of the filter, without the key that leads to it."""
+        user = await self.user("sessions")
+        await user.page.until("document.querySelector('[role=search] input')")
+        tree = await user.page.call("Accessibility.getFullAXTree")
+        names = [
+            each["name"]["value"] for each in tree["nodes"] if each["role"]["value"] == "searchbox"
+        ]
+        self.assertEqual(names, ["Filter", "Namespaces"])
+
     async def test_recording_without_content(self) -> None:
         """Without a player the title of a recording is above its facts on a phone on its side, too, and these are in rows."""
         user = await self.user("recordings/default/web-3")
@@ -588,6 +607,8 @@ class ListTests(FleetTestCase):
         user = await self.user("nonsense/x")
         await user.until_page("There is no view nonsense/x")
         await user.page.until(row("web-1"))
+        await user.open("foo")
+        await user.until_page("There is no view foo")
 
     async def test_keyboard(self) -> None:
         """`/` leads to the filter, arrows move through the rows, and Enter opens the console."""
@@ -680,8 +701,8 @@ class ObserverTests(FleetTestCase):
 
     async def test_actions(self) -> None:
         """
-        Who may only observe has no button that types or that changes the power, and their room is the
-        message's.  The menu of a row has its message as it is now, also if the row shows all of it.
+        Who may only observe has no button that types or that changes the power, nor a link to the log, and their
+        room is the message's.  The menu of a row has its message as it is now, also if the row shows all of it.
         """
         for role in ("view", "console-observer"):
             bound = binding("ada", role) | {"metadata": {"name": role}}
@@ -689,7 +710,7 @@ class ObserverTests(FleetTestCase):
         await self.add_machine("web-1", "Pending")
         user = await self.user()
         texts = "[...document.querySelectorAll('.more a, .more .power')].map((each) => each.innerText).join()"
-        await user.page.until(f"{texts} === 'Observe,Log,Screen'")
+        await user.page.until(f"{texts} === 'Observe,Screen'")
         await user.page.resize(1000, 600)  # without a column for the namespace
         await user.page.until(
             "innerWidth === 1000 && document.querySelector('.more a').checkVisibility()"
@@ -716,7 +737,7 @@ class EmptyTests(FleetTestCase):
             ("sessions", "No console is open.[^]*Choose a machine"),
             ("recordings", "There are no recordings[^]*Choose a machine"),
             ("alerts", "No alert looks at what machines print[^]*Copy the command"),
-            ("requests", "No user has asked for the approval"),
+            ("requests", "There are no requests: a user makes one"),
             ("consoles", "No console is open.[^]*Choose a machine"),
         ):
             await user.open(view)
@@ -790,7 +811,9 @@ class EmptyTests(FleetTestCase):
         await user.until_page("No alert looks at what machines print")
         for view, count in (("sessions", 1), ("recordings", 1), ("requests", 2)):
             await user.open(view)
-            await user.page.until(f"{_BUTTONS} === {count}")
+            await user.page.until(
+                f"document.querySelector('.view-{view}') && {_BUTTONS} === {count}"
+            )
             await user.page.set_offline(True)
             await user.until_page("This list is as of")
             await user.page.until(_BUTTONS + " === 0")

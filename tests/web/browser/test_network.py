@@ -10,7 +10,7 @@ from twisted_exec.api import kinds
 
 from .base import WebTestCase
 from .layout import faults_of
-from .steps import VM
+from .steps import PLAYED, VM
 from .user import User
 
 SESSIONS = kinds.CONSOLESESSIONS.resource
@@ -97,6 +97,25 @@ class NetworkTests(WebTestCase):
         items = (await self.deployment.client.list(SESSIONS, "default"))["items"]
         return bool(items) and all((each.get("status") or {}).get("awaySince") for each in items)
 
+    async def test_recording(self) -> None:
+        """A recording that is opened without a network opens by itself when that is back, also if the page has no player yet."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await self.begin_recording(ada)
+        await ada.echo("recorded")
+        await self.open_ended_recording(ada)
+        bob = await self.user("bob")
+        self.deployment.near.refuses = True
+        self.deployment.near.cut()
+        await bob.open("recordings/default/seen")
+        await bob.until_page("No recording for [^]*cannot be reached[^]*by itself")
+        # The recording arrives before the player.
+        await bob.page.block("*/asciinema-player.js")
+        self.deployment.near.refuses = False
+        await bob.until_page("Machine default/vm-1[^]*a <b>test</b>")
+        await bob.page.block()
+        await bob.page.until(f"/recorded-42/.test({PLAYED})")
+
     async def test_offline(self) -> None:
         """
         A page without a network says so over the output, which it dims, in the tab and in the title of the window; a
@@ -134,6 +153,24 @@ class NetworkTests(WebTestCase):
         await ada.page.until(f"!({_IS_DIM})")
         self.assertEqual(await ada.page.evaluate(_OUTAGE), [False, False, False])
         await ada.echo("after")
+        self.check_faults()
+
+    async def test_opened_again(self) -> None:
+        """What is in the way of a new session in a used terminal is said over its old output, which is dim, and in its tab."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.type_line("exit 3")
+        await ada.until_page("The program at the console has ended")
+        self.deployment.near.silence()
+        await ada.click_text("button", "Open again")
+        outage = _OUTAGE.replace("Connection lost for [^.]+[.] [^]*", "Connecting for [^.]+[.][^]*")
+        await ada.page.until(f"{outage}.every(Boolean)")
+        await ada.until_page("The server does not answer")
+        await ada.page.until(_IS_DIM)
+        await self.check_layout(ada, "opened-again", ".outage", ".outage > *", ".console-head")
+        self.deployment.near.mend()
+        await ada.until_page("You can type")
+        await ada.page.until(f"!({_IS_DIM}) && !document.title.startsWith('No connection')")
         self.check_faults()
 
     async def test_silence(self) -> None:

@@ -69,6 +69,9 @@ _LAST_VIEW = """(() => {
 _BELOW = "(({baseY, viewportY}) => baseY - viewportY)(terminals[0].buffer.active)"
 _GROUPS = """[...document.querySelectorAll('dialog h3')].filter((each) => each.checkVisibility())
     .map((each) => each.textContent).join(' ')"""
+_SENDS = """[...[...document.querySelectorAll('dialog h3')].find((each) => each.textContent === 'Send')
+    .parentElement.querySelectorAll('.command')].filter((each) => each.checkVisibility())
+    .map((each) => each.querySelector('span').textContent).join(' ')"""
 # The first commands, if all of them are seen without a scroll.
 _IN_SIGHT = """[...document.querySelectorAll('dialog .command')].slice(0, 3).filter((each) =>
     each.getBoundingClientRect().bottom <= innerHeight).map((each) => each.innerText.trim()).join(' ')"""
@@ -142,6 +145,16 @@ _COVERED = """(() => {
         return each.checkVisibility() && left < message.right && right > message.left && touches(from, to);
     }).map((each) => each.className);
     return [...texts, ...others];
+})()"""
+# The messages in sight that cover a part of the row of the cursor.
+_HIDES_PROMPT = """(() => {
+    const {rows, buffer: {active}} = terminals[0];
+    const {top, height} = document.querySelector('.xterm-screen').getBoundingClientRect();
+    const [from, to] = [active.cursorY, active.cursorY + 1].map((row) => top + row * height / rows);
+    return [...document.querySelectorAll('.overlays > *')].filter((each) => each.checkVisibility()).map((each) => {
+        const box = each.getBoundingClientRect();
+        return box.top < to - 1 && box.bottom > from + 1 && each.innerText;
+    });
 })()"""
 _STAYS = """{
     const before = setTimeout;
@@ -486,7 +499,7 @@ class PhoneTests(WebTestCase):
             self.assertEqual(await faults_of(ada.page, taps=True), [], width)
             with open(f"{self.mktemp()}-commands-{width}x{height}.png", "wb") as picture:
                 picture.write(await ada.page.screenshot())
-            await ada.click_text("dialog button", names[1])
+            await ada.click_text("dialog button", f"2 {names[1]}")
             await ada.page.until(f"{_NUMBER} === '2/5'")
             await ada.until_terminal_focus()
             await ada.open_commands()
@@ -703,6 +716,36 @@ class PhoneTests(WebTestCase):
             await ada.click_text(".said button", "\u00d7")
         self.check_faults()
 
+    async def test_prompt_in_the_middle(self) -> None:
+        """
+        Where neither the room above the prompt nor that below it has all messages, the first one has the larger of
+        both, and counts the others.
+        """
+        await self.deployment.create_machine("vm-1", "shell")
+        ada, bob = await self.user(), await self.user("bob")
+        await ada.keep_messages()
+        await self.open_terminal(ada)
+        await ada.page.set_touch()
+        await bob.open(f"{VM}?mode=drive")
+        await bob.until_page(r"2 viewers: bob \(you\), ada")
+        await ada.until_page("bob has joined")
+        await ada.page.resize(390, 400)
+        await ada.focus_terminal()
+        for lines in (2, 6):
+            await ada.type_line(f"clear; yes '' | head -n {lines}")
+            await ada.page.until(f"terminals[0].buffer.active.cursorY >= {lines}")
+            await self.write_message(bob, "long words " * 18)
+            await ada.page.until("document.querySelector('.said')")
+            self.assertEqual(await lasting(ada.page, f"{_HIDES_PROMPT}.filter(Boolean)"), [], lines)
+            with open(f"{self.mktemp()}-message-middle-{lines}.png", "wb") as picture:
+                picture.write(await ada.page.screenshot())
+            if lines == 6:
+                await ada.page.until(
+                    "document.querySelector('.confined > .said-list').dataset.more === '1 more'"
+                )
+            await ada.click_text(".said button", "\u00d7")
+        self.check_faults()
+
     async def show_message(self, user: User[Any]) -> None:
         """Let the console show a message, which stays."""
         await user.page.evaluate(_STAYS)
@@ -737,7 +780,7 @@ class PhoneTests(WebTestCase):
         """
         There, and in half of a desktop, too, the user sees who types and that the console is recorded,
         and the first line of the machine's banner.
-        An observer has no keys, and no commands that send some.
+        An observer has no keys, and of the commands that send something only messages.
         """
         await self.deployment.create_machine("vm-1", "shell")
         client = self.deployment.client
@@ -767,7 +810,8 @@ class PhoneTests(WebTestCase):
         await bob.page.until("/bob/.test(document.querySelector('dialog')?.innerText)")
         await bob.click_text("dialog button", "Close")
         await bob.click_text("button", "Commands")
-        await bob.page.until(f"{_GROUPS} === 'Text Machine Consoles'")
+        await bob.page.until(f"{_GROUPS} === 'Text Machine Send Consoles'")
+        await bob.page.until(f"{_SENDS} === 'Message to viewers …'")
         self.check_faults()
 
     async def check_news(self, user: User[Any], width: int, height: int, state: str) -> None:

@@ -81,7 +81,9 @@ class RequestTests(WebTestCase):
             ),
             1,
         )
-        self.assertEqual(await user.page.evaluate(_PANEL_BUTTONS), "Stop waiting,Copy the command")
+        self.assertEqual(
+            await user.page.evaluate(_PANEL_BUTTONS), "Stop waiting,Take back,Copy the command"
+        )
         self.assertEqual(len((await self.deployment.client.list(REQUESTS, "default"))["items"]), 1)
 
     async def decide(self, user: User, action: str, note: str) -> None:
@@ -133,6 +135,25 @@ class RequestTests(WebTestCase):
         )
         await ada.until_page(_WITHDRAWN)
         await bob.page.until(f"{_BUTTONS} === '' && /Withdrawn/.test({_TABLE})")
+        self.check_faults()
+
+    async def test_taken_back(self) -> None:
+        """A user takes back a request that waits, in the panel of the console and in the list."""
+        ada = await self.user("ada")
+        await ada.open(VM)
+        await ada.until_page("requires [^]*the approval of another user")
+        await self.ask(ada, "OPS-7")
+        await ada.click_text(".panel button", "Take back")
+        await ada.until_page("Take back your request for vm-1[?]")
+        await ada.click_text("dialog button", "Take back")
+        await ada.until_page("Your request is taken back")
+        self.assertEqual((await self.deployment.client.list(REQUESTS, "default"))["items"], [])
+        await self.ask(ada, "OPS-8")
+        await ada.page.click("nav a[href='#/requests']")
+        await ada.click_text("button", "Take back your request for vm-1")
+        await ada.click_text("dialog button", "Take back")
+        await ada.until_page("There are no requests")
+        self.assertEqual((await self.deployment.client.list(REQUESTS, "default"))["items"], [])
         self.check_faults()
 
     async def test_wait(self) -> None:
@@ -261,7 +282,10 @@ class RequestTests(WebTestCase):
         self.check_faults()
 
     async def test_withdrawn_meanwhile(self) -> None:
-        """A session whose approval is withdrawn while its connection is lost has ended, too."""
+        """
+        A session whose approval is withdrawn while its connection is lost has ended, too.  The console is offered
+        again when no policy demands an approval any more.
+        """
         ada = await self.user("ada")
         await ada.open(VM)
         await ada.until_page("requires [^]*the approval of another user")
@@ -274,6 +298,8 @@ class RequestTests(WebTestCase):
         await self.decide_all({"denied": True})
         self.deployment.near.refuses = False
         await ada.until_page("has withdrawn the approval; the session has ended")
+        await self.deployment.client.delete(POLICIES, "fits", "default")
+        await ada.until_page("You may open this console now")
         self.check_faults()
 
     async def test_screen(self) -> None:
@@ -361,7 +387,7 @@ class RequestTests(WebTestCase):
     async def test_recording_policy(self) -> None:
         """
         A policy that requires a recording ends a session: in the new one its user reads which policy, and that the
-        console is recorded.
+        console is recorded.  The page does not offer to end that recording, and says why.
         """
         await self.deployment.client.delete(POLICIES, "fits", "default")
         ada = await self.user("ada")
@@ -370,9 +396,24 @@ class RequestTests(WebTestCase):
         await ada.until_page("You can type")
         await self.set_policy("later", {"recording": {}})
         policy = "ConsolePolicy default.later requires a recording of this console"
-        said = f"^{policy}[.] This is a new session[.] This console is recorded for ConsolePolicy default.later"
+        ended = f"{policy} [(]input: masked[)], and this session began without the policy's recording: a new session has it"
+        said = f"^{ended}[.] This is a new session[.] This console is recorded for ConsolePolicy default.later"
         await ada.page.until(f"/{said}/.test({_MESSAGE})")
         await ada.until_page("You can type")
+        await ada.open_commands()
+        commands = await ada.page.evaluate("document.querySelector('dialog').innerText")
+        self.assertIn("Record", commands)
+        self.assertNotIn("End recording", commands)
+        await ada.page.press("k")
+        await ada.until_page(
+            "already recorded[^]*ConsolePolicy default.later ends after the last session"
+        )
+        await self.check_layout(ada, "recorded-for-policy", "dialog", "dialog .button")
+        buttons = (
+            "[...document.querySelectorAll('dialog .button')].map((each) => each.innerText).join()"
+        )
+        self.assertEqual(await ada.page.evaluate(buttons), "Cancel,Begin another recording")
+        await ada.page.press("Escape")
         self.check_faults()
 
     async def test_observer_asks_again(self) -> None:
@@ -393,8 +434,8 @@ class RequestTests(WebTestCase):
 
     async def test_rights(self) -> None:
         """
-        Users who may not list requests have no such view in the navigation; those who may not approve them, or
-        have asked themselves, have no buttons.  A phone has all views in its bar, and buttons for a finger.
+        Users who may not list requests have no such view in the navigation; those who may not approve them have
+        no buttons but for their own, which they take back.  A phone has all views in its bar, and buttons for a finger.
         """
         ada, bob, carol = [await self.user(each) for each in ("ada", "bob", "carol")]
         for user in (ada, bob):
@@ -404,8 +445,8 @@ class RequestTests(WebTestCase):
             await self.ask(user, "OPS-9")
             await user.open("requests")
             await user.until_page("Another user must approve it")
-        await ada.page.until(f"{_NUMBER} === '2' && {_BUTTONS} === ''")
-        await bob.page.until(f"{_BUTTONS} === 'Approve,Deny'")
+        await ada.page.until(f"{_NUMBER} === '2' && {_BUTTONS} === 'Take back'")
+        await bob.page.until(f"{_BUTTONS}.split(',').sort().join() === 'Approve,Deny,Take back'")
         await carol.until_page("1 machine")
         self.assertFalse(await carol.page.evaluate(_IS_OFFERED))
         await carol.open("requests")

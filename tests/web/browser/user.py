@@ -71,7 +71,7 @@ _UNTIL_TEXT = """(() => { const text = %s; return new RegExp(%s).test(text) && t
 # The timers that take messages of consoles away never end.
 _KEEP_MESSAGES = """(() => {
     const before = self.setTimeout;
-    self.setTimeout = (act, ...more) => (/#endMessage|#approval|#remove\\(/.test(act) ? 0 : before(act, ...more));
+    self.setTimeout = (act, ...more) => (/takeBack|#approval|#remove\\(/.test(act) ? 0 : before(act, ...more));
 })()"""
 
 

@@ -98,3 +98,20 @@ test("requests are offered to a user who may list those of the own namespace, al
   await counted.follow("nope");
   assert.deepEqual([offers, lists(), numbers], [[true], [], []]);
 });
+
+test("requests stay in the navigation, or out of it, while the server cannot say what the user may", async () => {
+  let isAway = false;
+  const { api } = fakeApi((path) => {
+    if (isAway) throw new TypeError("no network");
+    return path.endsWith("reviews") ? { status: { allowed: false } } : list();
+  });
+  const context = { api, machines: new Machines([KIND]), config: {}, store: { get: () => null } };
+  const offers = [];
+  const counted = new Count(context, REQUESTS, () => {}, (isOffered) => offers.push(isOffered));
+  await counted.follow("team-a");
+  isAway = true;
+  api.forget();
+  await counted.follow("team-b");
+  assert.deepEqual(offers, [false]);
+  counted.stop();
+});

@@ -3,16 +3,25 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { causesOf, has, kindOf } from "../../../twisted_exec/web/page/details.js";
+import { causesOf, has, kindOf, withoutRemedy } from "../../../twisted_exec/web/page/details.js";
 
-test("causes have a reason, a message and the name of a request", () => {
-  const sent = [{ reason: "ApprovalRequired", message: "who?", request: "vm-1-x", field: "x" }, { reason: "Other", request: 7 }];
+test("causes have a reason, and texts that may be empty", () => {
+  const sent = [{ reason: "ApprovalRequired", message: "who?", request: "vm-1-x", field: "x" }, { reason: "Other", request: 7, user: "ada" }];
   const causes = causesOf({ details: { causes: sent } });
   assert.deepEqual(causes, [
-    { reason: "ApprovalRequired", message: "who?", request: "vm-1-x" },
-    { reason: "Other", message: "", request: "" },
+    { reason: "ApprovalRequired", message: "who?", request: "vm-1-x", user: "", verb: "", remedy: "" },
+    { reason: "Other", message: "", request: "", user: "ada", verb: "", remedy: "" },
   ]);
   assert.deepEqual([has(causes, "Other"), has(causes, "ReasonRequired")], [true, false]);
+});
+
+test("the remedy that a cause names is left out of the message, and nothing that only reads like one", () => {
+  const message = "no: ask an administrator for the role edit";
+  const lacking = (remedy) => causesOf({ details: { causes: [{ reason: "MissingRight", message, remedy }] } });
+  assert.equal(withoutRemedy(message, lacking("ask an administrator for the role edit")), "no");
+  assert.equal(withoutRemedy(message, lacking("ask")), message);
+  assert.equal(withoutRemedy(message, lacking(undefined)), message);
+  assert.equal(withoutRemedy(message, []), message);
 });
 
 test("a server that sends no details, or strange ones, has no causes", () => {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { confirmed, insist, recordedAlready } from "../../../twisted_exec/web/page/dialogs.js";
-import { askForMessage, confirmPaste } from "../../../twisted_exec/web/page/terminal/dialogs.js";
+import { askForMessage, chooseCommand, confirmPaste } from "../../../twisted_exec/web/page/terminal/dialogs.js";
 import { examine } from "../../../twisted_exec/web/page/terminal/paste.js";
 import { install } from "./dom.mjs";
 
@@ -56,7 +56,7 @@ test("what cannot be undone is done by its button alone", async () => {
 
 test("a console that is recorded already is recorded once more only if the user wants that", async () => {
   for (const [at, expected] of [[0, null], [1, "begin"], [2, "end"]]) {
-    const answer = recordedAlready("vm-1", "ada (input: masked)");
+    const answer = recordedAlready("vm-1", "ada (input: masked)", { mayEnd: true, required: "" });
     const dialog = document.body.lastChild;
     assert.match(dialog.text, /^vm-1 is already recordedFor ada \(input: masked\)\./);
     const buttons = dialog.all("button");
@@ -65,6 +65,27 @@ test("a console that is recorded already is recorded once more only if the user 
     buttons[at].click();
     assert.equal(await answer, expected);
   }
+});
+
+test("a recording that a policy requires has no button that ends it", async () => {
+  const required = "The recording for ConsolePolicy default/p ends after the last session.";
+  const answer = recordedAlready("vm-1", "ConsolePolicy default/p (input: masked)", { mayEnd: false, required });
+  const dialog = document.body.lastChild;
+  assert.ok(dialog.text.includes(required));
+  const buttons = dialog.all("button");
+  assert.deepEqual(buttons.map((each) => each.text), ["Cancel", "Begin another recording"]);
+  buttons[0].click();
+  assert.equal(await answer, null);
+});
+
+test("a greyed command says why", async () => {
+  const action = () => {};
+  const answer = chooseCommand("Commands", [["Send", [{ key: "b", label: "BREAK", action, disabled: "You only observe." }, { key: "e", label: "Details", action, disabled: false }]]]);
+  const [close, greyed, offered] = document.body.lastChild.all("button");
+  assert.deepEqual([greyed.disabled, greyed.title], ["You only observe.", "You only observe."]);
+  assert.deepEqual([offered.disabled, offered.title], [undefined, undefined]);
+  close.click();
+  assert.equal(await answer, null);
 });
 
 test("another view closes a question without an answer, but not one that the page needs", async () => {

@@ -20,6 +20,7 @@ test("users write times in several ways", () => {
     ["2026-11-20T08:38:20.104595125+01:00", "2026-11-20T07:38:20.104Z"],
     ["2026-11-20 08:38", local(2026, 10, 20, 8, 38)],
     [" 2026-11-20T08:38:01 ", local(2026, 10, 20, 8, 38, 1)],
+    ["2026-11-19", local(2026, 10, 19, 0, 0)],
     ["08:38", local(2026, 10, 20, 8, 38)],
     ["13:00", local(2026, 10, 19, 13, 0)],
     ["12:00:01", local(2026, 10, 19, 12, 0, 1)],
@@ -32,7 +33,7 @@ test("users write times in several ways", () => {
 });
 
 test("a text that is no time is refused with examples", () => {
-  for (const typed of ["", "ago", "tomorrow", "25:00", "12:60", "2026-13-40 00:00", "1h 30m", "-5m", "9".repeat(400) + "d"]) {
+  for (const typed of ["", "ago", "tomorrow", "25:00", "12:60", "2026-13-40 00:00", "2026-13-40", "1h 30m", "-5m", "9".repeat(400) + "d"]) {
     assert.throws(() => parseTime(typed, NOW), /is not a time: write 2026-11-20 08:38/, typed);
   }
 });

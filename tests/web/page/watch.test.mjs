@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { test } from "node:test";
 
+import { attemptUntil, rest } from "../../../twisted_exec/web/page/watch.js";
 import { FakeSocket, fakeApi } from "./fakes.mjs";
 
 const MACHINES = "/apis/compute.ironcore.dev/v1alpha1/machines";
@@ -62,6 +63,29 @@ test("a watch lists again after an expired version, and waits longer each time",
   stop();
   await settle();
   FakeSocket.made.at(-1).close();
+  await ended;
+});
+
+test("a watch ends after a minute and goes on: a server asks for the right to it only where it begins", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"] });
+  let refused = false;
+  const { next, ended, stop } = watching(() =>
+    refused ? [403, { message: "forbidden" }] : { items: [], metadata: { resourceVersion: "5" } },
+  );
+  assert.equal((await next()).type, "RESET");
+  await settle();
+  const [first] = FakeSocket.made;
+  assert.match(first.url, /timeoutSeconds=(?:[345]\d|60)\b/);
+  first.onopen();
+  t.mock.timers.tick(60_000);
+  first.onclose({ code: 1000 });
+  await settle();
+  assert.equal(FakeSocket.made.length, 2);
+  refused = true;
+  FakeSocket.made[1].onclose({ code: 1006 });
+  assert.deepEqual(await next(), { pause: 1 });
+  assert.deepEqual(await next(), { problem: "forbidden" });
+  stop();
   await ended;
 });
 
@@ -133,6 +157,18 @@ for (const event of ["retry", "authorized"]) {
   });
 }
 
+test("a console that reaches the server ends the pause of a watch, and not an attempt", async () => {
+  const { api: client } = fakeApi(() => ({}));
+  const { signal } = new AbortController();
+  const attempt = attemptUntil(signal, client);
+  const pause = (_seconds, ended) => new Promise((resolve) => ended.addEventListener("abort", resolve));
+  const rested = rest(15, signal, client, pause);
+  client.dispatchEvent(new Event("reached"));
+  await rested;
+  assert.equal(attempt.signal.aborted, false);
+  attempt.end();
+});
+
 test("a watch that works reports the next silence after the user wanted another attempt, and leaves no listener", async () => {
   const { next, client, ended, stop, silences } = await quiet();
   client.dispatchEvent(new Event("retry"));
@@ -144,5 +180,5 @@ test("a watch that works reports the next silence after the user wanted another 
   await settle();
   FakeSocket.made.at(-1).close();
   await ended;
-  for (const event of ["retry", "authorized"]) assert.equal(getEventListeners(client, event).length, 0);
+  for (const event of ["retry", "authorized", "reached"]) assert.equal(getEventListeners(client, event).length, 0);
 });

@@ -171,7 +171,7 @@ def _pattern_problems(pattern: Mapping[str, Any], field: str) -> Iterator[Cause]
         if len(literal.encode("utf-8", "replace")) > patterns.MOST_BYTES:
             yield fields.too_long(f"{field}.literal", patterns.MOST_BYTES)
         elif not literal.isprintable():
-            detail = "it has a control character, and lines are searched without those"
+            detail = "must be printable characters; a regex can name others"
             yield fields.invalid(f"{field}.literal", literal, detail)
 
 

@@ -182,7 +182,7 @@ def _problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
             yield fields.invalid("spec.timeZone", spec["timeZone"], str(error))
     approvers = spec.get("approvers", "")
     if not approvers.isprintable():
-        yield fields.invalid("spec.approvers", approvers, "must not have control characters")
+        yield fields.invalid("spec.approvers", approvers, "must be printable characters")
 
 
 def _reason_problems(spec: Mapping[str, Any]) -> Iterator[Cause]:

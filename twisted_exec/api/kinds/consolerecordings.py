@@ -22,10 +22,18 @@ from twisted_exec.api.status import BadRequest
 RECORDING, CLOSED, FAILED = PHASES = ("Recording", "Closed", "Failed")
 PENDING, ENDING = "Pending", "Ending"
 """States of a recording without a phase, and of one that is to end."""
+NOT_STARTED, INTERRUPTED, INCOMPLETE, NOT_STORED = PROBLEMS = (
+    "NotStarted",
+    "Interrupted",
+    "Incomplete",
+    "NotStored",
+)
+"""Reasons of the message about a recording that has not failed."""
 CONTENT = "content"
 """The subresource with the recording itself."""
 CONTENT_TYPE = "application/x-asciicast"
 DEFAULT_RETENTION_DAYS = 30
+DEFAULT_INPUT = "masked"
 MOST_USERS = 100
 
 SET_BY_SERVER = (
@@ -41,6 +49,7 @@ SET_BY_SERVER = (
 )
 _MUTABLE = ("reason", "retentionDays", "ended", "endedTime", "endedReason")
 _LONGEST_HEAD = 4096
+LONGEST_STATUS_REASON = 64
 _LONGEST_ENDED_REASON = 1024
 
 _SPEC = struct(
@@ -59,7 +68,7 @@ _SPEC = struct(
             "input says how much of the input of users is recorded besides the output: none; masked, which is "
             "only what the machine echoed, so no password that is typed blindly; or all.",
             enum=list(RECORDED_INPUT),
-            default="masked",
+            default=DEFAULT_INPUT,
         ),
         "reason": string(
             "reason says why the console is recorded, such as the number of a ticket.",
@@ -71,7 +80,9 @@ _SPEC = struct(
             maximum=LONGEST_RETENTION_DAYS,
             default=DEFAULT_RETENTION_DAYS,
         ),
-        "ended": boolean("ended ends the recording when it is set to true. It cannot go on then."),
+        "ended": boolean(
+            "ended ends the recording when it is set to true. A recording that has ended cannot be continued."
+        ),
         "machineUID": string("machineUID is the UID of the machine. Set by the server."),
         "pool": string(
             "pool is the pool of the machine, whose runtime makes and retains the recording. Set by the server."
@@ -110,6 +121,10 @@ _STATUS = struct(
             "phase is Recording; Closed when the recording is complete; or Failed if the runtime could not "
             "make it.",
             enum=list(PHASES),
+        ),
+        "reason": string(
+            "reason says what message is about: NotStarted, Interrupted, Incomplete, NotStored or Failed.",
+            maxLength=LONGEST_STATUS_REASON,
         ),
         "message": string(
             "message says why the recording failed, or what is missing in it.", maxLength=1024
@@ -262,16 +277,6 @@ CONSOLERECORDINGS = Kind(
     validate_update=_validate_update,
     validate_status=_validate_status,
 )
-
-
-DEFAULT_INPUT = "masked"
-
-CANNOT_BE_RECORDED = "cannot be recorded"
-"""Part of a runtime's refusal of a session that must be recorded."""
-BEGAN_LATE = "it began late"
-"""Begin of a runtime's message about a recording that could not begin when it was wanted."""
-NOT_STORED = "it is not stored yet"
-"""Begin of a runtime's message about a closed recording that its store does not take."""
 
 
 def recorded_input(text: str) -> str:

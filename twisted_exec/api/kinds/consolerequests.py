@@ -164,7 +164,7 @@ def _validate_status(new: Object, old: Object) -> list[Cause]:
 def _decision_problems(status: Object, before: Object) -> Iterator[Cause]:
     message = status.get("message", "")
     if not message.isprintable():
-        yield fields.invalid("status.message", message, "must not have control characters")
+        yield fields.invalid("status.message", message, "must be printable characters")
     if before.get("denied") and not (status.get("denied") and not status.get("approved")):
         yield fields.forbidden("status", "a denial is final: create another request")
     elif before.get("approved") and not status.get("approved") and not status.get("denied"):

@@ -73,10 +73,7 @@ _ADDRESSES = array(
     ),
     "addresses are the addresses of the pool's poollet.",
 )
-_ENDPOINT = struct(
-    {"port": integer("port is the port number.", minimum=-(2**31), maximum=2**31 - 1)},
-    description="The endpoint that the poollet listens on.",
-)
+_PORT = integer("port is the port number.", minimum=-(2**31), maximum=2**31 - 1)
 
 
 def _status(dialect: Dialect) -> Schema:
@@ -87,7 +84,12 @@ def _status(dialect: Dialect) -> Schema:
         "conditions": CONDITIONS,
         "addresses": _ADDRESSES,
         "daemonEndpoints": struct(
-            {dialect.endpoint_field: _ENDPOINT},
+            {
+                dialect.endpoint_field: struct(
+                    {"port": _PORT},
+                    description=f"{dialect.endpoint_field} is the endpoint of the poollet.",
+                )
+            },
             description="daemonEndpoints are the endpoints of the pool's daemons.",
         ),
         "capacity": mapping(quantity_schema(), "capacity is the total of the pool's resources."),

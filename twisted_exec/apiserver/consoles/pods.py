@@ -39,6 +39,7 @@ from twisted_exec.streaming.text.relay import Relay
 _PODS = f"{root_of(PODS)}/namespaces/{{namespace}}/{PODS.resource.plural}"
 _POD = f"{_PODS}/{{name}}"
 _WORDS = {b"POST": "create", b"PUT": "replace", b"PATCH": "patch", b"DELETE": "delete"}
+_OPTIONS = "--read-only, --force, --reason TEXT and --record or --record=INPUT"
 
 
 @implementer(IStreamLocator)
@@ -93,12 +94,13 @@ class MachinePodLocator:
         if console.reason:
             context.learn(reason=check_reason(console.reason))
         if console.record is not None:
-            context.requested_recording = recorded_input(console.record)
+            context.demanded_input = recorded_input(console.record)
         # Authorize first: an unauthorized client must learn nothing else.
         location: Location = await self._machines.locate(context)
         check_container(query)
-        if subresource == "exec" and not console.is_valid:
-            raise BadRequest(_no_commands(pod))
+        if subresource == "exec" and console.problem:
+            known = f"the command {CONSOLE} {console.problem}; its options are {_OPTIONS}"
+            raise BadRequest(known if console.is_known else _no_commands(pod))
         _check_streams(query)
         return location
 
@@ -122,10 +124,13 @@ class ConsoleCommand:
     """
     The only command of a machine: ``console``, with options for which kubectl has none.
 
+    :param is_known: the first word is ``console``.
+    :param problem: why the command is not valid; empty if it is.
     :param record: the input to record; empty for the default, ``None`` for no recording.
     """
 
-    is_valid: bool = False
+    is_known: bool = False
+    problem: str = ""
     read_only: bool = False
     force: bool = False
     reason: str = ""
@@ -136,7 +141,8 @@ class ConsoleCommand:
         """Parse the words of a command; the options count also if the command is not valid."""
         first, *words = command or [""]
         rest = iter(words)
-        parsed = cls(is_valid=first == CONSOLE)
+        parsed = cls(first == CONSOLE)
+        problems = [] if parsed.is_known else ["is another command"]
         for word in rest:
             name, equals, value = word.partition("=")
             if word == "--read-only":
@@ -147,11 +153,14 @@ class ConsoleCommand:
                 parsed = replace(parsed, record=value)
             elif name == "--reason" and not parsed.reason:
                 parsed = replace(parsed, reason=value if equals else next(rest, ""))
-                parsed = replace(parsed, is_valid=parsed.is_valid and bool(parsed.reason))
+                problems += ["has no text behind --reason"] * (not parsed.reason)
+            elif name in ("--record", "--reason"):
+                problems.append(f"has {name} twice")
             else:
-                parsed = replace(parsed, is_valid=False)
-        both = parsed.read_only and parsed.force
-        return replace(parsed, is_valid=parsed.is_valid and not both)
+                problems.append(f"has no option {shown(word)}")
+        if parsed.read_only and parsed.force:
+            problems.append("has either --read-only or --force")
+        return replace(parsed, problem=next(iter(problems), ""))
 
 
 def _no_commands(name: str) -> str:

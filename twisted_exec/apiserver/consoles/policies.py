@@ -7,7 +7,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from twisted.internet.defer import Deferred
@@ -27,8 +27,9 @@ from twisted_exec.apiserver.consoles.policy_evaluation import (
     reason_of,
 )
 from twisted_exec.apiserver.consoles.reservations import WAIT_SECONDS, Reservation, Reservations
-from twisted_exec.apiserver.interfaces import Applicant, Demand, Strictness
+from twisted_exec.apiserver.interfaces import Applicant, RecordingDemand, Strictness
 from twisted_exec.auth.rules import Attributes
+from twisted_exec.program.copies import replace
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
@@ -136,9 +137,9 @@ class ConsolePolicies(StoreFollower):
         machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
         return any(policy.strict or policy.problem for policy in self.selecting(machine))
 
-    def demand(self, machine: Object) -> Demand | None:
+    def recording_demand(self, machine: Object) -> RecordingDemand | None:
         """
-        Return the recording that sessions at a machine need, or ``None``.
+        Return the recording of sessions at a machine that the policies demand, or ``None``.
 
         :param machine: as for :meth:`is_strict`.
         """

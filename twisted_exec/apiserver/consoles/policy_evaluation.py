@@ -6,8 +6,9 @@ All policies that select a machine apply together: the session gets the strictes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -40,7 +41,8 @@ from twisted_exec.api.patterns import Pattern, PatternError, Search
 from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX
-from twisted_exec.apiserver.interfaces import Applicant, Demand
+from twisted_exec.apiserver.interfaces import Applicant, RecordingDemand
+from twisted_exec.program.copies import replace
 from twisted_exec.wire.session_terms import FULL, Right, Terms, stricter
 
 _NAMED_POLICIES = 3
@@ -49,6 +51,8 @@ _NAMED_REFUSALS = 5
 _MOST_CAUSES = 20
 
 _ACTS = {Right.OBSERVE: "observe", Right.DRIVE: "drive", Right.TAKEOVER: "take over"}
+_PLAIN_REASON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/#:-]{0,63}")
+"""Reasons that a command may have without quotes."""
 _OPTIONS = {Right.OBSERVE: "--read-only ", Right.DRIVE: "", Right.TAKEOVER: "--force "}
 """By which the client asks for a right, and for the approval that it needs."""
 
@@ -236,10 +240,14 @@ class _Refused(Exception):
 
 
 def _forbidden(refusals: Sequence[_Refused]) -> Forbidden:
+    named = [problem for refused in refusals[:_NAMED_REFUSALS] for problem in refused.problems]
+    needs_approval = any(each.cause == APPROVAL_REQUIRED for each in named)
     texts = [
-        f"{problem.text}{problem.remedy}"
-        for refused in refusals[:_NAMED_REFUSALS]
-        for problem in refused.problems
+        # The remedy for an approval gives the reason, too; a reason alone would be refused again.
+        each.text
+        if needs_approval and each.cause == REASON_REQUIRED
+        else f"{each.text}{each.remedy}"
+        for each in named
     ]
     more = len(refusals) - _NAMED_REFUSALS
     if more > 0:
@@ -302,6 +310,7 @@ def _terms(policy: ParsedPolicy, session: _Session) -> Terms:
         viewers=spec.get("viewers", 0),
         idle_seconds=spec.get("idleSeconds", 0),
         until=0 if until == float("inf") else int(until),
+        policy=_names([policy]),
     )
 
 
@@ -388,7 +397,10 @@ def _approval(policy: ParsedPolicy, session: _Session) -> Object:
     _check_no_service_account(needs, applicant)
     if session.valid:
         return session.valid[0]
-    ask = _open(session.machine, "--request --reason TICKET", session.wanted)
+    own = applicant.reason
+    is_usable = policy.accepts(own) and _PLAIN_REASON.fullmatch(own) is not None
+    options = f"--request --reason {own if is_usable else 'TICKET'}"
+    ask = _open(session.machine, options, session.wanted)
     if applicant.session:  # it is open, so that a request which waits or was denied did not end it
         lost = _lost_approval(session)
         if lost is not None:
@@ -396,6 +408,13 @@ def _approval(policy: ParsedPolicy, session: _Session) -> Object:
         needs = f"{needs}, which this session does not have"
     of_reason = [each for each in session.requests if _is_for_reason(each, applicant)]
     latest = _latest(of_reason or session.requests, session.wanted, now)
+    if latest is not None and state_of(latest, now) not in (PENDING, APPROVED):
+        waiting = [
+            each
+            for each in session.requests
+            if state_of(each, now) == PENDING and _right(each) == session.wanted
+        ]
+        latest = _latest(waiting, session.wanted, now) or latest
     if latest is None:
         raise _refused(needs, f": request it with {ask}", APPROVAL_REQUIRED)
     name, namespace = latest["metadata"]["name"], latest["metadata"]["namespace"]
@@ -560,10 +579,10 @@ def _open(machine: Object, options: str, right: Right) -> str:
     return f"kubectl console {_OPTIONS[right]}{options} {_named(machine)}"
 
 
-def demand_of(policies: Iterable[ParsedPolicy]) -> Demand | None:
+def demand_of(policies: Iterable[ParsedPolicy]) -> RecordingDemand | None:
     """Return the strictest demand of the policies of a machine; ``None`` if they have none."""
     demands = [
-        Demand(
+        RecordingDemand(
             recording["input"],
             recording["mode"] == REQUIRED,
             recording["retentionDays"],
@@ -572,4 +591,4 @@ def demand_of(policies: Iterable[ParsedPolicy]) -> Demand | None:
         for policy in policies
         if (recording := policy.spec.get("recording")) is not None
     ]
-    return reduce(Demand.stricter, demands) if demands else None
+    return reduce(RecordingDemand.stricter, demands) if demands else None

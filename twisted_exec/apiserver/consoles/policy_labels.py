@@ -17,8 +17,8 @@ from twisted_exec.api.status import (
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.consoles.policy_evaluation import ParsedPolicy
 from twisted_exec.apiserver.interfaces import UPDATE, Change, IAdmission
+from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
 from twisted_exec.auth.interfaces import IAuthorizer
-from twisted_exec.auth.rules import Attributes
 
 
 @implementer(IAdmission)
@@ -53,14 +53,6 @@ class PolicyLabels:
                 )
 
     async def _may_update(self, change: Change, policy: ParsedPolicy) -> bool:
-        resource = CONSOLEPOLICIES.resource
-        attributes = Attributes(
-            change.user,
-            "update",
-            resource.group,
-            resource.version,
-            resource.plural,
-            namespace=policy.namespace,
-            name=policy.name,
-        )
-        return bool((await self._authorizer.authorize(attributes)).allows_everything)
+        target = RequestTarget(CONSOLEPOLICIES, policy.namespace, policy.name)
+        updating = attributes_of(change.user, "update", target)
+        return bool((await self._authorizer.authorize(updating)).allows_everything)

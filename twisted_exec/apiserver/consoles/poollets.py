@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from cryptography import x509
@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import ADDRESS_TYPES, Object
-from twisted_exec.api.obstacles import Obstacle, because
+from twisted_exec.api.obstacles import Obstacle, because, doctor_advice
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
     APIError,
@@ -30,6 +30,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.auth.subresources import Subresource, SubresourceOptions
+from twisted_exec.program.copies import replace
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.location import Location
 from twisted_exec.tls.client import ClientCredentials
@@ -82,13 +83,14 @@ class Poollets:
         try:
             return await read(self._storage, self._dialect.pool, "", pool, stale=stale)
         except NotFound as error:
-            raise NotFound(
+            missing = NotFound(
                 self._dialect.pool.plural,
                 pool,
                 self._dialect.group,
                 f'{error.message}: {self._dialect.noun} "{machine}" is assigned to it; '
-                f"twisted-exec doctor {machine} -n {namespace} says what to do",
-            ) from None
+                f"{doctor_advice(machine, namespace)}",
+            )
+            raise because(Obstacle.POOL_NOT_FOUND, missing) from None
 
     async def of(
         self,

@@ -28,8 +28,8 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.apiserver.consoles.machine_references import MachineReferences
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
+from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
 from twisted_exec.auth.interfaces import IAuthorizer, User
-from twisted_exec.auth.rules import Attributes
 from twisted_exec.recording.proof_lines import HeadContent, InvalidRecording, decode_head
 from twisted_exec.storage.interfaces import IStorage
 
@@ -118,18 +118,11 @@ class RecordingRules:
                 )
 
     async def _check_policies(self, user: User, recording: Object, verb: str) -> None:
-        metadata, resource = recording["metadata"], CONSOLEPOLICIES.resource
+        metadata = recording["metadata"]
         for name in recording["spec"].get("policies", ()):
-            attributes = Attributes(
-                user,
-                "update",
-                resource.group,
-                resource.version,
-                resource.plural,
-                namespace=metadata["namespace"],
-                name=name,
-            )
-            if not (await self._authorizer.authorize(attributes)).allows_everything:
+            policy = RequestTarget(CONSOLEPOLICIES, metadata["namespace"], name)
+            updating = attributes_of(user, "update", policy)
+            if not (await self._authorizer.authorize(updating)).allows_everything:
                 raise Forbidden(
                     f'{CONSOLERECORDINGS.resource.qualified} "{metadata["name"]}" is forbidden: ConsolePolicy '
                     f'"{metadata["namespace"]}/{name}" requires this recording, and user "{user.name}" cannot '

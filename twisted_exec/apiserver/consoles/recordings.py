@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from twisted.internet.defer import Deferred, DeferredLock
@@ -25,12 +26,11 @@ from twisted_exec.api.kinds.consolerecordings import (
 )
 from twisted_exec.api.status import APIError, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.api.times import seconds, timestamp
-from twisted_exec.apiserver.interfaces import Demand
+from twisted_exec.apiserver.interfaces import RecordingDemand
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
-from twisted_exec.apiserver.serving.target import RequestTarget
+from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
 from twisted_exec.apiserver.serving.verbs import OURSELVES, Verbs
 from twisted_exec.auth.gate import Gate
-from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.follower import Followed, StoreFollower
 from twisted_exec.storage.history import Key, key_of
@@ -46,6 +46,21 @@ Time after a noted session within which further sessions of the recording are us
 _ATTEMPTS = 5
 _LONGEST_NAME = 200
 _OPTIONS = WriteOptions(manager=MANAGER)
+
+
+@dataclass(frozen=True)
+class SessionRecording:
+    """
+    The recording of a new session.
+
+    :param term: of the session (:attr:`Terms.recording <twisted_exec.wire.session_terms.Terms>`); empty if the
+        session may go on without the recording.
+    :param recorded_input: the input that is recorded from the beginning of the session; empty if the session does not
+        wait for its recording: a mark tells when that begins.
+    """
+
+    term: str = ""
+    recorded_input: str = ""
 
 
 class OpenRecordings(StoreFollower):
@@ -95,11 +110,11 @@ class OpenRecordings(StoreFollower):
         if not self._open[uid]:
             del self._open[uid]
 
-    async def term(
-        self, context: RequestContext, dialect: Dialect, machine: Object, demand: Demand
-    ) -> str:
+    async def for_session(
+        self, context: RequestContext, dialect: Dialect, machine: Object, demand: RecordingDemand
+    ) -> SessionRecording:
         """
-        Join a recording, and return the term of the session; empty if it may go on without.
+        Join a recording, or create it.
 
         :raises APIError: the recording is required, and there is none.
         """
@@ -115,21 +130,20 @@ class OpenRecordings(StoreFollower):
             if demand.is_required:
                 raise
             self._log.warn("a console is not recorded: {why}", why=error.message)
-            return ""
+            return SessionRecording()
         metadata = recording["metadata"]
-        if demand.is_required or _has_begun(recording):
-            # Else the session does not wait for the recording; a mark says when that begins.
-            context.recorded_input = demand.input
         context.learn(recording=metadata["name"], recording_uid=metadata["uid"])
         if is_new:
             context.call_unopened(partial(self._abandon, recording, user))
-        if not demand.is_required:
-            return ""
-        return f"{metadata['uid']}/{recording['spec']['input']}"
+        if demand.is_required:
+            return SessionRecording(
+                f"{metadata['uid']}/{recording['spec']['input']}", recorded_input=demand.input
+            )
+        return SessionRecording(recorded_input=demand.input if _has_begun(recording) else "")
 
     @as_deferred
     async def join(
-        self, dialect: Dialect, machine: Object, user: str, demand: Demand, reason: str
+        self, dialect: Dialect, machine: Object, user: str, demand: RecordingDemand, reason: str
     ) -> tuple[Object, bool]:
         """
         Return the recording of a machine that a new session needs; create it if there is none.
@@ -156,15 +170,12 @@ class OpenRecordings(StoreFollower):
                 if (joined := await self._noted(recording, user, demand)) is not None:
                     return joined, False
             raise ServiceUnavailable("the recording keeps changing: try again")
-        except APIError as error:
-            error.message = f"{demand.rule(namespace)}, and none can be made: {error.message}"
-            raise
         finally:
             lock.release()
             if not lock.locked:
                 self._locks.pop(uid, None)
 
-    def _known(self, machine: Object, user: str, demand: Demand) -> Object | None:
+    def _known(self, machine: Object, user: str, demand: RecordingDemand) -> Object | None:
         """Return the recording in which an open session is noted, which need not wait for the store."""
         recording = self._match(machine["metadata"]["uid"], demand)
         if recording is None:
@@ -172,7 +183,7 @@ class OpenRecordings(StoreFollower):
         last = seconds(recording["spec"]["lastSessionTime"])
         return recording if _joined(recording, user, demand, last) is None else None
 
-    def _match(self, uid: str, demand: Demand) -> Object | None:
+    def _match(self, uid: str, demand: RecordingDemand) -> Object | None:
         matches = [
             each
             for each in self._open.get(uid, {}).values()
@@ -180,7 +191,7 @@ class OpenRecordings(StoreFollower):
         ]
         return max(matches, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
 
-    async def _noted(self, recording: Object, user: str, demand: Demand) -> Object | None:
+    async def _noted(self, recording: Object, user: str, demand: RecordingDemand) -> Object | None:
         spec = _joined(recording, user, demand, self._now())
         if spec is None:
             return recording
@@ -239,27 +250,19 @@ class OpenRecordings(StoreFollower):
 
 
 async def session_demand(
-    context: RequestContext, gate: Gate, machine: Object, demand: Demand | None
-) -> Demand | None:
+    context: RequestContext, gate: Gate, machine: Object, demand: RecordingDemand | None
+) -> RecordingDemand | None:
     """
     Combine the policies' demand with that of the user.
 
     :raises APIError: the user's demand is refused.
     """
-    input = context.requested_recording or recording_of_query(context.request.args)
+    input = context.demanded_input or recording_of_query(context.request.args)
     if not input:
         return demand
-    resource, namespace = CONSOLERECORDINGS.resource, machine["metadata"]["namespace"]
-    creating = Attributes(
-        context.user,
-        "create",
-        resource.group,
-        resource.version,
-        resource.plural,
-        namespace=namespace,
-    )
-    await gate.authorize(creating)
-    own = Demand(input, is_required=True)
+    target = RequestTarget(CONSOLERECORDINGS, machine["metadata"]["namespace"])
+    await gate.authorize(attributes_of(context.user, "create", target))
+    own = RecordingDemand(input, is_required=True)
     return own if demand is None else own.stricter(demand)
 
 
@@ -274,7 +277,7 @@ def _is_open(recording: Object) -> bool:
 
 
 def _draft(
-    dialect: Dialect, machine: Object, user: str, demand: Demand, reason: str, now: float
+    dialect: Dialect, machine: Object, user: str, demand: RecordingDemand, reason: str, now: float
 ) -> Object:
     metadata = machine["metadata"]
     return {
@@ -299,7 +302,7 @@ def _draft(
     }
 
 
-def _joined(recording: Object, user: str, demand: Demand, now: float) -> Object | None:
+def _joined(recording: Object, user: str, demand: RecordingDemand, now: float) -> Object | None:
     spec = recording["spec"]
     users = list(spec.get("users", ()))
     if user not in users and len(users) < MOST_USERS:

@@ -54,14 +54,14 @@ class ConsoleRefusals(Service):
 
     def by_policy(self, kind: Kind, machine: Object, subject: Subject, message: str) -> None:
         """Record that a policy refused a user, at a limited rate."""
-        if self._by_policies.is_due(subject):
+        if self._by_policies.count(subject):
             acting = f' (by user "{subject.caller}")' if subject.caller else ""
             text = f'user "{subject.user}"{acting} was refused the console: {message}'
             self._tell(kind, machine, REFUSED, text)
 
     async def takeover(self, kind: Kind, subject: Subject, message: str) -> None:
         """Record that a take-over was denied, at a limited rate."""
-        if not self._denials.is_due(subject):
+        if not self._denials.count(subject):
             return
         machine: Object | None = None
         writers: list[str] = []

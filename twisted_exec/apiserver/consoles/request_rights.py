@@ -14,6 +14,7 @@ from twisted_exec.api import times
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
 from twisted_exec.api.kinds.consolerequests import EXPIRED, PENDING, PENDING_SECONDS, state_of
+from twisted_exec.api.missing_right import MissingRight
 from twisted_exec.api.status import (
     Conflict,
     Forbidden,
@@ -215,10 +216,14 @@ class RequestRights(StoreFollower):
         )
         decision = await self._authorizer.authorize(attributes)
         if not decision.allows_everything:
-            raise Forbidden(
+            message = (
                 f"{_refusal(user, request)}: an approver must be allowed to {Right.DRIVE.verb} "
                 f'{resource.plural}/{CONSOLE} of "{spec["machine"]}" in the namespace "{namespace}"'
             )
+            right = MissingRight(
+                user.name, Right.DRIVE.verb, resource.group, resource.plural, CONSOLE, namespace
+            )
+            raise Forbidden(message, details={"causes": [right.cause(message)]})
 
     async def _check_machine(self, request: Object) -> None:
         spec, metadata = request["spec"], request["metadata"]

@@ -16,7 +16,7 @@ from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.consolerecordings import FAILED, PENDING, content_path, state_of
 from twisted_exec.api.kinds.deletedconsoles import log_path
 from twisted_exec.api.status import Conflict, NotImplementedByBackend
-from twisted_exec.apiserver.consoles.connect import MachineLocator
+from twisted_exec.apiserver.consoles.machine_locator import MachineLocator
 from twisted_exec.apiserver.serving.request_limits import RequestLimits
 from twisted_exec.apiserver.serving.target import RequestTarget, attributes_of
 from twisted_exec.auth.forwarded_user import forwarded_headers

@@ -4,12 +4,14 @@ The conditions of ConsolePolicies for one session.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from twisted_exec.api.kinds import Object
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.interfaces import Applicant
+from twisted_exec.program.copies import replace
 from twisted_exec.wire.session_terms import Right, Terms
 
 
@@ -37,11 +39,12 @@ class SessionConditions:
         terms: Terms = self.policies.review(self.applicant, self.machine["metadata"]["uid"], right)
         if self.recording is None:
             return terms
-        demand = self.policies.demand(self.machine)
+        demand = self.policies.recording_demand(self.machine)
         if demand is not None and demand.is_required and not demand.is_met_by(self.recording):
             namespace = self.machine["metadata"]["namespace"]
-            raise Forbidden(
-                f"{demand.rule(namespace)} (input: {demand.input}), and this session began without: "
-                "open it again"
+            why = (
+                f"{demand.rule(namespace)} (input: {demand.input}), and this session began without the "
+                "policy's recording: a new session has it"
             )
+            raise because(Obstacle.NOT_RECORDED, Forbidden(why))
         return replace(terms, recording=self.recording)

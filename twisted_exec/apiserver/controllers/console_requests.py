@@ -150,8 +150,10 @@ def _message(event: Event) -> tuple[str, str, str] | None:
         text = f'user "{user}" asks for approval to {right} the console, request "{name}"{because}'
         return NORMAL, "ConsoleRequested", text
     if status.get("denied") and not before.get("denied"):
-        verb = "withdrew the approval of" if before.get("approved") else "denied"
-        return WARNING, "ConsoleDenied", f'user "{by}" {verb} request "{name}" of user "{user}"'
+        reason, verb = "ConsoleDenied", "denied"
+        if before.get("approved"):
+            reason, verb = "ConsoleApprovalWithdrawn", "withdrew the approval of"
+        return WARNING, reason, f'user "{by}" {verb} request "{name}" of user "{user}"'
     if status.get("approved") and not before.get("approved"):
         until = status.get("expirationTime", "")
         text = f'user "{by}" approved that user "{user}" may {right} the console until {until}, request "{name}"'

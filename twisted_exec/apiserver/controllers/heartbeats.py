@@ -2,7 +2,8 @@
 Mark pools whose poollet has gone silent.
 
 A poollet that changes neither its pool's Ready condition nor its Lease for :data:`SILENCE_SECONDS`
-is silent.  Pools without a Ready condition are left alone.
+is silent.  Pools without a Ready condition are left alone; the scheduler reports to the machines of
+a deleted pool that it is missing.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import Any
 from twisted_exec.api import quantity
 from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
+from twisted_exec.api.kinds import Object
 
 ReadOnlyObject = Mapping[str, Any]
 Place = tuple[str, str]
@@ -56,25 +57,30 @@ class Placement:
 
 class BoundMachines:
     """
-    The places of the bound machines.
+    The bound machines and their places.
 
     :ivar counts: how many machines have each place.
     """
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._machines: dict[str, tuple[Place, Object]] = {}
+        """By UID."""
         self.counts: Bound = Counter()
 
-    def move(self, uid: str, place: Place | None) -> bool:
+    def of_pool(self, pool: str) -> list[Object]:
+        return [machine for (name, _), machine in self._machines.values() if name == pool]
+
+    def move(self, machine: Object, place: Place | None) -> bool:
         """
         Record the place of a machine.
 
         :param place: ``None`` if the machine is not bound, or is deleted.
         :return: whether another place has become free.
         """
-        before = self._places.pop(uid, None)
+        uid = machine["metadata"]["uid"]
+        before, _ = self._machines.pop(uid, (None, None))
         if place is not None:
-            self._places[uid] = place
+            self._machines[uid] = place, machine
             self.counts[place] += 1
         if before is not None:
             self.counts[before] -= 1
@@ -118,7 +124,8 @@ def plan(
     labels = pool_labels(dialect, machine)
     lacks = {_WITHOUT: f'offers class "{name}"', _UNLABELLED: f"has the labels {labels}"}
     if len(refused) == 1 and (lack := lacks.get(*refused)):
-        count = f"there {'is' if len(pools) == 1 else 'are'} {len(pools)}"
+        noun = dialect.pool_noun.split()[-1]
+        count = f"there is 1 {noun}" if len(pools) == 1 else f"there are {len(pools)} {noun}s"
         return Placement("", FAILED, f"no {dialect.pool_noun} {lack} ({count})")
     free = {_FULL: f" (0 of {places} places free)"} if places else {}
     # The reason first: lists of machines cut the end off.

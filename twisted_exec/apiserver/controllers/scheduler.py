@@ -63,7 +63,11 @@ SOON_SECONDS = 0.02
 AT_ONCE = 16
 """Machines that are written concurrently."""
 MISSING_SECONDS = 10.0
-"""Time for a missing pool to register, before the condition of its machines says that it is missing."""
+"""
+Time for a missing pool to register, before the condition of its machines says that it is missing.
+
+If the pool was deleted, their Events wait as long.
+"""
 EVENT_SECONDS = 60.0
 """In this time, a waiting machine whose reason changes gets at most two Events."""
 
@@ -160,7 +164,19 @@ class Scheduler(StoreFollower):
             facts = partial(facts_of, self._dialect)
             if previous is not None and facts(previous) == facts(event.obj):
                 return
+        else:
+            self._pool_deleted(name)
         self._reconsider_all()
+
+    def _pool_deleted(self, name: str) -> None:
+        # A poollet that runs creates its pool again at once.
+        now = self._clock.seconds()
+        for machine in self._bound.of_pool(name):
+            if "deletionTimestamp" not in machine["metadata"]:
+                key = key_of(machine)
+                pending = self._pending.setdefault(key, _Pending(machine, name))
+                pending.missing_since = now
+                self._reconsider(key, MISSING_SECONDS)
 
     def _classes_listed(self, listing: Listing) -> None:
         self._classes = {each["metadata"]["name"] for each in listing.items}
@@ -173,6 +189,10 @@ class Scheduler(StoreFollower):
         classes = self._classes - name if event.type == DELETED else self._classes | name
         if classes != self._classes:
             self._classes = classes
+            for pending in self._pending.values():
+                if self._dialect.class_name(pending.machine) in name:
+                    # An administrator has acted, and looks whether it helped.
+                    pending.report_times = _NOT_REPORTED
             self._reconsider_all()
 
     def _machine_changed(self, event: Event) -> None:
@@ -190,7 +210,7 @@ class Scheduler(StoreFollower):
                 pending.missing_since = None
             pending.machine, pending.pool = machine, pool
             self._reconsider(key)
-        if self._bound.move(machine["metadata"]["uid"], place):
+        if self._bound.move(machine, place):
             self._reconsider_all()
 
     def _reconsider_all(self) -> None:
@@ -330,7 +350,7 @@ class Scheduler(StoreFollower):
     async def _carry_out(self, machine: Object, placement: Placement) -> None:
         if not placement.pool:
             await self._report_waiting(machine, placement)
-        elif not self._is_held(Operation.BIND, machine):
+        elif not self._hold_if_paused(Operation.BIND, machine):
             await self._bind(machine, placement.pool)
 
     async def _bind(self, machine: Object, pool: str) -> None:
@@ -389,7 +409,7 @@ class Scheduler(StoreFollower):
     async def _set_condition(self, machine: Object, placement: Placement) -> bool:
         """Write the condition Ready; return false if the machine has changed meanwhile."""
         changed = with_decision(self._dialect, machine, placement, timestamp(self._now()))
-        if changed is None or self._is_held(Operation.SET_CONDITION, machine):
+        if changed is None or self._hold_if_paused(Operation.SET_CONDITION, machine):
             return True
         target = RequestTarget(self._kind, *key_of(machine), "status")
         try:
@@ -414,8 +434,12 @@ class Scheduler(StoreFollower):
         else:
             self._holds.accepted(Operation.RECORD_EVENT, namespace)
 
-    def _is_held(self, operation: Operation, machine: Object) -> bool:
-        """Return whether a write waits for the back-off of its namespace; then it follows later."""
+    def _hold_if_paused(self, operation: Operation, machine: Object) -> bool:
+        """
+        Hold a write back while its namespace has a back-off; return whether it is held.
+
+        A held write follows later.
+        """
         key = key_of(machine)
         is_paused = self._holds.is_paused(operation, key[0])
         if is_paused:

@@ -1,5 +1,5 @@
 """
-Limits that node servers and poollets share: actions that no agent needs, and numbers of requests.
+Limits that node servers and poollets share: actions that no agent needs, and numbers of certificate signing requests.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from twisted_exec.cli.doctor.machine_checks import check_machine
 from twisted_exec.cli.doctor.server_checks import check_user, reach_server
 from twisted_exec.cli.failures import failed
 from twisted_exec.cli.machine_options import add_machine_options, possible_dialects
-from twisted_exec.cli.messages import painter
+from twisted_exec.cli.messages import columns_of, painter
 from twisted_exec.cli.options import add_cluster_options
 
 _DESCRIPTION = """\
@@ -76,6 +76,10 @@ async def _examine(options: argparse.Namespace, reactor: Any) -> int:
     finally:
         if progress is not None:
             progress.stop()
-    text = report.json() if options.output == "json" else report.text(painter(sys.stdout))
+    text = (
+        report.json()
+        if options.output == "json"
+        else report.text(painter(sys.stdout), columns_of(sys.stdout))
+    )
     sys.stdout.write(text)
     return 0 if report.is_healthy else 1

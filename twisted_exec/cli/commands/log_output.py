@@ -8,6 +8,7 @@ sequences: colours must not hide a word.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable
 
 from twisted_exec.api.patterns import Search
@@ -27,6 +28,7 @@ class LogOutput:
     Prints a log whose pieces may end anywhere.
 
     :param search: print matching lines only.
+    :param last: print only so many of the matching lines before :meth:`release`; ``None`` for all.
     :param has_colours: highlight matches in lines without escape sequences, and dim timestamps.
     :param ends_line: add a newline at the end if the last line has none, as for a terminal.
     """
@@ -36,6 +38,7 @@ class LogOutput:
         write: Callable[[bytes], None],
         search: Search | None = None,
         *,
+        last: int | None = None,
         has_timestamps: bool = False,
         has_colours: bool = False,
         ends_line: bool = False,
@@ -46,6 +49,7 @@ class LogOutput:
         self._held = bytearray()
         self._mid_line = False  # behind a timestamp, whose line has no newline yet
         self._stamp = b""
+        self._last = None if last is None else deque[bytes](maxlen=last)
         self.matches = 0
 
     def feed(self, data: bytes) -> None:
@@ -60,12 +64,19 @@ class LogOutput:
         self._last_byte = data[-1:] or self._last_byte
         self._print_raw(data)
 
+    def release(self) -> None:
+        """Print the last matching lines so far, and from now on each one at once."""
+        last, self._last = self._last, None
+        for line in last or ():
+            self._write(line)
+
     def finish(self) -> None:
         held, self._held = bytes(self._held), bytearray()
         if held and self._search is not None:
             self._print(held)
         elif held:
             self._write(held)
+        self.release()
         if self._ends_line and self._last_byte != _NEWLINE:
             self._write(b"\r\n")
 
@@ -125,7 +136,11 @@ class LogOutput:
         # Each match is a line, also the last one that has no end yet.
         end = b"" if text.endswith(_NEWLINE) else _NEWLINE
         stamp = self._stamp if self._has_timestamps else b""
-        self._write(self._dim(stamp) + text + end)
+        line = self._dim(stamp) + text + end
+        if self._last is None:
+            self._write(line)
+        else:
+            self._last.append(line)
 
     def _feed_stamped(self, data: bytes) -> None:
         data, self._held = bytes(self._held) + data, bytearray()

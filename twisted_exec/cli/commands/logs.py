@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from twisted_exec.api.logs import LogOptions
@@ -22,6 +24,8 @@ from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.cli.times import since_time
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.logs import MachineLog, deleted_log
+from twisted_exec.streaming.text.download import Download
+from twisted_exec.streaming.text.resumption import ResumedLog
 from twisted_exec.tls.errors import TLSConfigError
 
 _DESCRIPTION = """\
@@ -76,7 +80,10 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="print all bytes, also sequences that change the terminal",
     )
     parser.add_argument(
-        "--tail", metavar="LINES", type=_count, help="only the last lines, this many"
+        "--tail",
+        metavar="LINES",
+        type=_count,
+        help="only the last lines, this many; with --grep, of those that match",
     )
     times = parser.add_mutually_exclusive_group()
     times.add_argument(
@@ -181,10 +188,13 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
         else:
             log = MachineLog(config, namespace, name, reactor, among=options.among, **more)
         try:
-            await log.read(query, output.feed, answered)
+            if search is not None and options.tail:
+                await _read_last_matches(log, query, output, answered)
+            else:
+                await log.read(query, output.feed, answered)
         finally:
             answered()
-            outages.changed(None)
+            outages.stop()
             output.finish()
     except (InputError, KubeConfigError, TLSConfigError) as problem:
         return failed("logs", str(problem), _failed(options))
@@ -197,6 +207,27 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
     except BrokenPipeError:  # twisted-exec logs ... | head
         return _failed(options)
     return 0 if search is None or output.matches else _NO_MATCH
+
+
+async def _read_last_matches(
+    log: MachineLog, query: LogOptions, output: LogOutput, answered: Callable[[], None]
+) -> None:
+    """Read the whole log for its last matching lines, and then follow it if the user wants that."""
+    existing: list[Download | ResumedLog] = []
+
+    def opened(each: Download | ResumedLog) -> None:
+        answered()
+        existing.append(each)
+
+    await log.read(replace(query, follow=False, tail_lines=None), output.feed, opened)
+    output.release()
+    if not query.follow:
+        return
+    rest = replace(query, tail_lines=0)
+    # Only the server knows whether a boot with a number is the newest, and continues.
+    if isinstance(existing[0], ResumedLog) and not query.boot:
+        rest = existing[0].following()
+    await log.read(rest, output.feed)
 
 
 def _search(options: argparse.Namespace) -> Search | None:
@@ -219,6 +250,7 @@ def _output(options: argparse.Namespace, search: Search | None) -> LogOutput:
     return LogOutput(
         write,
         search,
+        last=options.tail or None,
         has_timestamps=options.timestamps,
         has_colours=painter(sys.stdout) is painted,
         ends_line=sys.stdout.isatty(),
@@ -229,13 +261,24 @@ class _OutageReport:
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self._soon: Any = None
+        self._is_told = False
 
     def changed(self, why: str | None) -> None:
+        self.stop()
+        if why is not None:
+            self._soon = self._reactor.callLater(_LOUD_SECONDS, self._lost, why)
+        elif self._is_told:
+            self._is_told = False
+            self._print("open again")
+
+    def stop(self) -> None:
         soon, self._soon = self._soon, None
         if soon is not None and soon.active():
             soon.cancel()
-        if why is not None:
-            self._soon = self._reactor.callLater(_LOUD_SECONDS, self._print, why)
 
-    def _print(self, why: str) -> None:
-        print(f"twisted-exec logs: {one_line(why)}; trying again", file=sys.stderr)
+    def _lost(self, why: str) -> None:
+        self._is_told = True
+        self._print(f"{one_line(why)}; trying again")
+
+    def _print(self, line: str) -> None:
+        print(f"twisted-exec logs: {line}", file=sys.stderr)

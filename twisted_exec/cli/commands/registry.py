@@ -60,7 +60,10 @@ class CommandParser(CheckedParser):
         """Refuse unknown arguments in the command's own parser."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            from twisted_exec.cli.machine_options import kind_and_name  # only after a mistake
+
+            meant = kind_and_name(options, unknown)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return options, unknown
 
     def error(self, message: str) -> NoReturn:

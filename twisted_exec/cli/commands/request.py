@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from twisted_exec.api import times
+from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.kinds import CONSOLEREQUESTS
 from twisted_exec.api.kinds.consolerequests import (
     APPROVED,
@@ -21,13 +22,17 @@ from twisted_exec.api.kinds.consolerequests import (
 )
 from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.auth.default_roles import CONSOLE_APPROVER
+from twisted_exec.auth.rules import CONSOLE
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.space import who
+from twisted_exec.cli.explanations import ask_for_role
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
 from twisted_exec.cli.messages import for_stdout, one_line
+from twisted_exec.cli.refusal_texts import lacking_right, with_next_request
 from twisted_exec.cli.runner import nothing_found, server_command
 from twisted_exec.cli.table import table
+from twisted_exec.wire.session_terms import Right
 
 Object = dict[str, Any]
 
@@ -130,7 +135,7 @@ async def _show(client: CommandClient, options: argparse.Namespace) -> str:
 
 
 async def _approve(client: CommandClient, options: argparse.Namespace) -> str:
-    request = await _get(client, options.name)
+    request = await _get_to_decide(client, options.name)
     if why := _CANNOT_APPROVE.get(state_of(request, time.time())):
         user = _quoted(request["spec"].get("user"))
         raise InputError(
@@ -146,14 +151,14 @@ async def _approve(client: CommandClient, options: argparse.Namespace) -> str:
 
 
 async def _deny(client: CommandClient, options: argparse.Namespace) -> str:
-    request = await _get(client, options.name)
+    request = await _get_to_decide(client, options.name)
     if why := _CANNOT_DENY.get(state_of(request, time.time())):
         raise InputError(f'request "{options.name}" cannot be denied: {why}')
     request = await _decide(client, options, request, {"denied": True})
     if state_of(request, time.time()) != WITHDRAWN:
         return f'request "{options.name}" denied\n'
     line = for_stdout(
-        f'approval of request "{options.name}" withdrawn; a session that uses it ends'
+        f'approval of request "{options.name}" withdrawn; a session that still uses it ends'
     )
     return f"{line}\n"
 
@@ -177,6 +182,10 @@ async def _decide(
         requesters = request["spec"].get("user"), request["spec"].get("caller")
         if refusal.code == Forbidden.code and await who(client) in requesters:
             raise InputError(_own(options.name, client.config.namespace)) from None
+        right = lacking_right(refusal)
+        if right is not None and right.verb == Right.DRIVE.verb:
+            remedy = ask_for_role(right, observing_helps=False)
+            raise InputError(f"{refusal.message}; {remedy}") from None
         raise
 
 
@@ -188,6 +197,16 @@ def _own(name: str, namespace: str) -> str:
         f"{CONSOLE_APPROVER} and may drive the console; to withdraw it, run "
         f"kubectl delete consolerequest -n {namespace} {name}"
     )
+
+
+async def _get_to_decide(client: CommandClient, name: str) -> Object:
+    try:
+        return await _get(client, name)
+    except APIError as refusal:
+        # The smallest role for reading does not suffice.
+        machines = DIALECTS[0].workload  # each role is for all dialects
+        with_next_request(refusal, Right.DRIVE.verb, CONSOLE, machines)
+        raise with_next_request(refusal, "patch", "approval", CONSOLEREQUESTS.resource) from None
 
 
 async def _get(client: CommandClient, name: str) -> Object:

@@ -11,13 +11,14 @@ from typing import Any
 
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
 from twisted_exec.api.status import APIError
+from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.failures import failed
 from twisted_exec.cli.machine_options import add_machine_options
 from twisted_exec.cli.options import add_cluster_options, config_of
 from twisted_exec.cli.runner import run_with_machine
 from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.cli.times import since_time
-from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.screens import read_screen
 from twisted_exec.tls.errors import TLSConfigError
 
@@ -26,6 +27,8 @@ Print what a terminal would show of a machine's console, now or earlier. The vie
 and the machine may be off. The size is that of the terminal that was last used at the console.
 """
 _TIMEOUT_SECONDS = 30.0
+_POWER_SECONDS = 5.0
+_AGENT = "twisted-exec screen"
 
 _CONTROL = re.compile(r"\x1b\[(?:[\d;]*[mH]|2J|\?25[hl])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """The sequences that draw a screen, and all control characters but tabs and newlines."""
@@ -97,7 +100,7 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
             reactor,
             among=options.among,
             timeout_seconds=options.request_timeout or _TIMEOUT_SECONDS,
-            agent="twisted-exec screen",
+            agent=_AGENT,
         )
         if options.svg:
             with open(options.svg, "wb") as file:
@@ -105,7 +108,13 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
         else:
             sys.stdout.buffer.write(printable(screen, ScreenForm(options.output)))
             sys.stdout.buffer.flush()
-            if not screen.strip():
+            if not options.at and await _is_off(options, config, reactor):
+                name = options.machine.name
+                print(
+                    f"twisted-exec screen: {name} is powered off; this is its last screen",
+                    file=sys.stderr,
+                )
+            elif not screen.strip():
                 doctor = f"twisted-exec doctor {options.machine.name} -n {config.namespace}"
                 why = f"; {doctor} says whether the machine is on"
                 if options.at:
@@ -123,3 +132,19 @@ async def _print_screen(options: argparse.Namespace, reactor: Any) -> int:
             raise  # standard output
         return failed("screen", f"cannot write {options.svg}: {problem.strerror}")
     return 0
+
+
+async def _is_off(options: argparse.Namespace, config: ClientConfig, reactor: Any) -> bool:
+    """Return whether a machine's power is Off; false if the user may not read the machine."""
+    client = CommandClient(config, reactor, timeout_seconds=_POWER_SECONDS, agent=_AGENT)
+    try:
+        for dialect in options.among:
+            try:
+                name, namespace = options.machine.name, config.namespace
+                machine = await client.get(dialect.workload, name, namespace)
+            except APIError:
+                continue
+            return bool((machine.get("spec") or {}).get("power") == "Off")
+        return False
+    finally:
+        await client.close()

@@ -26,7 +26,7 @@ from twisted_exec.wire.notices import (
     wrapped_and_cut,
 )
 from twisted_exec.wire.resize import TerminalSize
-from twisted_exec.wire.terminal_modes import WHOLE_SCREEN
+from twisted_exec.wire.terminal_modes import WHOLE_SCREEN, behind_programs
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import NextSession, Sink
@@ -241,28 +241,41 @@ class Display:
                 else:
                     self._show_notice(understood(text), data)
                 return
-        was_full_screen = self._terminal.full_screen()
-        self._terminal.watch(data)
-        self._write(data)
+        *ended, rest = behind_programs(data)
+        for piece in ended:
+            self._show(piece, ends_program=True)
+        if rest:
+            self._show(rest)
         self._count = _Count.NONE
-        has_margins = self._terminal.margins() and not self._terminal.full_screen()
-        left = was_full_screen and self.notices.is_observer
-        if has_margins and (left or self._ends_history):
-            # They are for the size of another terminal, such as that of an editor's user.
+        if self._terminal.margins() and not self._terminal.full_screen() and self._ends_history:
             self._scroll_all()
         if self._covering:
             self._when_quiet(self._cover_again)
+
+    def _show(self, piece: bytes, *, ends_program: bool = False) -> None:
+        was_full_screen = self._terminal.full_screen()
+        self._terminal.watch(piece)
+        self._write(piece)
+        if self._terminal.full_screen() or not self._terminal.margins():
+            return
+        if (ends_program or was_full_screen) and (self.notices.is_observer or self._is_history):
+            # They are for the size of another terminal, such as that of an editor's user.
+            self._scroll_all()
 
     def _scroll_all(self) -> None:
         self._terminal.watch(WHOLE_SCREEN)
         self._write_in_place(WHOLE_SCREEN)
 
     @property
-    def _ends_history(self) -> bool:
-        """True behind the output from before the session, if a resumable stream says where that is."""
+    def _is_history(self) -> bool:
+        """True in the output from before the session, if a resumable stream says where that is."""
         stream = self._stream
         is_placed = self._has_marks and not stream.resumes
-        return is_placed and stream.position.offset == stream.live_from
+        return is_placed and stream.position.offset <= stream.live_from
+
+    @property
+    def _ends_history(self) -> bool:
+        return self._is_history and self._stream.position.offset == self._stream.live_from
 
     def notice(self, notice: Notice) -> None:
         """Show a message of the server for the user, which is not part of the output."""
@@ -409,6 +422,19 @@ class Display:
             erased = "".join(f"\x1b[{row};1H\x1b[K" for row in rows)
             self._write_in_place(f"\x1b7\x1b[m{erased}\x1b8".encode())
         return bool(covering)
+
+    def retract(self, text: str) -> bool:
+        """Erase one message over a program's screen; return whether it was there."""
+        size = self._terminal.size()
+        rows = _covering_rows(text, size) if size is not None else []
+        covering = self._covering
+        for first in range(len(covering) - len(rows) + 1):
+            if rows and covering[first : first + len(rows)] == rows:
+                self.uncover()
+                if others := [*covering[:first], *covering[first + len(rows) :]]:
+                    self.cover("\n".join(others))
+                return True
+        return False
 
     def resized(self) -> None:
         """The terminal may have moved its rows."""

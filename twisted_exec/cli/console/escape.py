@@ -76,7 +76,7 @@ HELP = (
     ("r", "release the console and become an observer"),
     ("s", "show the status of the session"),
     ("H", "scroll back through the output of this session"),
-    ("G", "search it for a text (grep)"),
+    ("G", "search it for a text"),
     ("W", "write it into a file"),
     ("L", "list the machines, and switch to another one"),
     ("P", "power: power the machine on or off, or reset it"),

@@ -29,9 +29,10 @@ from twisted_exec.cli.console.people import Person, people_at
 from twisted_exec.cli.console.process import the_reactor
 from twisted_exec.cli.console.program import ConsoleProgram, conclude, is_dumb
 from twisted_exec.cli.console.session import Outcome
-from twisted_exec.cli.explanations import doctor_hint, explain, not_allowed, power_on
+from twisted_exec.cli.explanations import doctor_hint, explain, hindrance, not_allowed, power_on
 from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.options import config_of
+from twisted_exec.cli.refusal_texts import lacking_right, with_next_request
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.machine_requests import AGENT, TIMEOUT_SECONDS
@@ -42,6 +43,7 @@ from twisted_exec.wire.typed_keys import keys_counted
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
 
+    from twisted_exec.cli.console.approval import ApprovalWait
     from twisted_exec.cli.console.menu import MachineAccess
     from twisted_exec.cli.console.script import Script
 
@@ -73,6 +75,7 @@ class MachineConsole(ConsoleProgram):
         self._hint = ""
         self._at: tuple[ClientConfig, Dialect, str] | None = None
         self._is_reset, self._stopped = False, ""
+        self._wait: ApprovalWait | None = None  # the present one
         self._is_off = False  # for a reset, which has to power the machine on again
         self._problem = ""  # why the server could not be reached, as the user has read
 
@@ -113,11 +116,26 @@ class MachineConsole(ConsoleProgram):
         # With a Space, the context's namespace is one of another cluster.
         namespace = options.namespace or "default" if options.space else self._config.namespace
         config = self._at[0] if self._at is not None else self._config
-        line = not_allowed(explain(error, namespace, config), options.name, "open")
+        if isinstance(error, APIError):
+            self._name_all_rights(error)
+        line = not_allowed(error, explain(error, namespace, config), options.name, "open")
         hint = self._hint
         if not options.space:  # twisted-exec doctor has no --space
             hint = hint or doctor_hint(error, options.name, namespace)
         return f"{line}; {hint}" if hint else line
+
+    def _name_all_rights(self, refusal: APIError) -> None:
+        """Have the refusal of the console itself name the rights for ``--force`` and ``--record``, too."""
+        right = lacking_right(refusal)
+        if self._at is None or right is None or right.subresource != "exec":
+            return
+        if recorded_input_of(self._options):
+            # Imported here: most consoles need no schema, and the program starts faster without them.
+            from twisted_exec.api.kinds import CONSOLERECORDINGS
+
+            with_next_request(refusal, "create", "", CONSOLERECORDINGS.resource)
+        if self._options.force:
+            with_next_request(refusal, "takeover", "console", self._at[1].workload)
 
     def run(self) -> tuple[Outcome, bool]:
         outcome, mid_line = super().run()
@@ -200,11 +218,11 @@ class MachineConsole(ConsoleProgram):
         def switched_on() -> None:
             self._is_off = False
 
-        def is_on(_: None) -> Deferred[ConsoleStream]:
+        def attempt(_: None) -> Deferred[ConsoleStream]:
             self._is_reset = False
             return self._attempt(user, reactor, options)
 
-        return Deferred.fromCoroutine(switch_on_again(access, switched_on)).addCallback(is_on)
+        return Deferred.fromCoroutine(switch_on_again(access, switched_on)).addCallback(attempt)
 
     async def _attempt_again(
         self, user: ConsoleUser, reactor: Any, options: StreamOptions
@@ -234,7 +252,7 @@ class MachineConsole(ConsoleProgram):
                     if error.code not in _NOT_READY or now - not_ready_since > NOT_READY_SECONDS:
                         raise
                 refusal = error
-                self._hindered(explain(error))
+                self._hindered(hindrance(error))
             else:
                 self._stopped = ""
                 return stream
@@ -251,9 +269,12 @@ class MachineConsole(ConsoleProgram):
         return "switching it off and on" if self._is_reset else super().step
 
     def progress(self, seconds: int) -> str:
-        if not self._stopped:
+        if self._wait is not None:
+            line = str(self._wait)
+        elif self._stopped:
+            line = f"waiting for the server, {seconds} s"
+        else:
             return super().progress(seconds)
-        line = f"waiting for the server, {seconds} s"
         if count := self._session.discarded_keys:
             line += f"; {keys_counted(count)} will not be sent"
         return line
@@ -294,15 +315,24 @@ class MachineConsole(ConsoleProgram):
                 opening.addErrback(screen.refused)
             return opening.addErrback(self._suggest, config, reactor)
 
-        def requested_after(failure: Failure) -> Any:
-            def approved(_: None) -> Deferred[ConsoleStream]:
-                self._session.problem = ""
-                return opened(self._config)
+        async def requested_after(failure: Failure) -> ConsoleStream:
+            stream: ConsoleStream | None = None
 
-            return self._request(failure, reactor, options, timeout).addCallback(approved)
+            async def attempt() -> bool:
+                nonlocal stream
+                try:
+                    stream = await opened(self._config)
+                except APIError:  # the attempt after the approval tells the user
+                    return False
+                return True
+
+            await self._request(failure, reactor, options, timeout, attempt)
+            return stream if stream is not None else await opened(self._config)
 
         if self._options.request:
-            return opened(self._config).addErrback(requested_after)
+            return opened(self._config).addErrback(
+                lambda failure: Deferred.fromCoroutine(requested_after(failure))
+            )
         if not self._options.space:
             return opened(self._config)
         from twisted_exec.cli.console.space import visit
@@ -333,27 +363,42 @@ class MachineConsole(ConsoleProgram):
         self._screen = FirstScreen(user, reactor, terminal.size, read, past)
         return self._screen
 
-    def _request(
-        self, refusal: Failure, reactor: Any, options: StreamOptions, timeout: float
-    ) -> Deferred[None]:
-        from twisted_exec.cli.console.approval import approval, is_required
+    async def _request(
+        self,
+        refusal: Failure,
+        reactor: Any,
+        options: StreamOptions,
+        timeout: float,
+        attempt: Callable[[], Awaitable[bool]],
+    ) -> None:
+        from twisted_exec.cli.console.approval import ApprovalWait, approval, is_required
 
         if not is_required(refusal.value):
             refusal.raiseException()
         self._end_progress()
-        self._session.problem = "the request for approval waits for another user"
-        waiting = approval(
-            self._config,
-            self._options.name,
-            self._options.among,
-            options,
-            self._options.reason,
-            reactor,
-            self._report,
-            timeout,
-            refusal.value,
-        )
-        return Deferred.fromCoroutine(waiting)
+        self._wait = wait = ApprovalWait(reactor)
+        self._session.await_approval(wait.describe)
+        self._begin_progress()
+        try:
+            await approval(
+                self._config,
+                self._options.name,
+                self._options.among,
+                options,
+                self._options.reason,
+                reactor,
+                self._report,
+                timeout,
+                refusal.value,
+                attempt,
+                wait,
+            )
+        finally:
+            self._wait = None
+            self._end_progress()
+        self._session.approved()
+        if not self._session.is_attached:
+            self._begin_progress()
 
     def _suggest(self, failure: Failure, config: ClientConfig, reactor: Any) -> Any:
         if not isinstance(failure.value, APIError) or failure.value.code != NotFound.code:

@@ -17,9 +17,10 @@ from functools import partial
 from typing import Any
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import CONSOLERECORDINGS
+from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLERECORDINGS
 from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED
 from twisted_exec.api.kinds.reviews import SELFSUBJECTACCESSREVIEWS
+from twisted_exec.api.missing_right import MissingRight
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, GatewayTimeout
 from twisted_exec.cli.client import CommandClient
@@ -39,6 +40,8 @@ SECONDS = 10.0
 OFF_SECONDS = 90.0
 """Time limit for a machine to go off, before it is switched on again."""
 LOOK_SECONDS = 1.0
+BEGIN_SECONDS = 5.0
+"""Time limit for a recording to begin, or to say why it does not."""
 
 NO_SERVER = "This console comes from a runtime, not from an API server, which knows other machines, power and recordings."
 
@@ -94,6 +97,10 @@ class MachineAccess:
         """Return whether the user may begin a recording, as far as the server says so."""
         return await self._may(client, "create", CONSOLERECORDINGS.resource)
 
+    async def may_end_required(self, client: CommandClient) -> bool:
+        """Return whether the user may end recordings that policies require, as far as the server says so."""
+        return await self._may(client, "update", CONSOLEPOLICIES.resource)
+
     async def _may(
         self,
         client: CommandClient,
@@ -133,8 +140,10 @@ class MachineAccess:
         self, client: CommandClient, verb: str, resource: Resource, subresource: str = ""
     ) -> tuple[str, str]:
         user = await who(client) or "USER"
-        namespace = self.config.namespace
-        role, command = grant(user, verb, resource.group, resource.plural, subresource, namespace)
+        right = MissingRight(
+            user, verb, resource.group, resource.plural, subresource, self.config.namespace
+        )
+        role, command = grant(right)
         return role, safe(command)
 
     async def record(self, client: CommandClient) -> str:
@@ -148,13 +157,39 @@ class MachineAccess:
         made = await client.create(CONSOLERECORDINGS.resource, body, self.config.namespace)
         return str(made["metadata"]["name"])
 
-    async def open_recordings(self, client: CommandClient) -> list[str]:
-        """Return the names of the machine's recordings that go on."""
+    async def await_recording(self, client: CommandClient, name: str) -> str:
+        """Wait until a recording begins or cannot begin, for a limited time; return what the user reads."""
+        status: dict[str, Any] = {}
+
+        async def is_known() -> bool:
+            read = await client.get(CONSOLERECORDINGS.resource, name, self.config.namespace)
+            status.update(read.get("status") or {})
+            return bool(status.get("phase") or status.get("message"))
+
+        with suppress(APIError):  # a user may begin some, and not read them
+            await until(is_known, self.reactor, LOOK_SECONDS, BEGIN_SECONDS)
+        phase, message = (str(status.get(key) or "") for key in ("phase", "message"))
+        recording, why = f"The recording {safe(name)}", safe(message).rstrip(".")
+        if phase == FAILED:
+            return f"{recording} has failed: {why}."
+        if phase:
+            return f"{recording} has begun. ~R ends it."
+        if why:
+            later = "It begins by itself as soon as that is possible; ~R ends it."
+            return f"{recording} has not begun: {why}. {later}"
+        return f"{recording} begins. ~R ends it."
+
+    async def open_recordings(self, client: CommandClient) -> dict[str, bool]:
+        """Return the names of the machine's recordings that go on, and whether the user may end each."""
         resource = CONSOLERECORDINGS.resource
         listed = await client.list(resource, self.config.namespace, trim=lambda each: each)
-        return sorted(
-            str(each["metadata"]["name"]) for each in listed["items"] if self._goes_on(each)
-        )
+        required = {
+            str(each["metadata"]["name"]): bool((each.get("spec") or {}).get("policies"))
+            for each in listed["items"]
+            if self._goes_on(each)
+        }
+        may_end = not any(required.values()) or await self.may_end_required(client)
+        return {name: may_end or not required[name] for name in sorted(required)}
 
     def _goes_on(self, recording: dict[str, Any]) -> bool:
         spec = recording.get("spec") or {}
@@ -346,27 +381,31 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
 
 
 async def _record(dialog: Dialog, access: MachineAccess) -> NextSession | None:
-    names: list[str] = []
+    recordings: dict[str, bool] = {}
     async with access.client() as client:
         with dialog.waiting("asking the server about recordings"):
             may_record = await access.may_record(client)
             role, command = ("", "") if may_record else await access.grant_recording(client)
             with suppress(APIError):  # a user may begin some, and not list them
-                names = await access.open_recordings(client) if may_record else []
+                recordings = await access.open_recordings(client) if may_record else {}
     if not may_record:
         dialog.tell(
             f"You may not record {access.name}; ask an administrator for the role {role}: {command}"
         )
         return None
-    if names:
-        dialog.tell(f"Recordings of {access.name} that go on: {', '.join(map(safe, names))}")
-        last = "e ends it; r begins another recording; any other key cancels: "
-        if len(names) > 1:
-            last = (
-                "e ends the one that you name; r begins another recording; any other key cancels: "
+    if recordings:
+        dialog.tell(f"Recordings of {access.name} that go on: {', '.join(map(safe, recordings))}")
+        names = [name for name, may_end in recordings.items() if may_end]
+        for name in recordings.keys() - names:
+            dialog.tell(
+                f"{safe(name)} ends after the last session; only users who may update its policy can end it earlier."
             )
+        last = "r begins another recording; any other key cancels: "
+        if names:
+            which = f"the recording {safe(names[0])}" if len(recordings) > 1 else "it"
+            last = f"e ends {which if len(names) == 1 else 'the one that you name'}; {last}"
         key = await dialog.key(last)
-        if key == "e":
+        if key == "e" and names:
             await _end_recording(dialog, access, names)
             return None
         if key != "r":
@@ -378,8 +417,10 @@ async def _record(dialog: Dialog, access: MachineAccess) -> NextSession | None:
         return None
     async with access.client() as client:
         with dialog.waiting(f"asking the server to record {access.name}"):
-            name = safe(await access.record(client))
-    dialog.tell(f"The recording {name} has begun. ~R ends it.")
+            name = await access.record(client)
+        with dialog.waiting("waiting for the recording to begin"):
+            outcome = await access.await_recording(client, name)
+    dialog.tell(outcome)
     return None
 
 

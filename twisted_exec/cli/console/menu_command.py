@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.cli.console.dialog import Dialog
 from twisted_exec.cli.console.display import Display, UserTerminal
-from twisted_exec.cli.explanations import explain
+from twisted_exec.cli.explanations import explain, missing_right_of
 from twisted_exec.cli.messages import one_line
 from twisted_exec.console.notices import RoleNotices
 from twisted_exec.wire.resize import MESSAGE_CHARACTERS, message_line
@@ -98,7 +98,7 @@ class Conversation:
         except Exception as problem:
             if self._is_stopped:
                 return None
-            dialog.tell(one_line(explain(problem)))
+            dialog.tell(one_line(missing_right_of(problem) or explain(problem)))
         if following is None and pauses and not dialog.has_asked:
             await dialog.line("Enter goes on: ")  # the answers must not reach the machine
         return following

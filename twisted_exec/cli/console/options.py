@@ -19,6 +19,7 @@ from twisted_exec.api.status import BadRequest
 from twisted_exec.cli.console.escape import DEFAULT, Escapes, parse_escape
 from twisted_exec.cli.machine_options import (
     add_namespace_option,
+    kind_and_name,
     machine_name,
     possible_dialects,
 )
@@ -219,13 +220,33 @@ class Parser(CheckedParser):
     failure_code = 1
     other_names = {"observe": "read-only", "observer": "read-only"}
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown arguments, with what the user may have meant."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{_meant(options, unknown)}")
+        return options, unknown
+
     def error(self, message: str) -> NoReturn:
-        extra = message.removeprefix("unrecognized arguments: ")
-        if extra != message and not extra.startswith("-"):
-            message += "; give one NAME or KIND/NAME; -l and --all select several machines"
-            # ssh and kubectl exec take the words of a command after the name.
-            message += f"; to run a command: --run {shlex.quote(extra)}"
         self.exit(self.failure_code, f"{for_stderr(self.error_line(message))}\n")
+
+
+def _meant(options: argparse.Namespace, unknown: Sequence[str]) -> str:
+    if meant := kind_and_name(options, unknown):
+        return meant
+    words, name = " ".join(unknown), "" if options.machine is None else options.machine.name
+    if options.script_command is not None and not unknown[0].startswith("--"):
+        command = shlex.quote(f"{options.script_command} {words}")
+        return f'; the NAME is "{name}"; quote a command of several words: --run {command}'
+    if unknown[0].startswith("-"):
+        return ""
+    if options.steps:
+        return f"; the NAME is \"{name}\"; quote a text of several words, as in --send 'a b\\r'"
+    # ssh and kubectl exec take the words of a command after the name.
+    return (
+        "; give one NAME or KIND/NAME; -l and --all select several machines; to run a command: "
+        f"--run {shlex.quote(words)}"
+    )
 
 
 _MOST_USED = {

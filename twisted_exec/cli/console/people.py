@@ -8,7 +8,8 @@ numbers.
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+import time
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +20,8 @@ from twisted.internet.task import deferLater
 
 from twisted_exec.api.display import display_name
 from twisted_exec.api.status import APIError
+from twisted_exec.cli.messages import age
+from twisted_exec.kube.machine_requests import DOCTOR_AGENT
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
@@ -50,13 +53,16 @@ class Person:
     """
     One session at a console.
 
+    :param user: the name that other people read.
     :param is_own: it is the session that looks.
     :param is_lost: its connection is lost.
+    :param seconds: since it began, or since its connection is lost; ``None`` if unknown.
     """
 
     user: str
     is_own: bool = False
     is_lost: bool = False
+    seconds: float | None = None
 
 
 async def people_at(access: MachineAccess, session: str) -> Sequence[Person]:
@@ -78,8 +84,14 @@ async def people_at(access: MachineAccess, session: str) -> Sequence[Person]:
             field_selector=f"spec.machine={access.name}",
             trim=_short,
         )
+    now = time.time()
     return [
-        Person(spec["user"], bool(session) and spec["session"] == session, spec["away"])
+        Person(
+            _named(spec["user"], spec["agent"]),
+            bool(session) and spec["session"] == session,
+            bool(spec["away"]),
+            _since(spec["away"] or spec["began"], now),
+        )
         for spec in listed["items"]
         if spec["machineResource"] in ("", machine_resource)
     ]
@@ -87,33 +99,55 @@ async def people_at(access: MachineAccess, session: str) -> Sequence[Person]:
 
 def _short(session: dict[str, Any]) -> dict[str, Any]:
     spec, status = session.get("spec") or {}, session.get("status") or {}
-    texts = {name: str(spec.get(name) or "") for name in ("user", "session", "machineResource")}
-    return {**texts, "away": bool(status.get("awaySince"))}
+    began = (session.get("metadata") or {}).get("creationTimestamp")
+    names = "user", "agent", "session", "machineResource"
+    texts = {name: str(spec.get(name) or "") for name in names}
+    return {**texts, "away": str(status.get("awaySince") or ""), "began": str(began or "")}
+
+
+def _named(user: str, agent: str) -> str:
+    # The user is named, too, because a client may give any agent.
+    return f"{DOCTOR_AGENT} of {display_name(user)}" if agent == DOCTOR_AGENT else user
+
+
+def _since(moment: str, now: float) -> float | None:
+    from twisted_exec.api.times import seconds  # most sessions list nobody
+
+    try:
+        return max(0.0, now - seconds(moment))
+    except ValueError:
+        return None
 
 
 def names_of(people: Iterable[Person]) -> str:
     """
-    Return each user once, with the number of sessions: ``ada (you, 2), bob, eve (lost)``.
+    Return each user once, with the number of sessions and the time of the longest: ``ada (you, 2, for 5 min), bob
+    (for 20 s), eve (lost, for 3 s)``.
 
-    As ``viewerNames`` of the web console does; of many users only the first.
+    As ``viewerNames`` of the web console does, which has no times; of many users only the first.
     """
     people = list(people)
     own = next((each.user for each in people if each.is_own), None)
-    present = Counter(each.user for each in people if not each.is_lost)
-    lost = Counter(each.user for each in people if each.is_lost)
+    present: defaultdict[str, list[Person]] = defaultdict(list)
+    lost: defaultdict[str, list[Person]] = defaultdict(list)
+    for each in people:
+        (lost if each.is_lost else present)[each.user].append(each)
     names = []
-    if own is not None and present[own]:
-        names.append(_counted(own, "you", present.pop(own)))
-    names += [_counted(user, "", present[user]) for user in sorted(present) if present[user]]
-    names += [_counted(user, "lost", lost[user]) for user in sorted(lost)]
+    if own is not None and own in present:
+        names.append(_described(present.pop(own), "you"))
+    names += [_described(present[user]) for user in sorted(present)]
+    names += [_described(lost[user], "lost") for user in sorted(lost)]
     if (more := len(names) - _MOST_NAMES) > 1:
         names[_MOST_NAMES:] = [f"and {more} more"]
     return ", ".join(names)
 
 
-def _counted(user: str, note: str, count: int) -> str:
-    more = ", ".join(filter(None, (note, str(count) if count > 1 else "")))
-    return display_name(user) + (f" ({more})" if more else "")
+def _described(sessions: Sequence[Person], note: str = "") -> str:
+    count = str(len(sessions)) if len(sessions) > 1 else ""
+    longest = max((each.seconds for each in sessions if each.seconds is not None), default=None)
+    since = "" if longest is None else f"for {age(longest)}"
+    more = ", ".join(filter(None, (note, count, since)))
+    return display_name(sessions[0].user) + (f" ({more})" if more else "")
 
 
 class SharedSession(Protocol):

@@ -8,6 +8,7 @@ import argparse
 import gc
 import os
 import select
+import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -51,10 +52,11 @@ if TYPE_CHECKING:
 
 def conclude(outcome: Outcome, mid_line: bool) -> int:
     """Print the final message and return the exit code."""
+    shows_key = outcome.signal == signal.SIGINT and os.isatty(0)  # the terminal's echo is ^C
     if mid_line and os.isatty(1):
         with suppress(OSError):  # a terminal that is gone
             os.write(1, b"\n")
-    elif mid_line and _is_one_file() and outcome.line:
+    elif outcome.line and ((mid_line and _is_one_file()) or (shows_key and os.isatty(2))):
         say("")
     if outcome.line:
         say(outcome.line)

@@ -2,7 +2,8 @@
 Sessions that a script drives, such as the steps of ``--expect`` and ``--send``.
 
 A console shows old output first.  So a script waits until that has arrived, and from then on it
-considers only the current line and new output.
+considers only the current line and new output.  The current line counts until the script types: a prompt that comes
+after that is an answer.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from twisted_exec.cli.console.display import SessionScript
 from twisted_exec.cli.console.pausable_timers import PausableTimers
 from twisted_exec.cli.console.session import NOT_SENT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.messages import FAILED_CODE
-from twisted_exec.console.notices import RoleNotices
+from twisted_exec.console.notices import ASK, WAIT, RoleNotices
 from twisted_exec.wire.endings import COMPLETED, MACHINE_DELETED, POOL_DELETED, POWERED_OFF
-from twisted_exec.wire.escape_sequences import PlainLines, Stripper
+from twisted_exec.wire.escape_sequences import PlainLines, Stripper, edited
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.shell_run import MARK
 
@@ -71,6 +72,7 @@ class Script(SessionScript):
     :ivar is_over: the script has nothing left to do.
     :ivar waiting: what the script waits for, for the message after ``--timeout``.
     :ivar remedy: how to end a command that goes on.
+    :ivar left: about a line that was typed and not answered, for messages; empty if there is none.
     :ivar nonce: of ``--run``, for the server; empty for other scripts.
     :ivar machine: for messages.
     :ivar records: the session has begun a recording.
@@ -86,11 +88,11 @@ class Script(SessionScript):
         self._stripper = Stripper()
         self._timers = PausableTimers(clock)
         self._is_settled = False
-        self._line = b""
+        self._unedited = b""  # the current line, with its backspaces
         self._raw_line = b""
         self.outcome: Outcome | None = None
         self.is_over = False
-        self.waiting = self.remedy = ""
+        self.waiting = self.remedy = self.left = ""
 
     def drive(self, session: Driven) -> None:
         """Set the session; it resumes this source when it is attached."""
@@ -121,7 +123,7 @@ class Script(SessionScript):
         :return: the part for the user.
         """
         plain = self._stripper.feed(data)
-        self._line = _last_line(self._line + plain)
+        self._unedited = _last_line(self._unedited + plain)
         if self._is_settled:
             return self._output(data, plain)
         self._raw_line = (self._raw_line + data).rpartition(b"\n")[2][-HELD_BYTES:]
@@ -138,7 +140,10 @@ class Script(SessionScript):
             self._fail(FAILED_CODE, f"{NOT_SENT}: {MAY_ONLY_OBSERVE}")
         elif self._notices.is_observer and self._types:
             nothing = "" if self._is_settled else "nothing was typed: "
-            self._fail(OCCUPIED_CODE, nothing + notice.for_script)
+            line = notice.for_script
+            if line.endswith(WAIT):
+                line = f"{line.removesuffix(f' {WAIT}')} {ASK}"
+            self._fail(OCCUPIED_CODE, nothing + line)
         elif self._notices.interruption:
             self._interrupted(self._notices.interruption)
 
@@ -164,6 +169,10 @@ class Script(SessionScript):
         self._timers.cancel("limit")
         self._is_settled = True
         self._begin()
+
+    @property
+    def _line(self) -> bytes:
+        return edited(self._unedited)
 
     @property
     def last_line(self) -> str:
@@ -219,6 +228,7 @@ class Expect(Script):
         self._steps = list(steps)
         self._is_limited = limited
         self._lines = PlainLines()
+        self._text = b""  # the plain text of the last piece of output
         self._buffer = b""  # each line ends with a newline alone
         self._to_print = b""
 
@@ -226,24 +236,35 @@ class Expect(Script):
     def _types(self) -> bool:
         return any(isinstance(step, bytes) for step in self._steps)
 
+    def received(self, data: bytes) -> bytes:
+        self._text = self._lines.feed(data)
+        return super().received(data)
+
     def _begin(self) -> None:
-        self._buffer = self._lines.feed(self._line)
+        self._buffer = self._line.rstrip(b"\r")
         if not _DRAWN.search(self._raw_line):  # a screen has no last line
             self._to_print = _ANY_RUN.sub(b"", self._raw_line)
-        self._proceed()
+        self._proceed(is_old=True)
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
-        text = self._lines.feed(plain)
+        text = self._text
         self._buffer = (self._buffer + text)[-HELD_BYTES - len(text) :]
         printed, self._to_print = self._to_print + data, b""
         self._proceed()
         return printed
 
-    def _proceed(self) -> None:
+    def _proceed(self, *, is_old: bool = False) -> None:
+        """
+        Do the steps that can be done now.
+
+        :param is_old: the buffer has only what the machine printed before the script began.
+        """
         while self._steps and not self.is_over and self._session is not None:
             step = self._steps[0]
             if isinstance(step, bytes):
                 self._type(step)
+                if is_old:
+                    self._buffer = b""
             else:
                 text, search = step
                 end = search.end_in(self._buffer)
@@ -340,24 +361,28 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     is_timed_out = ending is None and outcome.exit_code == TIMED_OUT_CODE
     has_machine_ended = ending is not None and ending.reason in _MACHINE_ENDED
     more = f"; {MAY_GO_ON}; {script.remedy}" * (script.waiting == GOES_ON and not has_machine_ended)
+    left = f"; {script.left}" if script.left and not has_machine_ended else ""
     if script.outcome is not None:
         if script.records and script.outcome.exit_code == OCCUPIED_CODE:
             more += f"; {RECORDS_ON}"
+        more += left
         if outcome.signal or is_timed_out:  # it ends the writing
             return outcome
         return replace(script.outcome, line=script.outcome.line and script.outcome.line + more)
     if outcome.signal and script.waiting == GOES_ON:
         return replace(outcome, line=f"interrupted: {GOES_ON}; {script.remedy}")
+    if outcome.signal and left:
+        return replace(outcome, line=f"interrupted{left}")
     if outcome.signal or script.is_over:
         return outcome
     if is_timed_out:
         line = f"{outcome.line}: {script.waiting}" if script.waiting else outcome.line
         line += f"; {script.remedy}" * (script.waiting == GOES_ON)
-        return replace(outcome, line=line)
+        return replace(outcome, line=line + left)
     why = ending.message if ending is not None and ending.reason == COMPLETED else ""
     if why and script.waiting == GOES_ON:
         line = ended_during(script.machine, why)
         return replace(outcome, exit_code=FAILED_CODE, line=line)
     if not outcome.line and not outcome.exit_code:  # the reader of the output closed it
         return outcome
-    return replace(outcome, exit_code=FAILED_CODE, line=outcome.line + more)
+    return replace(outcome, exit_code=FAILED_CODE, line=outcome.line + more + left)

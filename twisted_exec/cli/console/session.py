@@ -30,16 +30,18 @@ from twisted_exec.cli.console.status import status
 from twisted_exec.cli.console.takeover import Takeover
 from twisted_exec.cli.console.type_ahead import (
     SCRIPT_SECONDS,
+    Discards,
     EndOfInput,
     TypeAhead,
 )
 from twisted_exec.cli.console.window import Window
+from twisted_exec.cli.explanations import remedy_of_withdrawal
 from twisted_exec.cli.messages import duration, one_line
 from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-from twisted_exec.wire.endings import POWERED_OFF, SHUTTING_DOWN, Ending
+from twisted_exec.wire.endings import POWERED_OFF, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.wire.marks import NoticeKind
 from twisted_exec.wire.resize import Break, Message, Role
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -191,6 +193,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._terminal = terminal
         self._escapes = escapes if interactive else None
         self._read_only = read_only
+        self._describe_wait = self._describe_problem
         self._interrupted_at: float | None = None  # when the user gave up the input so far
         self._machine_discards = False  # as its last notice says
         self._script = script or SessionScript()
@@ -280,6 +283,31 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._interrupted_at = self._clock.seconds()
         self._input.discard()
 
+    def await_approval(self, describe: Callable[[], str]) -> None:
+        """
+        Drop a user's keys, also those typed before, until :meth:`approved`; a script's input is kept.
+
+        :param describe: returns what users read of the wait.
+        """
+        self._describe_wait = describe
+        if self._interactive and self._input is not None and self.life is Life.CONNECTING:
+            self._input.drop(self._takeover.forget())
+            self._input.begin_wait()
+
+    def approved(self) -> None:
+        self._describe_wait = self._describe_problem
+        if self._interactive and self._input is not None and self.life is Life.CONNECTING:
+            self._input.end_wait()
+            if self._escapes is not None:
+                self._escapes.begin_line()  # the machine gets nothing of what was typed before
+
+    def _describe_problem(self) -> str:
+        return self.problem
+
+    @property
+    def _discards(self) -> bool:
+        return self._input is not None and self._input.discards is not Discards.NONE
+
     def _last_line(self) -> bytes:
         """Return the machine's last line; empty while the machine is off."""
         if self._scrollback is None or self._display.notices.is_off:
@@ -309,7 +337,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     @property
     def may_wish(self) -> bool:
         """Whether a wish for a role is sent, now or when the stream is attached."""
-        return not self._read_only and not (self._input is not None and self._input.discards)
+        return not self._read_only and not self._discards
 
     @property
     def is_carried(self) -> bool:
@@ -367,7 +395,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self.greet()
         self._display.open(stream)
         self.window_changed()
-        if self._input.discards and self._escapes is not None:
+        if self._discards and self._escapes is not None:
             self._escapes.begin_line()  # the machine has nothing of the line
         self._input.open(stream)
         self._takeover.attached()
@@ -528,6 +556,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             line += f"; {WHEN_BACK}{self._remedy_if_off}"
         elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
             line += f"; to power it on, run {command}"
+        elif ending.reason == REVOKED and (remedy := remedy_of_withdrawal(ending.message)):
+            line += f"; {remedy}"
         outcome = Outcome(_exit_code(ending), line, next=following, ending=ending)
         self._end(outcome, in_haste=False)
 
@@ -583,7 +613,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """False if the machine gets nothing of what is typed now, as far as it is known."""
         attendance = self.facts.attendance
         return not (
-            (self._input is not None and self._input.discards)
+            self._discards
             or self._display.notices.is_off
             or self.is_observer
             or self._machine_discards
@@ -666,7 +696,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         act, scrollback, notices = self._act, self._scrollback, self._display.notices
         if act is None:
             return
-        if self._read_only and command in (EscapeCommand.POWER, EscapeCommand.MESSAGE):
+        if self._read_only and command is EscapeCommand.POWER:
             self._display.tell(NOTHING_TO_ASK)
         elif scrollback is None:
             self._wait_for_server()
@@ -680,9 +710,9 @@ class ConsoleSession(ConsoleUser, Living[Life]):
 
     def _wait_for_server(self) -> None:
         """Say that a command needs the server, and why there is no answer of the server yet."""
-        why = (self.problem or self.step()).partition("; ")[0]  # without the remedy
+        why = (self._describe_wait() or self.step()).partition("; ")[0]  # without the remedy
         line = f"this command works when the console is open{why and f'; still waiting: {why}'}"
-        if self._input is not None and not self._input.discards:
+        if self._input is not None and self._input.discards is not Discards.ALL:
             # The keys that follow are for the command, not for the machine.
             self.discard_input()
             line += "; no further key is sent until then"
@@ -720,11 +750,11 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """Send a message to the other users; return whether the connection is up."""
         if self.life is not Life.CARRIED or self._stream is None:
             return False
-        self._timers.after("receipt", RECEIPT_SECONDS, self._has_no_receipt, steady=True)
+        self._timers.after("receipt", RECEIPT_SECONDS, self._receipt_timed_out, steady=True)
         self._stream.say(Message(line))
         return True
 
-    def _has_no_receipt(self) -> None:
+    def _receipt_timed_out(self) -> None:
         self._display.tell("your message may not have been sent: the server has not confirmed it")
 
     def go_to(self, following: NextSession | None) -> None:
@@ -739,7 +769,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._escapes.begin_line()  # a SysRq needs no key
             self._display.tell(why)
             return False
-        if self._input is not None and self._input.discards:
+        if self._discards:
             self._wait_for_server()
             return False
         self._send(wish)
@@ -791,7 +821,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._stream,
             seconds=now - self._attached_at if is_attached else None,
             outage=outage,
-            problem=self.problem,
+            problem=self._describe_wait(),
             notices=self._display.notices,
             read_only=self._read_only,
             names=names,
@@ -868,7 +898,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self.life is Life.WAITING:
             return "the connection is lost"
         if self.life is not Life.CARRIED:
-            return self.problem or self.step()
+            return self._describe_wait() or self.step()
         is_silent = (self.facts.overdue_seconds or 0.0) >= 1
         return "the server does not answer" * is_silent
 

@@ -46,6 +46,10 @@ _NOT_ENDED = (
     "ended; {remedy}; at the prompt of a shell --force types in any case"
 )
 _NOT_WHOLE = "the command did not arrive whole at the shell, so it was not run: the line loses what is typed; try again"
+LEFT = (
+    "a probe (a line with printf) was typed and may wait in the input: a shell that reads it later shows no prompt "
+    "until Enter"
+)
 _CTRL_C = "--send '\\x03' sends it Ctrl-C"
 PROBE_SECONDS = 10.0
 """Time for a shell to answer the probe."""
@@ -132,7 +136,7 @@ class ShellRun(Script):
                 # An answered probe shows that an earlier command has ended.
                 self._holder = found
 
-    def _is_occupied(self) -> bool:
+    def _fail_if_occupied(self) -> bool:
         if self._is_forced or self._holder[1:] in (b"", self._nonce):
             return False
         # The program of a command that has begun may be gone.
@@ -145,7 +149,7 @@ class ShellRun(Script):
         return self._receive(data)
 
     def _begin(self) -> None:
-        if self._cannot_answer():
+        if self._fail_if_unanswerable():
             return
         viewers = 1 if self._session is None else self._session.viewers
         # A run that was killed before its command has no program any more, but a command that has
@@ -157,7 +161,7 @@ class ShellRun(Script):
             self._has_waited = True
             self._timers.after("attendance", _ATTENDANCE_SECONDS, self._begin)
             return
-        if self._is_occupied():
+        if self._fail_if_occupied():
             return
         self.waiting = "no shell answered"
         # The line may have text of another user, which must not run.
@@ -171,7 +175,7 @@ class ShellRun(Script):
             line = ended_during(self.machine, why)
         else:
             line = f"{self.machine} ended before the command: {why}"
-        self.waiting = ""
+        self.waiting = self.left = ""
         self._fail(FAILED_CODE, line)
 
     def _wake(self, data: bytes) -> bytes:
@@ -181,17 +185,19 @@ class ShellRun(Script):
     def _ask(self) -> None:
         self._timers.cancel("quiet")
         self._timers.cancel("limit")
-        if self._cannot_answer() or self._is_occupied():
+        if self._fail_if_unanswerable() or self._fail_if_occupied():
             return
         self._receive = self._answered
         self._type(probe(self.nonce) + b"\r")
+        self.left = LEFT
         self._timers.after("probe", PROBE_SECONDS, self._unanswered)
 
     def _answered(self, data: bytes) -> bytes:
         self._buffer = (self._buffer + data)[-HELD_BYTES:]
         if self._probe in self._buffer:
             self._timers.cancel("probe")
-            if not self._is_occupied():
+            self.left = ""
+            if not self._fail_if_occupied():
                 self._run()
         return b""
 
@@ -209,12 +215,12 @@ class ShellRun(Script):
         return b""
 
     def _unanswered(self) -> None:
-        if not self._cannot_answer():
+        if not self._fail_if_unanswerable():
             line = f"no shell answered within {PROBE_SECONDS:.0f} s; a program may be running there ({self.remedy})"
             last = f'; the last line is "{self.last_line}"' if self.last_line else ""
             self._fail(NO_SHELL_CODE, line + last)
 
-    def _cannot_answer(self) -> bool:
+    def _fail_if_unanswerable(self) -> bool:
         if _LOGIN.search(self._line):
             prompt, remedy = "a login", "log in first, as with --expect and --send"
         elif _BOOT_LOADER.search(self._line):

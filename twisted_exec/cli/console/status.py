@@ -45,7 +45,7 @@ def status(
     attendance = stream.attendance
     facts = {
         "session": stream.session,
-        "machine": f"{notices.interruption}; not started again yet" if notices.is_off else "",
+        "state": f"{notices.interruption}; not started again yet" if notices.is_off else "",
         "role": "observer" if read_only or notices.is_observer else "writer",
         "writer": _writer(notices, attendance),
         "withheld": attendance.withheld if attendance is not None else "",

@@ -120,6 +120,13 @@ class Takeover:
             self._await_role()
         return True
 
+    def forget(self) -> bytes:
+        """Give up a takeover that waits; return the keys of it, and of what is typed behind it."""
+        behind, self._behind = self._behind, TypedBehind()
+        if self._escapes is None:
+            return b""
+        return b"".join(self._escapes.keys_of(each) for each in behind.typed)
+
     def attached(self) -> None:
         """Give the server some time to tell the role, if the takeover waits for it."""
         if self._behind:
@@ -262,7 +269,7 @@ async def confirm_takeover_again(
                 "these only observe",
             )
     else:  # the server has not listed them
-        state, loser = "You are the writer already", "other sessions of yours only observe"
+        state, loser = "You are the writer already", "any other sessions of yours only observe"
     dialog.tell(f"{state}. If you take it over, {loser}.")
     if await dialog.key(TAKES_OVER) == "y":
         take_over()

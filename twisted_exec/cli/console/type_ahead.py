@@ -8,6 +8,7 @@ the menu.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IPushProducer
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 TYPE_AHEAD_BYTES = 64 << 10
 
 
+class Discards(Enum):
+    """Which keys are dropped before the stream is open."""
+
+    NONE = "none"
+    DURING_WAIT = "during a wait for another user"
+    ALL = "all"
+
+
 @implementer(IPushProducer)
 class TypeAhead:
     """
@@ -34,13 +43,13 @@ class TypeAhead:
 
     :param reads_on: the source is a keyboard.
     :ivar is_stuck: the stream takes no more input for now.
-    :ivar discards: keys are dropped until the stream is open.
+    :ivar discards: which keys are dropped at present.
     """
 
     def __init__(self, source: Source, *, reads_on: bool) -> None:
         self.is_stuck = False
         self._dropped = DroppedKeys()
-        self.discards = False
+        self.discards = Discards.NONE
         self._source: Source | None = source
         self._reads_on = reads_on
         self._stream: ConsoleStream | None = None
@@ -48,15 +57,14 @@ class TypeAhead:
         self._bytes = 0
 
     def open(self, stream: ConsoleStream) -> None:
-        self._stream, self.discards = stream, False
+        self._stream, self.discards = stream, Discards.NONE
         stream.registerProducer(self, True)
         if not self.is_stuck:
             self.resumeProducing()
 
     def send(self, what: bytes | Break | Role) -> None:
-        if self.discards:
-            if isinstance(what, bytes):
-                self._dropped.add(what)
+        if self.discards is not Discards.NONE:
+            self.drop(what)
         elif self._stream is not None and not self.is_stuck:
             if isinstance(what, bytes):
                 self._stream.write(what)
@@ -74,7 +82,26 @@ class TypeAhead:
         return self._dropped.count
 
     def discard(self) -> None:
-        self.discards = True
+        """Drop what is typed from now on until the stream is open."""
+        self.discards = Discards.ALL
+
+    def begin_wait(self) -> None:
+        """Drop what was typed, and what is typed until :meth:`end_wait`."""
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        for each in waiting:
+            self.drop(each)
+        if self.discards is Discards.NONE:
+            self.discards = Discards.DURING_WAIT
+        if self._source is not None:
+            self._source.resumeProducing()
+
+    def end_wait(self) -> None:
+        if self.discards is Discards.DURING_WAIT:
+            self.discards = Discards.NONE
+
+    def drop(self, what: bytes | Break | Role) -> None:
+        if isinstance(what, bytes):
+            self._dropped.add(what)
 
     def close(self) -> None:
         source, self._source, self._stream = self._source, None, None

@@ -42,7 +42,6 @@ class WindowedSession(Protocol):
     def is_observer(self) -> bool: ...
     @property
     def is_talking(self) -> bool: ...
-    def inform(self, line: str) -> None: ...
 
 
 class Window:
@@ -64,6 +63,7 @@ class Window:
         self._terminal, self._display = terminal, display
         self._unequal: tuple[TerminalSize, TerminalSize] | None = None
         """The sizes of this and the writer's window that the user has read."""
+        self._told = ""  # the message about them
         self._lacks_picture = False  # nobody could draw it when it was needed
         self._is_asked = False  # the server, for a screen that has not come yet
         self._refreshed_at = float("-inf")
@@ -131,8 +131,11 @@ class Window:
         if drawn is None or not (self._session.is_observer and self._terminal.shows_more):
             return
         own = self._terminal.size() or drawn
-        if own == drawn:
+        if self._unequal not in (None, (own, drawn)):
             self._unequal = None
+            if self._display.retract(self._told) and self._is_full_screen:
+                self._ask(is_picture=True)
+        if own == drawn:
             return
         is_new = self._unequal != (own, drawn)
         is_smaller = own.columns < drawn.columns or own.rows < drawn.rows
@@ -146,7 +149,8 @@ class Window:
             self._timers.after("refresh", max(_REFRESH_SECONDS, pause), self._refresh)
         if is_new:
             self._unequal = own, drawn
-            self._session.inform(self._difference(own, drawn))
+            self._told = f"[twisted-exec: {self._difference(own, drawn)}]"
+            self._display.inform(self._told)
 
     def _difference(self, own: TerminalSize, drawn: TerminalSize) -> str:
         writer = self._display.notices.writer

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from twisted_exec.cli.messages import Colour, Paint, one_line, plain
+from twisted_exec.cli.messages import Colour, Paint, one_line, plain, rows
+
+_LEAST_COLUMNS = 20
+"""Columns of messages in a terminal that is too narrow."""
 
 
 class FindingLevel(Enum):
@@ -66,7 +70,17 @@ class Findings:
         self._add(check, FindingLevel.WARNING, message, remedy)
 
     def error(self, check: str, message: str, remedy: str) -> None:
-        """Add a problem that prevents a console."""
+        """
+        Add a problem that prevents a console.
+
+        Problems of one part with the same remedy have one cause, and are one error, also with a warning.
+        """
+        for index, each in enumerate(self.findings):
+            is_problem = each.level in (FindingLevel.WARNING, FindingLevel.ERROR)
+            if is_problem and (each.check, each.remedy) == (check, one_line(remedy)):
+                message = f"{each.message}; {one_line(message)}"
+                self.findings[index] = replace(each, level=FindingLevel.ERROR, message=message)
+                return
         self._add(check, FindingLevel.ERROR, message, remedy)
 
     def fatal(self, check: str, message: str, remedy: str) -> Unusable:
@@ -84,14 +98,23 @@ class Findings:
     def is_healthy(self) -> bool:
         return not self.count(FindingLevel.ERROR)
 
-    def text(self, paint: Paint = plain) -> str:
+    def text(self, paint: Paint = plain, columns: int = 0) -> str:
+        """
+        Return the report.
+
+        :param columns: of the terminal, for which messages are broken at blanks; 0 without a terminal.
+        """
         width = max((len(finding.check) for finding in self.findings), default=0)
+        blank = f"{'':<8} {'':<{width}}  "
+        room = max(columns - len(blank), _LEAST_COLUMNS) if columns else sys.maxsize
         lines = []
         for finding in self.findings:
             word, check = f"{finding.level.value:<8}", f"{finding.check:<{width}}"
-            lines.append(f"{paint(word, _COLOURS[finding.level])} {check}  {finding.message}")
+            first, *more = rows(finding.message, room) or [""]
+            lines.append(f"{paint(word, _COLOURS[finding.level])} {check}  {first}")
             if finding.remedy:
-                lines.append(f"{'':<8} {'':<{width}}  -> {finding.remedy}")
+                more += rows(f"-> {finding.remedy}", room)
+            lines += [f"{blank}{each}" for each in more]
         lines.append(self._summary())
         return "".join(f"{line}\n" for line in lines)
 

@@ -12,9 +12,17 @@ from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
 from twisted_exec.api.kinds.events import written
+from twisted_exec.api.missing_right import MissingRight
+from twisted_exec.api.obstacles import doctor_advice
 from twisted_exec.api.status import APIError, Forbidden, NotFound, message_of
 from twisted_exec.api.times import seconds
 from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.console.approval import (
+    AFTER_APPROVAL,
+    approving,
+    named,
+    waiting_request,
+)
 from twisted_exec.cli.doctor.findings import Unusable
 from twisted_exec.cli.doctor.remedies import (
     API_SERVER,
@@ -28,14 +36,14 @@ from twisted_exec.cli.doctor.remedies import (
     other_class,
     other_pool,
 )
-from twisted_exec.cli.doctor.server_checks import AGENT, ExaminedServer, undiscovered, why_of
+from twisted_exec.cli.doctor.server_checks import ExaminedServer, undiscovered, why_of
 from twisted_exec.cli.explanations import ask_for_role, grant, power_on
-from twisted_exec.cli.refusal_texts import DENIED
+from twisted_exec.cli.refusal_texts import lacking_right
 from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
 from twisted_exec.console.notices import RoleNotices, outage_of
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
-from twisted_exec.kube.machine_requests import served_dialects
+from twisted_exec.kube.machine_requests import DOCTOR_AGENT, served_dialects
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.wire.endings import LINE_LOST, Ending
 from twisted_exec.wire.marks import Notice
@@ -157,8 +165,8 @@ class _MachineCheck:
             if status.get("allowed"):
                 if right is Right.OBSERVE and not rights:
                     self._observes = True
-                    lacking = self._lacking(Right.DRIVE.verb, CONSOLE_SUBRESOURCE, {})
-                    self._report.warning("rights", *lacking)
+                    message, remedy = self._lacking(Right.DRIVE.verb, CONSOLE_SUBRESOURCE, {})
+                    self._report.warning("rights", f"{message}; --read-only works now", remedy)
                 return [*rights, f"{right.verb} {plural}/{CONSOLE_SUBRESOURCE}"]
         if not rights:
             self._report.error("rights", *self._lacking("create", "exec", opening))
@@ -169,8 +177,10 @@ class _MachineCheck:
         plural = self._dialect.workload.plural
         what = f"{verb} {plural}/{subresource}".removesuffix("/")
         message = f"may not {what} in namespace {self._namespace}"
-        group = self._dialect.group
-        remedy = ask_for_role(self._user, verb, group, plural, subresource, self._namespace)
+        right = MissingRight(
+            self._user, verb, self._dialect.group, plural, subresource, self._namespace
+        )
+        remedy = ask_for_role(right, observing_helps=not self._observes)
         return message + (f": {reason}" if reason else ""), remedy
 
     async def _review(self, verb: str, subresource: str) -> Object:
@@ -328,9 +338,11 @@ class _MachineCheck:
 
     def _cannot_read(self, check: str, named: str, refused: APIError) -> None:
         """Report a part that is skipped: the user lacks a right, or the server fails."""
-        message = f"cannot read {named}: {_why(refused)}"
+        message, remedy = f"cannot read {named}: {_why(refused)}", ""
+        if (right := lacking_right(refused)) is not None and not right.namespace:
+            remedy = ask_for_role(right)  # a role in the machine's namespace does not help
         if all(each.message != message for each in self._report.findings):
-            self._report.skipped(check, message)
+            self._report.skipped(check, message, remedy)
 
     async def _open_console(self) -> None:
         server, visitor = self._server, _Visitor()
@@ -345,11 +357,11 @@ class _MachineCheck:
                     timeout_seconds=server.timeout_seconds,
                     stream=replace(CONSOLE, read_only=True),
                     among=[self._dialect],
-                    agent=AGENT,
+                    agent=DOCTOR_AGENT,
                 ),
             )
         except (APIError, KubeConfigError) as problem:
-            self._judge_refusal(problem)
+            await self._judge_refusal(problem)
             return
         await visitor.within(LINE_SECONDS, server.reactor)
         self._report.ok("poollet", "forwards the console")
@@ -358,13 +370,14 @@ class _MachineCheck:
         stream.leave()
         await visitor.within(_LEFT_SECONDS, server.reactor)
 
-    def _judge_refusal(self, problem: APIError | KubeConfigError) -> None:
-        message = message_of(problem)
+    async def _judge_refusal(self, problem: APIError | KubeConfigError) -> None:
+        advice = doctor_advice(self._name, self._namespace)
+        message = message_of(problem).removesuffix(f"; {advice}")
         condition = _message_of(self._line_condition)
         if condition and condition in message:
             return  # run() reports the condition, which says the same
         if isinstance(problem, APIError):
-            if self._judge_policies(problem):
+            if await self._judge_policies(problem):
                 return
             check, remedy = of_refusal(problem)
         else:
@@ -373,17 +386,24 @@ class _MachineCheck:
             return
         if self._unready and self._unready in message:
             check, remedy = "machine", self._unready_remedy
+            message = "its console cannot be opened"  # for the same reason
         elif check == "machine" and not remedy:
             remedy = power_on(self._dialect, self._name, self._namespace)
         self._report.error(check, message, remedy)
 
-    def _judge_policies(self, refusal: APIError) -> bool:
+    async def _judge_policies(self, refusal: APIError) -> bool:
         """Report the conditions of ConsolePolicies; return whether they refused the console."""
         found = of_policies(refusal, self._name, self._namespace, observes=self._observes)
         if found is None:
             return False
         if found.can_ask:  # nothing is broken
-            self._report.skipped("console", f"was not opened: {found.message}", found.remedy)
+            message, remedy = f"was not opened: {found.message}", found.remedy
+            request = await waiting_request(self._client, self._namespace, refusal)
+            if request is not None:
+                message = f"{message}; your {named(request)} waits"
+                command = approving(self._namespace, request["metadata"]["name"])
+                remedy = f"another user runs {command}; {AFTER_APPROVAL}"
+            self._report.skipped("console", message, remedy)
         else:
             self._report.error("console", found.message, found.remedy)
         return True
@@ -421,19 +441,21 @@ def _changed(condition: Object) -> float:
 
 def _is_about_line(ready: Object) -> bool:
     """Return whether a line is broken, maybe for a reason of its driver."""
+    # A driver chooses its reason, and a condition has no further member: only the runtime's words tell what it is about.
     return ready.get("reason") in LINES or outage_of(_message_of(ready)) is not None
 
 
 def _why(refused: APIError) -> str:
-    """Return the right that a user lacks, and the role that has it; the message of other refusals."""
-    lacking = DENIED.search(refused.message)
-    if lacking is None:
+    """Return the right that a user lacks, and a namespace's role that has it; the message of other refusals."""
+    right = lacking_right(refused)
+    if right is None:
         return refused.message
-    right = lacking.groupdict(default="")
-    role, _ = grant(**right)
-    what = f"{right['verb']} {right['kind']}/{right['subresource']}".removesuffix("/")
-    where = f" in namespace {right['namespace']}" if right["namespace"] else ""
-    return f"may not {what}{where}" + (f"; the role {role} has this right" if role else "")
+    what = f"{right.verb} {right.resource}/{right.subresource}".removesuffix("/")
+    if not right.namespace:
+        return f"may not {what}"
+    role, _ = grant(right)
+    has = f"; the role {role} has this right" if role else ""
+    return f"may not {what} in namespace {right.namespace}{has}"
 
 
 class _Notices(RoleNotices):
@@ -441,6 +463,7 @@ class _Notices(RoleNotices):
 
     def read(self, notice: Notice) -> None:
         super().read(notice)
+        # A session without marks gets notices in its output, where they have no kind.
         if (outage := outage_of(notice.text)) is not None:
             self.outage = outage
 

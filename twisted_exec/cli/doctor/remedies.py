@@ -60,8 +60,18 @@ _OBSTACLES: Mapping[Obstacle, tuple[str, str]] = {
     Obstacle.POWERED_OFF: ("machine", ""),
     Obstacle.CANNOT_START: ("runtime", _START),
     Obstacle.NOT_RUNNING: ("runtime", RUNTIME),
+    Obstacle.NO_POOL: (
+        "machine",
+        "ask an administrator for a pool that has room for the machine: the scheduler then assigns it",
+    ),
+    Obstacle.POOL_NOT_FOUND: (
+        "pool",
+        "ask an administrator to start the poollet of the pool, which creates it, or for the name of "
+        "another pool: to use that, delete the machine and create it again",
+    ),
     Obstacle.NOT_IN_POOL: ("poollet", _COPY),
     Obstacle.NO_ADDRESS: ("pool", _ADDRESSES),
+    Obstacle.CANNOT_BE_RECORDED: ("console", _START),
 }
 """The part that an obstacle is about, and the remedy."""
 
@@ -191,10 +201,8 @@ def of_policies(
     reasons = {cause["reason"] for cause in causes}
     message = "; ".join(dict.fromkeys(str(cause.get("message") or "") for cause in causes))
     if NOT_ALLOWED in reasons:
-        remedy = (
-            "do as the policy says, or ask an administrator to change it: "
-            f"kubectl get consolepolicies -n {namespace}"
-        )
+        # Without a command: observers may not read policies, and the message has what this one says.
+        remedy = "do as the policy says, or ask an administrator to change it"
         return PolicyRefusal(message, remedy, can_ask=False)
     options = "--read-only " * observes + "--request " * (APPROVAL_REQUIRED in reasons)
     remedy = f"kubectl console {options}--reason TICKET -n {namespace} {name}"
@@ -208,7 +216,7 @@ def of_refusal(error: APIError) -> tuple[str, str]:
     Without a remedy for ``machine``, :func:`power_on` has it.
     """
     if error.code == Forbidden.code:
-        return "rights", role_to_request(error.message) or _RIGHTS
+        return "rights", role_to_request(error) or _RIGHTS
     if error.code == TooManyRequests.code:
         return (
             "console",

@@ -28,12 +28,11 @@ from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigE
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import settled
 from twisted_exec.kube.kubeconfig.expiry import expiry_of
+from twisted_exec.kube.machine_requests import DOCTOR_AGENT
 from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.streaming.http.upgrade_client import connection_obstacle, connection_problem
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import HandshakeError, OutsideValidity, TLSError
-
-AGENT = "twisted-exec doctor"
 
 SOON_DAYS = 7.0
 """A certificate with less time left gets a warning, unless it is short-lived."""
@@ -79,7 +78,7 @@ class ExaminedServer:
     def client(self) -> CommandClient:
         """Return a client of the server; the caller closes it."""
         return CommandClient(
-            self.config, self.reactor, timeout_seconds=self.timeout_seconds, agent=AGENT
+            self.config, self.reactor, timeout_seconds=self.timeout_seconds, agent=DOCTOR_AGENT
         )
 
 
@@ -211,7 +210,7 @@ async def _connect(server: ExaminedServer) -> None:
         raise report.fatal("server", message, _remedy(problem, config)) from None
     connection.transport.abortConnection()
     if not certificates:
-        report.ok("server", f"{config.server} answers, without TLS")
+        report.ok("server", f"{config.server} accepts connections; the kubeconfig uses no TLS")
         return
     remedy = "renew the server's certificate, as with twisted-exec pki renew"
     names = list(dict.fromkeys(pem.names_of(certificates[0])))
@@ -227,7 +226,7 @@ def _remedy(problem: Exception, config: ClientConfig) -> str:
 
 
 async def _compare_clocks(server: ExaminedServer) -> None:
-    transport = HTTPTransport(server.config, server.reactor, agent=AGENT)
+    transport = HTTPTransport(server.config, server.reactor, agent=DOCTOR_AGENT)
     before = server.now()
     try:
         _, headers, _ = await transport.collect(

@@ -5,6 +5,7 @@ One machine of a fleet: its log, opened again for as long as that may help.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -14,7 +15,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.status import APIError
-from twisted_exec.cli.explanations import explain
+from twisted_exec.cli.explanations import hindrance
 from twisted_exec.cli.fleet.output import Lane
 from twisted_exec.cli.fleet.positions import Positions
 from twisted_exec.cli.fleet.targets import FleetTarget
@@ -53,6 +54,7 @@ class Follower:
     :param position: where to begin; ``None`` for the last lines.
     :param tail_lines: number of the last lines.
     :param changed: called after each change of the state.
+    :param without_hidden: leave out what screens do not show.
     :ivar problem: why the log cannot be read; empty if nothing failed.
     """
 
@@ -68,6 +70,7 @@ class Follower:
         turns: DeferredSemaphore,
         changed: Callable[[Follower], None],
         needs_position: bool,
+        without_hidden: bool,
     ) -> None:
         self.target, self.lane = target, lane
         self.state, self.problem = FollowerState.OPENING, ""
@@ -75,6 +78,7 @@ class Follower:
         self._position, self._tail_lines = position, tail_lines
         self._turns, self._changed = turns, changed
         self._needs_position = needs_position
+        self._base = LogOptions(follow=True, frames=True, without_hidden=without_hidden)
         self._has_turn = False
         self._was_open = False
         self._log: Any = None
@@ -120,8 +124,8 @@ class Follower:
     def _options(self) -> LogOptions:
         at = self._position
         if at is None:
-            return LogOptions(follow=True, frames=True, tail_lines=self._tail_lines)
-        return LogOptions(follow=True, frames=True, from_offset=at.offset, epoch=at.epoch)
+            return replace(self._base, tail_lines=self._tail_lines)
+        return replace(self._base, from_offset=at.offset, epoch=at.epoch)
 
     def _opened(self, log: Any) -> None:
         self._release()
@@ -159,7 +163,7 @@ class Follower:
     def _explain(self, error: BaseException) -> str:
         if isinstance(error, TLSConfigError):
             return str(error)
-        return explain(error, self.target.namespace)
+        return hindrance(error, self.target.namespace)
 
     def failed(self, failure: Failure) -> None:
         """Give up after an error of ours, such as one that a hostile server's answer provokes."""

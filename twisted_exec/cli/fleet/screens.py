@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError
-from twisted_exec.cli.explanations import explain
+from twisted_exec.cli.explanations import hindrance
 from twisted_exec.cli.fleet.tile_drawing import ScreenText
 from twisted_exec.cli.messages import one_line
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
@@ -137,7 +137,7 @@ class FleetScreens:
         if isinstance(error, CancelledError):
             return failure
         if isinstance(error, APIError | KubeConfigError):
-            problem = explain(error)
+            problem = hindrance(error)
         elif isinstance(error, TLSConfigError | ValueError):
             problem = str(error)
         else:

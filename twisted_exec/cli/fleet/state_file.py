@@ -5,11 +5,12 @@ The file of ``--state``: where the output of each machine continues.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.private_files import write_private
 from twisted_exec.wire.keys import EPOCH
 from twisted_exec.wire.resume import Position
 
@@ -92,16 +93,10 @@ class StateFile:
 
         :raises StateFileError: it cannot be written.
         """
-        new = f"{self.path}.new"
         try:
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, self.path)
-        except OSError as error:
-            raise StateFileError(f"cannot write {self.path}: {_reason(error)}") from None
+            write_private(self.path, content)
+        except TLSConfigError as error:
+            raise StateFileError(str(error)) from None
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:

@@ -19,19 +19,22 @@ from twisted.internet.defer import (
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.spaces import SPACES
-from twisted_exec.api.status import APIError, BadGateway, Unauthorized
+from twisted_exec.api.status import APIError, BadGateway, Forbidden, Unauthorized
 from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.console.options import recorded_input_of
 from twisted_exec.cli.explanations import explain
+from twisted_exec.cli.refusal_texts import with_next_request
 from twisted_exec.cli.suggestion import LIST_NAMESPACES, has_namespace
 from twisted_exec.kube.console import ConsoleOptions, open_console
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.machine_requests import AGENT, TIMEOUT_SECONDS, served_dialects
+from twisted_exec.kube.read_only_hint import is_allowed
 from twisted_exec.spaces.interfaces import SpaceName
 from twisted_exec.spaces.space_view import name_of
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.wire.session_terms import Right
 from twisted_exec.wire.stream_options import CONSOLE
 
 MOST_MACHINES = 500
@@ -256,13 +259,20 @@ async def _machines(
             nouns = f"machines of dialect {options.dialect}" if options.dialect else "machines"
             raise APIError(f"{config.server} has no {nouns}", code=404, reason="NotFound")
         for dialect in served:
-            items = await client.list_first(
-                dialect.workload,
-                namespace,
-                most=MOST_MACHINES,
-                label_selector=options.selector,
-                trim=_identity,
-            )
+            try:
+                items = await client.list_first(
+                    dialect.workload,
+                    namespace,
+                    most=MOST_MACHINES,
+                    label_selector=options.selector,
+                    trim=_identity,
+                )
+            except APIError as refusal:
+                right = _right_after_list(options)
+                is_forbidden = refusal.code == Forbidden.code
+                if is_forbidden and not await is_allowed(client, dialect, namespace, *right):
+                    with_next_request(refusal, *right)
+                raise
             for item in items:
                 target = _target(cluster, dialect, item)
                 targets.setdefault(target.uid, target)
@@ -280,6 +290,15 @@ async def _machines(
             f"more than {MOST_MACHINES} machines match, and the limit is {MOST_MACHINES}; {REMEDY}"
         )
     return sorted(targets.values(), key=lambda target: (target.namespace, target.name))
+
+
+def _right_after_list(options: argparse.Namespace) -> tuple[str, str]:
+    """Return the verb and the subresource of the right that the command needs at each machine."""
+    if not options.tiled and options.script_command is None:
+        return "get", "log"
+    if options.force:
+        return Right.TAKEOVER.verb, "console"
+    return (Right.OBSERVE if options.tiled else Right.DRIVE).verb, "console"
 
 
 def _identity(machine: Object) -> Object:

@@ -69,7 +69,7 @@ class ScreenText:
     """
     The text of a machine's screen, the parts with a style, and its cursor, from 0.
 
-    :param note: why the screen has no text.
+    :param note: why the screen has no text, or does not change.
     """
 
     position: tuple[str, int]

@@ -242,12 +242,15 @@ class View:
                 agent=target.cluster.agent,
             )
             screen = ScreenText.parse(json.loads(body))
-            return replace(screen, note=await self._note(target)) if screen.is_blank else screen
+            before, _ = self._screens.screen(index)
+            if before is not None and before.position != screen.position:
+                return screen
+            return replace(screen, note=await self._note(target, screen))
 
         return Deferred.fromCoroutine(fetched())
 
-    async def _note(self, target: FleetTarget) -> str:
-        """Return why the screen of a machine is blank; empty if the machine cannot be read."""
+    async def _note(self, target: FleetTarget, screen: ScreenText) -> str:
+        """Return why a screen is blank or stays the same, if the machine can be read; may be empty."""
         cluster, seconds = target.cluster, self._task.options.request_timeout or TIMEOUT_SECONDS
         client = CommandClient(
             cluster.config, self._reactor, timeout_seconds=seconds, agent=cluster.agent
@@ -259,8 +262,9 @@ class View:
         finally:
             await client.close()
         state = one_line(str(machine.get("status", {}).get("state", "Unknown")))
-        running = state == "Running"
-        return "nothing was printed yet" if running else f"the machine does not run: {state}"
+        if state != "Running":
+            return f"the machine does not run: {state}"
+        return "nothing was printed yet" if screen.is_blank else ""
 
     def _open_console(self, index: int, user: ConsoleUser) -> Deferred[ConsoleStream]:
         return open_target(self._targets[index], user, self._reactor, self._task.options)

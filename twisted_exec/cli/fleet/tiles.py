@@ -124,6 +124,8 @@ class TilesModel:
         self.marked: set[int] = set()
         self.is_zoomed = False
         self.message = ""
+        self._reached = ""
+        """Number of the machines that get keys, or would."""
         self.recorded: Mapping[int, str] = {}
         self.skip = 0
         self._is_open = False
@@ -149,17 +151,24 @@ class TilesModel:
     @property
     def status(self) -> str:
         """The last row."""
+        # Narrow terminals cut the row: the meaning of the keys comes first.
         if self.mode is Mode.TYPING:
             recorded = f", {len(self.recorded)} recorded" if self.recorded else ""
-            return f"TYPING to {self.message}{recorded}; Ctrl-] stops"
-        if self.mode in (Mode.CONFIRM, Mode.OPENING):
-            return self.message
+            return self._behind(f"TYPING to {self._reached}{recorded}; Ctrl-] stops")
+        if self.mode is Mode.CONFIRM:
+            return self._behind(f"type to {self._reached}? y or n")
+        if self.mode is Mode.OPENING:
+            return f"opening {self._reached}; Ctrl-] cancels"
         capacity = self.grid.capacity
         pages = -(-len(self._labels) // capacity)
         number = self.selected // capacity + 1
         facts = [_machines(len(self._labels)), f"page {number} of {pages}"]
         facts += [f"{len(self.marked)} marked"] * bool(self.marked)
-        return ", ".join(facts) + (f" | {self.message}" if self.message else " | ? lists the keys")
+        return self._behind(", ".join(facts), "? lists the keys")
+
+    def _behind(self, text: str, otherwise: str = "") -> str:
+        message = self.message or otherwise
+        return f"{text} | {message}" if message else text
 
     def title(self, index: int) -> str:
         """Title of a tile."""
@@ -241,8 +250,8 @@ class TilesModel:
             return
         self._is_open = False
         self.mode = Mode.CONFIRM
-        names = listed([self._labels[index] for index in sorted(self.marked)], 5)
-        self.message = f"type to {_machines(len(self.marked))} ({names})? y or n"
+        self._reached = _machines(len(self.marked))
+        self.message = listed([self._labels[index] for index in sorted(self.marked)], 5)
 
     def _confirmed(self, key: Key | str | None, is_hasty: bool) -> TileRequest | None:
         # While the consoles opened the user may have begun to type a word with a y.
@@ -252,10 +261,7 @@ class TilesModel:
         if self._is_open:
             self.mode = Mode.TYPING
             return TileRequest.TYPE
-        self.mode, self.message = (
-            Mode.OPENING,
-            f"opening {_machines(len(self.marked))}; Ctrl-] cancels",
-        )
+        self.mode = Mode.OPENING
         return TileRequest.OPEN
 
     def _give_up(self) -> TileRequest:
@@ -271,17 +277,19 @@ class TilesModel:
         :param problem: why some are not; empty if all are.
         """
         not_sent = ""
+        self._reached = _machines(count)
         if self._ahead and (problem or len(self._ahead) > TYPE_AHEAD_BYTES):
             # A part of a command, or a command to other machines, is not what the user has confirmed.
-            self._ahead, not_sent = bytearray(), f" ({_NOT_SENT})"
+            self._ahead, not_sent = bytearray(), _NOT_SENT
         if not problem:
-            self.mode, self.message = Mode.TYPING, f"{_machines(count)}{not_sent}"
+            self.mode, self.message = Mode.TYPING, not_sent
             return TileRequest.TYPE
+        self.message = f"{problem} ({not_sent})" if not_sent else problem
         if not count:
-            self.mode, self.message = Mode.BROWSE, f"{problem}{not_sent}"
+            self.mode = Mode.BROWSE
             return TileRequest.GIVE_UP
         self.mode, self._is_open = Mode.CONFIRM, True
-        self.message = f"{problem}; type to the other {_machines(count)}? y or n{not_sent}"
+        self._reached = f"the other {_machines(count)}"
         return None
 
     def take_ahead(self) -> bytes:
@@ -291,10 +299,9 @@ class TilesModel:
 
     def typing(self, count: int, problem: str = "") -> None:
         """Note to how many machines the user types now."""
-        if count:
-            self.message = _machines(count) + (f" ({problem})" if problem else "")
-        else:
-            self.mode, self.message = Mode.BROWSE, problem
+        self._reached, self.message = _machines(count), problem
+        if not count:
+            self.mode = Mode.BROWSE
 
     def stopped(self) -> None:
         """The user has stopped typing."""

@@ -11,6 +11,8 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.display import listed
+from twisted_exec.api.obstacles import Obstacle, obstacles_of
+from twisted_exec.api.status import APIError
 from twisted_exec.cli.console.type_ahead import TypeAhead
 from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.messages import one_line
@@ -199,11 +201,11 @@ class TypedSessions:
     @property
     def problem(self) -> str:
         """Why some machines get no keys; empty if all do."""
-        failed = {index: each.problem for index, each in self._sessions.items() if each.problem}
-        if not failed:
-            return ""
-        names = listed([self._labels[index] for index in failed], 5)
-        return f"{names}: {next(iter(failed.values()))}"
+        failed = defaultdict[str, list[str]](list)
+        for index, each in self._sessions.items():
+            if each.problem:
+                failed[each.problem].append(self._labels[index])
+        return "; ".join(f"{listed(names, 5)}: {problem}" for problem, names in failed.items())
 
     @property
     def recorded(self) -> dict[int, str]:
@@ -243,8 +245,11 @@ class TypedSessions:
 
     def _open(self, index: int, session: TypingSession, turns: DeferredSemaphore) -> None:
         def refused(failure: Any) -> None:
-            if not failure.check(CancelledError):
-                session.refused(explain(failure.value))
+            error = failure.value
+            if isinstance(error, APIError) and Obstacle.POWERED_OFF in obstacles_of(error):
+                session.refused("powered off")
+            elif not isinstance(error, CancelledError):
+                session.refused(explain(error))
 
         session.opening = opening = turns.run(self._open_console, index, session)
         opening.addErrback(refused)

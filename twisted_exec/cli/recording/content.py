@@ -18,6 +18,7 @@ from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.failures import InputError, crashed, failed
 from twisted_exec.cli.machine_options import object_name
 from twisted_exec.cli.options import config_of
+from twisted_exec.cli.refusal_texts import with_next_request
 from twisted_exec.journal.snapshot import NotAJournal
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.recordings import read_recording
@@ -92,7 +93,8 @@ async def _using(options: argparse.Namespace, use: Use, reactor: Any) -> int:
         if refusal.code == 404:
             names = f"twisted-exec recording list -n {config.namespace}"
             hint = f"; {no_file} either; {names} lists the recordings there"
-        return failed(options.command, f"{explain(refusal, config.namespace, config)}{hint}")
+        why = explain(with_next_request(refusal, "get", "content"), config.namespace, config)
+        return failed(options.command, f"{why}{hint}")
 
 
 def temporary_file() -> BinaryIO:

@@ -36,6 +36,10 @@ async def list_recordings(client: CommandClient, options: argparse.Namespace) ->
         head.append("POLICIES")
         for row, each in zip(rows, recordings, strict=True):
             row.append(one_line(",".join(each["spec"].get("policies", ()))) or "<none>")
+    if any(each.get("status", {}).get("message") for each in recordings):
+        head.append("PROBLEM")
+        for row, each in zip(rows, recordings, strict=True):
+            row.append(one_line(each.get("status", {}).get("message", "")) or "<none>")
     if options.all_namespaces:
         head.insert(0, "NAMESPACE")
         for row, each in zip(rows, recordings, strict=True):

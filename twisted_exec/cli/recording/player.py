@@ -8,6 +8,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import BinaryIO
 
 from twisted_exec.recording.playback import (
@@ -153,13 +154,15 @@ class Controls:
     def __init__(self, player: Player, ask: Callable[[], bytes]) -> None:
         self._player, self._ask = player, ask
         self._text = b""
+        self._news = ""  # for the row that says that the player is paused
         self.quit = False
 
     def pressed(self, key: bytes) -> bytes:
         """Do what a key asks for; return what the terminal gets."""
         output = self._act(key)
         if self._player.is_paused and not self._player.ended and not self.quit:
-            output += _paused(self._player)
+            output += _paused(self._player, self._news)
+        self._news = ""
         return output
 
     def _act(self, key: bytes) -> bytes:
@@ -186,17 +189,26 @@ class Controls:
                 if key == b"/":
                     self._text = self._ask()
                 found = player.search(self._text)
-                return b"\a" if found is None else found
+                return self._not_found() if found is None else found
         return b""
+
+    def _not_found(self) -> bytes:
+        """Pause, so that the user can read that the text is not there."""
+        if self._player.ended:
+            return b"\a"
+        if not self._text:
+            return b"\a" + self._screen()
+        self._player.is_paused, self._news = True, "not found from here on; "
+        return b"\a" + self._screen()
 
     def _screen(self) -> bytes:
         """Return what draws the screen again, without the row that says that it is paused."""
         return self._player.seek(self._player.time)
 
 
-def _paused(player: Player) -> bytes:
+def _paused(player: Player, news: str) -> bytes:
     at, length = (_clock(each - player.begin) for each in (player.time, player.end))
-    return _LAST_ROW + f" paused at {at} of {length}; space plays ".encode() + _BACK
+    return _LAST_ROW + f" {news}paused at {at} of {length}; space plays ".encode() + _BACK
 
 
 def _clock(milliseconds: float) -> str:
@@ -215,16 +227,6 @@ def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:
     """
     settings = termios.tcgetattr(keys) if os.isatty(keys) else None
 
-    def ask() -> bytes:
-        _write(screen, b"\r\n/")
-        text = b""
-        while (mark := os.read(keys, 1)) not in (b"\r", b"\n", b""):
-            if mark == b"\x03":
-                return b""
-            text = text[:-1] if mark in b"\x7f\b" else text + mark
-            _write(screen, b"\r\x1b[K/" + text)
-        return text
-
     try:
         if settings is not None:
             # Raw, because the terminal would show a newline as two characters.
@@ -233,13 +235,29 @@ def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:
                 _write(screen, _KEYS)
         if at is not None:
             _write(screen, player.seek(at))
-        _loop(player, Controls(player, ask), [keys] if settings is not None else [], screen)
+        _loop(
+            player,
+            Controls(player, partial(ask, keys, screen)),
+            [keys] if settings is not None else [],
+            screen,
+        )
     finally:
         _write(screen, _SHOW_CURSOR)
         if settings is not None:
             # Without waiting for output: the terminal may be stopped.
             termios.tcsetattr(keys, termios.TCSANOW, settings)
     return 0
+
+
+def ask(keys: int, screen: int) -> bytes:
+    """Return the text that the user types in the last row; empty after Ctrl-C."""
+    text = b""
+    _write(screen, _LAST_ROW + b"/")
+    while (mark := os.read(keys, 1)) not in (b"\r", b"\n", b"", b"\x03"):
+        text = text[:-1] if mark in b"\x7f\b" else text + mark
+        _write(screen, b"\r\x1b[2K/" + text)
+    _write(screen, b"\r\x1b[0m\x1b[2K" + _BACK)
+    return b"" if mark == b"\x03" else text
 
 
 def _loop(player: Player, controls: Controls, keys: list[int], screen: int) -> None:

@@ -117,11 +117,11 @@ class SetRecordingsRequest(_message.Message):
     RECORDINGS_FIELD_NUMBER: _ClassVar[int]
     owner: str
     generation: str
-    recordings: _containers.RepeatedCompositeFieldContainer[WantedRecording]
-    def __init__(self, owner: _Optional[str] = ..., generation: _Optional[str] = ..., recordings: _Optional[_Iterable[_Union[WantedRecording, _Mapping]]] = ...) -> None: ...
+    recordings: _containers.RepeatedCompositeFieldContainer[DesiredRecording]
+    def __init__(self, owner: _Optional[str] = ..., generation: _Optional[str] = ..., recordings: _Optional[_Iterable[_Union[DesiredRecording, _Mapping]]] = ...) -> None: ...
 
-class WantedRecording(_message.Message):
-    __slots__ = ("uid", "machine_uid", "namespace", "name", "machine_name", "input", "since", "ended", "released", "user")
+class DesiredRecording(_message.Message):
+    __slots__ = ("uid", "machine_uid", "namespace", "name", "machine_name", "input", "since", "ended", "released", "user", "policies")
     UID_FIELD_NUMBER: _ClassVar[int]
     MACHINE_UID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +132,7 @@ class WantedRecording(_message.Message):
     ENDED_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
     uid: str
     machine_uid: str
     namespace: str
@@ -142,7 +143,8 @@ class WantedRecording(_message.Message):
     ended: bool
     released: bool
     user: str
-    def __init__(self, uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., machine_name: _Optional[str] = ..., input: _Optional[str] = ..., since: _Optional[int] = ..., ended: bool = ..., released: bool = ..., user: _Optional[str] = ...) -> None: ...
+    policies: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., machine_name: _Optional[str] = ..., input: _Optional[str] = ..., since: _Optional[int] = ..., ended: bool = ..., released: bool = ..., user: _Optional[str] = ..., policies: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SetRecordingsResponse(_message.Message):
     __slots__ = ()
@@ -171,7 +173,7 @@ class ListRecordingsResponse(_message.Message):
     def __init__(self, instance: _Optional[str] = ..., generation: _Optional[str] = ..., recordings: _Optional[_Iterable[_Union[RecordingStatus, _Mapping]]] = ...) -> None: ...
 
 class RecordingStatus(_message.Message):
-    __slots__ = ("number", "uid", "machine_uid", "state", "message", "epoch", "first", "end", "head", "start_time", "end_time", "owner", "location")
+    __slots__ = ("number", "uid", "machine_uid", "state", "message", "epoch", "first", "end", "head", "start_time", "end_time", "owner", "location", "reason")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     MACHINE_UID_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +187,7 @@ class RecordingStatus(_message.Message):
     END_TIME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     LOCATION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     number: int
     uid: str
     machine_uid: str
@@ -198,7 +201,8 @@ class RecordingStatus(_message.Message):
     end_time: int
     owner: str
     location: str
-    def __init__(self, number: _Optional[int] = ..., uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., epoch: _Optional[str] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., head: _Optional[str] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., owner: _Optional[str] = ..., location: _Optional[str] = ...) -> None: ...
+    reason: str
+    def __init__(self, number: _Optional[int] = ..., uid: _Optional[str] = ..., machine_uid: _Optional[str] = ..., state: _Optional[str] = ..., message: _Optional[str] = ..., epoch: _Optional[str] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., head: _Optional[str] = ..., start_time: _Optional[int] = ..., end_time: _Optional[int] = ..., owner: _Optional[str] = ..., location: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RecordingRequest(_message.Message):
     __slots__ = ("uid",)

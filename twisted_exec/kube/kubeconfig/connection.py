@@ -18,7 +18,7 @@ from zope.interface import implementer
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.tls.client import Check, ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, client_endpoint_over
-from twisted_exec.tls.errors import HandshakeError, TLSConfigError
+from twisted_exec.tls.errors import HandshakeError, HandshakeTimeout, TLSConfigError
 
 if TYPE_CHECKING:
     from twisted_exec.kube.proxy import ForwardProxy
@@ -66,7 +66,7 @@ class _ServerEndpoint:
         factory.noisy = False  # type: ignore[attr-defined]
         try:
             protocol: IProtocol = await self._underlying().connect(factory)
-        except HandshakeError as problem:
+        except (HandshakeError, HandshakeTimeout) as problem:
             # The callers name the server.
             raise type(problem)(problem.reason) from None
         return protocol
@@ -110,8 +110,9 @@ class _ServerEndpoint:
 def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
 
     def cancel(attempt: Deferred[IProtocol]) -> None:
-        attempt.errback(CancelledError())
         connecting.cancel()
+        if not attempt.called:
+            attempt.errback(CancelledError())
 
     outcome: Deferred[IProtocol] = Deferred(cancel)
 

@@ -64,8 +64,7 @@ def run_routes(hop: KubeletCollaborators) -> list[Route]:
 
 async def _run(hop: KubeletCollaborators, context: RequestContext) -> None:
     location = await locate(hop, context)
-    context.has_session = True
-    session = hop.sessions.open(context.subject, context.evidence)
+    session = context.open_session(hop.sessions)
     command = LeafCommand(hop.clock, hop.connect_seconds)
     try:
         await command.start(location, context.subject.session)

@@ -36,8 +36,8 @@ class AddressConflict:
         """
         self._written, self._before = stored.get("status") or {}, before
 
-    def is_reported(self, observed: Object, now: float) -> bool:
-        """Return whether a conflict should be reported."""
+    def observe(self, observed: Object, now: float) -> bool:
+        """Look for a foreign write, and count it; return whether to report a conflict."""
         if self._written is None or now < self.quiet_until:
             return False
         # The copy may still show the version before our write. It cannot be older, or the write

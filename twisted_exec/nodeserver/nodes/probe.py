@@ -53,7 +53,11 @@ SECONDS = 8.0
 _LIMIT_BYTES = 64 << 10
 
 _NOT_ALLOWED = "address not allowed"
-"""A kube-apiserver's message for loopback and link-local addresses, which it refuses to proxy to."""
+"""
+A kube-apiserver's message for loopback and link-local addresses, which it refuses to proxy to.
+
+Its code and reason, BadRequest without details, are also those of a host name that does not resolve.
+"""
 
 # No object's name may contain capitals, so such a Pod cannot exist.
 _NO_POD = "NODESERVER_PROBE"

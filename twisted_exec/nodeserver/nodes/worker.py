@@ -148,7 +148,7 @@ class NodeWorker:
 
     async def _look(self) -> None:
         observed = self._context.observed(self.node.name)
-        if observed is not None and self._contest.is_reported(observed, self._clock.seconds()):
+        if observed is not None and self._contest.observe(observed, self._clock.seconds()):
             self._report_conflict(observed)
         desired = self.desired()
         beat = self._clock.seconds() - self._reported_at >= TELL_SECONDS

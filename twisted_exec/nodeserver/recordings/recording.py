@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from zope.interface import implementer
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.nodeserver.recordings.file import RecordingFile
@@ -253,4 +254,4 @@ class PodRecording:
 
 
 def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+    return reason_of(error)

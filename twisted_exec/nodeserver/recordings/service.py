@@ -22,7 +22,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from twisted_exec.api import quantity
-from twisted_exec.api.display import listed
+from twisted_exec.api.display import listed, reason_of
 from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.kube.interfaces import Object
@@ -41,7 +41,7 @@ from twisted_exec.recording.stores.interfaces import ReadText
 from twisted_exec.recording.stores.uploads import Uploads
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.unix import private_directory
+from twisted_exec.tls.private_directories import private_directory
 
 HEAD_SECONDS = 60.0
 """Interval of signing."""
@@ -308,7 +308,7 @@ class PodRecordings:
             if result is None:
                 return True
             result.trap(OSError)
-            self._log.error("a recording cannot be written: {why}", why=result.getErrorMessage())
+            self._log.error("a recording cannot be written: {why}", why=reason_of(result.value))
             return False
 
         return job.addBoth(over)

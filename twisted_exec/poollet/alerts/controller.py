@@ -192,7 +192,7 @@ class AlertController(RuntimeController):
             return  # deleted meanwhile
         self._look_again(match.machine_uid)
         is_new = True
-        if self._may_have_event(match):
+        if self._allow_event(match):
             event = event_of(match, machine, alert, pattern, self._dialect, self._pool_name)
             is_new = await self._write(event)
         tally = self._tallies.setdefault(alert["metadata"]["uid"], Tally())
@@ -206,10 +206,11 @@ class AlertController(RuntimeController):
         }
         self._report_soon()
 
-    def _may_have_event(self, match: pb.AlertMatch) -> bool:
+    def _allow_event(self, match: pb.AlertMatch) -> bool:
+        """Count one more Event, unless the machine has had too many; return whether to write it."""
         last, may = self._last
         if match != last:  # else it is handled again, and counted already
-            may = self._limit.allows(match.machine_uid, self._clock.seconds())
+            may = self._limit.allow(match.machine_uid, self._clock.seconds())
             self._last = match, may
         return may
 

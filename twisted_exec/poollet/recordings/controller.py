@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLERECORDINGS
-from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED
+from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, INCOMPLETE
 from twisted_exec.api.status import APIError, Conflict, Invalid, NotFound
 from twisted_exec.control.metrics import UNREAD, WorkQueueMetrics
 from twisted_exec.iri.interfaces import IConsoleRecordings
@@ -119,7 +119,8 @@ class RecordingController(RuntimeController):
         for recording in self._own():
             if not is_over(recording):
                 await self._write(
-                    recording, pb.RecordingStatus(state=FAILED, message=self.no_service)
+                    recording,
+                    pb.RecordingStatus(state=FAILED, reason=FAILED, message=self.no_service),
                 )
 
     # Their statuses.
@@ -200,7 +201,9 @@ class RecordingController(RuntimeController):
         phase = "" if before.get("phase") in (CLOSED, FAILED) else FAILED
         if phase or before.get("message") != CHANGED:
             uid = recording["metadata"]["uid"]
-            report = pb.RecordingStatus(uid=uid, state=phase, message=CHANGED)
+            report = pb.RecordingStatus(
+                uid=uid, state=phase, reason=phase or INCOMPLETE, message=CHANGED
+            )
             await self._write(recording, report)
 
 

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from twisted_exec.api import times
 from twisted_exec.api.kinds.consolerecordings import (
-    BEGAN_LATE,
     CLOSED,
     FAILED,
-    NOT_STORED,
+    INCOMPLETE,
+    INTERRUPTED,
+    LONGEST_STATUS_REASON,
+    NOT_STARTED,
     PHASES,
+    PROBLEMS,
     RECORDING,
 )
 from twisted_exec.api.status import one_line
@@ -23,12 +26,14 @@ NORMAL, WARNING = "Normal", "Warning"
 _MOST_MESSAGE = 1024
 _MOST_HEAD = 4096
 _NANOSECONDS = 10**9
+_USUAL_PROBLEMS = {RECORDING: INTERRUPTED, CLOSED: INCOMPLETE}
+"""By phase."""
 
 
-def desired(recording: Object) -> pb.WantedRecording:
+def desired(recording: Object) -> pb.DesiredRecording:
     """Return the message about one recording."""
     metadata, spec = recording["metadata"], recording["spec"]
-    return pb.WantedRecording(
+    return pb.DesiredRecording(
         uid=metadata["uid"],
         machine_uid=spec.get("machineUID", ""),
         namespace=metadata.get("namespace", ""),
@@ -37,17 +42,9 @@ def desired(recording: Object) -> pb.WantedRecording:
         input=spec.get("input", "masked"),
         since=_nanoseconds(metadata.get("creationTimestamp")),
         ended=bool(spec.get("ended")) or "deletionTimestamp" in metadata,
-        user=_demanded_by(metadata.get("namespace", ""), spec),
+        user=spec.get("user", ""),
+        policies=[f"{metadata.get('namespace', '')}/{each}" for each in spec.get("policies", ())],
     )
-
-
-def _demanded_by(namespace: str, spec: Object) -> str:
-    """Return the user who wants the recording, or the policies that demand it of the first user."""
-    policies = [f"{namespace}/{each}" for each in spec.get("policies", ())]
-    if not policies:
-        return str(spec.get("user", ""))
-    kind = "ConsolePolicy" if len(policies) == 1 else "ConsolePolicies"
-    return f"{kind} {', '.join(policies)}"
 
 
 async def request(
@@ -64,7 +61,7 @@ async def request(
         if not is_over(each):
             message.recordings.append(desired(each))
     message.recordings.extend(
-        pb.WantedRecording(uid=uid, machine_uid=machine, input="none", released=True)
+        pb.DesiredRecording(uid=uid, machine_uid=machine, input="none", released=True)
         for uid, machine in sorted(released.items())
     )
     digest = hashlib.sha256(message.SerializeToString(deterministic=True))
@@ -83,7 +80,10 @@ def status_of(reported: pb.RecordingStatus, now: float) -> Object:
 
     :param now: in seconds since the epoch.
     """
-    status: Object = {"message": one_line(reported.message)[:_MOST_MESSAGE] or None}
+    status: Object = {
+        "reason": one_line(reported.reason)[:LONGEST_STATUS_REASON] or None,
+        "message": one_line(reported.message)[:_MOST_MESSAGE] or None,
+    }
     if reported.state in PHASES:
         status["phase"] = reported.state
     if reported.epoch:
@@ -123,13 +123,10 @@ def events_of(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
     if location and location != before.get("location"):
         yield NORMAL, "RecordingStored", f"the recording is at {location}"
     if message and message != before.get("message"):
-        yield WARNING, _trouble(phase, message), message
-
-
-def _trouble(phase: str, message: str) -> str:
-    if phase == CLOSED or message.startswith(BEGAN_LATE):
-        return "RecordingNotStored" if message.startswith(NOT_STORED) else "RecordingIncomplete"
-    return "RecordingInterrupted" if phase == RECORDING else "RecordingNotStarted"
+        reason = after.get("reason")
+        if reason not in PROBLEMS:  # of another release
+            reason = _USUAL_PROBLEMS.get(phase, NOT_STARTED)
+        yield WARNING, f"Recording{reason}", message
 
 
 def _nanoseconds(timestamp: str | None) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from twisted.python.usage import Options, UsageError
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.tls.files import regular
 
 CONFIG = "config"
@@ -91,7 +92,7 @@ def _read_config(path: str) -> dict[str, Any]:
         with open(path, "rb", opener=regular) as file:
             content = file.read(_MOST_CONFIG_BYTES + 1)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
+        why = reason_of(error)
         raise UsageError(f"--{CONFIG}: cannot read {path}: {why}") from None
     if len(content) > _MOST_CONFIG_BYTES:
         raise UsageError(f"--{CONFIG}: {path} is larger than {_MOST_CONFIG_BYTES >> 20} MiB")

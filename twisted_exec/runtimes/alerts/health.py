@@ -34,7 +34,7 @@ def health_condition(
 ) -> ConditionValue:
     """Return the condition of a machine whose alerts set it; forget why a recovered machine was unhealthy."""
     why = saved_state.unhealthy(uid)
-    if why is not None and _has_recovered(saved_state, journal, uid, rule, why):
+    if why is not None and _check_recovery(saved_state, journal, uid, rule, why):
         saved_state.set_unhealthy(uid, None)
         why = None
     if why is None:
@@ -42,9 +42,10 @@ def health_condition(
     return "False", why.reason, why.message
 
 
-def _has_recovered(
+def _check_recovery(
     saved_state: SavedState, journal: IFollowedJournal, uid: str, rule: AlertRule, why: Unhealthy
 ) -> bool:
+    """Return whether a machine has recovered; complete the saved state if its boot was unknown."""
     if all(pattern.id != why.pattern_id for pattern in rule.patterns.values()):
         return True
     if why.epoch != journal.epoch:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twisted_exec.wire.escape_sequences import Stripper, strip
+from twisted_exec.wire.escape_sequences import Stripper, edited, strip
 
 if TYPE_CHECKING:
     from twisted_exec.api.patterns import PatternSet
@@ -80,7 +80,7 @@ class LineReader:
 
     @property
     def incomplete(self) -> bytes:
-        return bytes(self._held)
+        return edited(bytes(self._held))
 
     def read(self) -> list[Piece]:
         """Read up to :data:`READ_BYTES`, and return the lines that are complete now."""
@@ -108,8 +108,8 @@ class LineReader:
         first = _END.search(data)
         if first is not None and (self._held or self._stripper is not None):
             self._hold(data[: first.start()])
-            if self._held:
-                yield Piece(self.line_start, self.incomplete, is_line=True)
+            if line := self.incomplete:
+                yield Piece(self.line_start, line, is_line=True)
             at = self._next_line(first.end())
         last = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if last > at:

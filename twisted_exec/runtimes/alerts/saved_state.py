@@ -15,6 +15,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.program.disk_thread import Files
 from twisted_exec.program.state_files import from_document
 from twisted_exec.tls.files import owner_only
@@ -126,7 +127,8 @@ class SavedState:
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            self._log.warn("{path} is ignored: {why}", path=self._path, why=str(error))
+            why = reason_of(error)
+            self._log.warn("{path} is ignored: {why}", path=self._path, why=why)
             return
         self._reports.update(reports)
         self._count = sum(map(len, reports.values()))

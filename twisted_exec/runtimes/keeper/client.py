@@ -40,7 +40,7 @@ LOG = "keeper.log"
 _BACKLOG = 64
 _ATTEMPTS = 3
 _ANSWER_SECONDS = 20.0
-_ENDED = "the keeper, which holds the terminals of machines, has ended; its log is keeper.log"
+_LAST_BYTES = 4096
 # The directory comes last: its modules must not hide those of the standard library.
 _BOOTSTRAP = (
     "import sys; sys.path.append(sys.argv[1]); from keeper.process import main; main(sys.argv[2])"
@@ -325,7 +325,7 @@ class Keeper:
                 f"the keeper of the machines' terminals cannot be started: {error.strerror}"
             ) from None
         if not self._connect():
-            raise ServiceUnavailable("the keeper of the machines' terminals cannot be reached")
+            raise ServiceUnavailable(self._end())
 
     def _spawn_process(self) -> None:
         owners = {"_socket.socket": socket.SocketType, "_signal": sys.modules.get("_signal")}
@@ -356,6 +356,17 @@ class Keeper:
             finally:
                 os.close(log)
                 os.close(devnull)
+
+    def _end(self) -> str:
+        """Return why the keeper has ended: the last line of its log, such as of a traceback, if there is one."""
+        lines: list[str] = []
+        with contextlib.suppress(OSError), open(self._log_path, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _LAST_BYTES))
+            lines = log.read().decode(errors="replace").split("\n")
+        cause = next((f": {line.strip()}" for line in reversed(lines) if line.strip()), "")
+        return (
+            f"the keeper of the machines' terminals has ended{cause}; its log is {self._log_path}"
+        )
 
     async def close(self) -> None:
         """Disconnect, after all requests were answered; a keeper that holds nothing then ends."""
@@ -398,9 +409,10 @@ class Keeper:
                 self._connection.send(request)
             return
         ended, self._ended = self._ended, {}
+        why = self._end()
         if ended:
-            self._log.error(_ENDED)
-        _fail(requests, ServiceUnavailable(_ENDED))
+            self._log.error("{why}", why=why)
+        _fail(requests, ServiceUnavailable(why))
         for report in ended.values():
             report(None)
 

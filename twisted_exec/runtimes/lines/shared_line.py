@@ -387,15 +387,15 @@ class SharedLine:
         self._opening = None
         self._join(link)
         if self._is_unsteady:
-            self._settling = self._clock.callLater(self._timing.settle_seconds, self._is_back)
+            self._settling = self._clock.callLater(self._timing.settle_seconds, self._came_back)
         else:
-            self._is_back()
+            self._came_back()
 
     def _stop_settling(self) -> None:
         if self._settling is not None and self._settling.active():
             self._settling.cancel()
 
-    def _is_back(self) -> None:
+    def _came_back(self) -> None:
         self._settling = None
         self._facts.event("Normal", "LineBack", f'line "{self._name}" is back')
         self._set_outage("", "")

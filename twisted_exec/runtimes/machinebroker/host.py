@@ -43,7 +43,7 @@ from twisted_exec.streaming.sessions.endings import MachineKey
 from twisted_exec.streaming.sessions.guard import CONSOLE_SERVER
 from twisted_exec.streaming.sessions.lingering import leave_to_successor
 from twisted_exec.tls.files import Reloading
-from twisted_exec.tls.unix import private_directory, runtime_directory
+from twisted_exec.tls.private_directories import private_directory, runtime_directory
 
 _CURRENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 """Longest wait of a successor for its caches, and the interval of its checks."""

@@ -20,6 +20,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from twisted_exec.api import quantity
+from twisted_exec.api.display import reason_of
 from twisted_exec.api.status import BadRequest, Conflict, NotImplementedByBackend
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.interfaces import CannotStart
@@ -104,7 +105,7 @@ class Disks:
             self._remove_others({self._file(volume.name) for volume in volumes})
         except OSError as error:
             raise CannotStart(
-                "DiskFailed", f"the disk of a removed volume cannot be deleted: {error}"
+                "DiskFailed", f"the disk of a removed volume cannot be deleted: {reason_of(error)}"
             ) from None
         # By length first: vdz comes before vdaa.
         ordered = sorted(volumes, key=lambda volume: (len(volume.device), volume.device))
@@ -122,8 +123,9 @@ class Disks:
             elif (await self._info(path, "qcow2"))["virtual-size"] < size:
                 await self._tool("resize", "-f", "qcow2", path, str(size))
         except (OSError, ToolFailed) as error:
+            why = reason_of(error)
             raise CannotStart(
-                "DiskFailed", f"the disk of volume {volume.name!r} cannot be made: {error}"
+                "DiskFailed", f"the disk of volume {volume.name!r} cannot be made: {why}"
             ) from None
         base, format = (image.path, image.format) if image is not None else ("", "")
         return Disk(volume.name, path, base, format)
@@ -135,7 +137,7 @@ class Disks:
             pass
         except OSError as error:
             raise Conflict(
-                f"the disk of volume {name!r} cannot be deleted: {error}; it is tried again, also at the "
+                f"the disk of volume {name!r} cannot be deleted: {reason_of(error)}; it is tried again, also at the "
                 "next start of the machine"
             ) from None
 
@@ -195,7 +197,8 @@ class Disks:
                 return os.path.getsize(path)
             info = await self._info(path, format)
         except (OSError, ToolFailed) as error:
-            raise CannotStart("ImageUnusable", f"image {name!r}: {error}") from None
+            why = reason_of(error)
+            raise CannotStart("ImageUnusable", f"image {name!r}: {why}") from None
         details = info.get("format-specific", {}).get("data", {})
         # These, too, could name any file of the host.
         if "backing-filename" in info or "data-file" in details:

@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.api.status import NotImplementedByBackend, ServiceUnavailable
 from twisted_exec.console.line import LineEnded
 from twisted_exec.control.polling import until
@@ -386,7 +387,7 @@ class QemuRun:
         try:
             leader = self._process.start(words, self._environment, driver.reactor)
         except OSError as error:
-            raise ServiceUnavailable(f"QEMU cannot be started: {error}") from None
+            raise ServiceUnavailable(f"QEMU cannot be started: {reason_of(error)}") from None
         finally:
             if files is not None:
                 os.close(files)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from twisted_exec.api.kinds.consolerecordings import BEGAN_LATE, CANNOT_BE_RECORDED
+from twisted_exec.api.display import reason_of
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.api.times import NANOSECONDS, timestamp
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.journal.journal import Journal
-from twisted_exec.program.disk_thread import Files
+from twisted_exec.program.disk_thread import Files, Unanswered
 from twisted_exec.recording.journal_ranges import JournalPosition
 from twisted_exec.recording.signatures import HeadSigner, UnusableCertificate
 from twisted_exec.runtimes.recordings.heads import end_of
@@ -85,6 +85,7 @@ class Beginning:
         self._files, self._signer, self._now, self._thread = files, signer, now, thread
         self._clock, self._count = clock, count
         self._unusable, self._next_look = "", 0.0
+        self._disk_problem = ""  # of the last beginning that the disk has answered
         self.refusals = 0
 
     def unusable_certificate(self) -> str:
@@ -100,7 +101,7 @@ class Beginning:
 
     def begin(
         self,
-        desired: pb.WantedRecording,
+        desired: pb.DesiredRecording,
         machine: RecordedMachine,
         owner: str,
         refusal: Refusal | None = None,
@@ -118,7 +119,7 @@ class Beginning:
             position, size = self._first(journal, machine, desired.since)
             files = journal.open_files()
             if files is None or journal.failure:
-                raise OSError(journal.failure or "its output is not on disk")
+                raise OSError(without_output(journal))
             facts = RecordingFacts(
                 uid=desired.uid,
                 key=machine.key,
@@ -137,9 +138,16 @@ class Beginning:
             head = facts.growing.begin(position, signer, self._now())
             self._thread.call(partial(self._files.create, facts, head), is_long=True)
         except (UnusableCertificate, OSError) as error:
-            why = getattr(error, "strerror", None) or str(error)
+            why = reason_of(error)
+            if isinstance(error, Unanswered):
+                why = self._disk_problem or why  # a full disk may be slow, too
+            elif isinstance(error, OSError):
+                if error.strerror:  # of the system, whose words do not say who may not do what
+                    why = f"the runtime cannot write its files: {why}"
+                self._disk_problem = why
             self.refusals += 1
-            raise ServiceUnavailable(f"the console {CANNOT_BE_RECORDED}: {why}") from None
+            raise ServiceUnavailable(f"the console cannot be recorded: {why}") from None
+        self._disk_problem = ""
         return Recording(StoredRecording(facts, head, head.certificate))
 
     def _first(
@@ -156,11 +164,18 @@ class Beginning:
         return JournalPosition(offset, before), size
 
 
-def _missing(desired: pb.WantedRecording, refusal: Refusal, now: int) -> str:
+def without_output(journal: Journal) -> str:
+    """Return why a machine is not recorded whose journal is not on disk."""
+    return ": ".join(("its output is not on disk", *filter(None, [journal.failure])))
+
+
+def _missing(desired: pb.DesiredRecording, refusal: Refusal, now: int) -> str:
     """Return what a recording that begins late does not have; empty if it has everything."""
     # The journal has the output of the time before, but no input.
     parts = ["output"] * (not desired.since) + ["input"] * (desired.input != "none")
     if not parts:
         return ""
-    began, wanted = (timestamp(each / NANOSECONDS) for each in (now, refusal.time_ns))
-    return f"{BEGAN_LATE}: it has no {' and '.join(parts)} from {wanted} to {began}: {refusal.why}"
+    began, refused = (timestamp(each / NANOSECONDS) for each in (now, refusal.time_ns))
+    return (
+        f"it began late: it has no {' and '.join(parts)} from {refused} to {began}: {refusal.why}"
+    )

@@ -54,9 +54,14 @@ class RecordingStream(PacedResponse):
         return COMPLETED if self._is_complete else ""
 
     def _failed(self, problem: Exception) -> None:
-        if isinstance(problem, (MissingOutput, InvalidRecording, OSError)):
+        if isinstance(problem, (MissingOutput, InvalidRecording)):
             self._log.error("recording {uid}: {why}", uid=self._uid, why=str(problem))
             self._text.break_off("the recording is no longer complete")
+            return
+        if isinstance(problem, OSError):
+            self._log.error(
+                "recording {uid} cannot be read: {why}", uid=self._uid, why=str(problem)
+            )
         else:
             self._log.failure("recording {uid} cannot be read", uid=self._uid)
-            self._text.break_off("the recording cannot be read")
+        self._text.break_off("the recording cannot be read")

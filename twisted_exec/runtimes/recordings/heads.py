@@ -18,6 +18,7 @@ from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.snapshot import Snapshot
 from twisted_exec.journal.store import JournalStore
+from twisted_exec.program.disk_thread import Unanswered
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.journal_ranges import JournalPosition, MissingOutput, RangeReader
 from twisted_exec.recording.proof_lines import InvalidRecording
@@ -137,7 +138,7 @@ class Heads:
                 try:
                     target = self._target(recording) if recording.is_open else None
                 except OSError as error:
-                    self.in_trouble(recording, error.strerror or str(error))
+                    self.not_on_disk(recording, error)
                 if target is not None:
                     targets[recording] = target
                 else:
@@ -173,9 +174,12 @@ class Heads:
         except (MissingOutput, InvalidRecording) as error:
             if not self._is_stopped:
                 self._fail(recording, str(error))
-        except (UnusableCertificate, OSError) as error:
+        except UnusableCertificate as error:
             if not self._is_stopped:
-                self.in_trouble(recording, getattr(error, "strerror", None) or str(error))
+                self._in_trouble(recording, str(error))
+        except OSError as error:
+            if not self._is_stopped:
+                self.not_on_disk(recording, error)
         else:
             if self._is_stopped:
                 return
@@ -187,7 +191,7 @@ class Heads:
 
     async def _sign(self, recording: Recording, target: _Target, turns: ShortTurns) -> None:
         facts, journal = recording.facts, self._parts.journal(recording.facts.key)
-        if journal is not None and not journal.closed and not journal.is_written():
+        if journal is not None and not journal.closed and not journal.write_missing():
             raise OSError(journal.failure)
         files = None if journal is None else journal.open_files()
         if files is not None and files.epoch.hex() != facts.epoch:
@@ -247,8 +251,14 @@ class Heads:
             # The next start notices again that the output is missing.
             self._log.warn("recording {uid}: {why}", uid=recording.uid, why=error.strerror)
 
-    def in_trouble(self, recording: Recording, why: str) -> None:
-        """Note why a recording cannot be written; it is tried again soon."""
+    def not_on_disk(self, recording: Recording, error: OSError) -> None:
+        """Note why the disk does not take a recording; it is tried again soon."""
+        why = f"not on disk: {error.strerror or error}"
+        if isinstance(error, Unanswered):
+            why = recording.trouble or why  # a full disk may be slow, too
+        self._in_trouble(recording, why)
+
+    def _in_trouble(self, recording: Recording, why: str) -> None:
         self._troubled[recording] = None
         self._retry_later()
         if recording.trouble != why:

@@ -69,11 +69,10 @@ class MachineRecorder:
     def follow(self) -> None:
         """Follow a change of the recordings, which may need other input."""
         recordings = self._recordings()
-        facts = [] if recordings is None else recordings.open_of(self.key)
+        present = [] if recordings is None else recordings.open_of(self.key)
         # Recordings of the same kind for the same user are one for the viewers.
-        open_recordings = (OpenRecording(each.input, each.user) for each in facts)
-        self.recordings = tuple(dict.fromkeys(open_recordings))
-        needed = {each.input for each in facts}
+        self.recordings = tuple(dict.fromkeys(each.for_viewers for each in present))
+        needed = {each.facts.input for each in present}
         self._has_all = "all" in needed
         if ("masked" in needed) is (self._echo is not None):
             return

@@ -15,7 +15,15 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED, RECORDING
+from twisted_exec.api.display import reason_of
+from twisted_exec.api.kinds.consolerecordings import (
+    CLOSED,
+    FAILED,
+    INCOMPLETE,
+    INTERRUPTED,
+    NOT_STORED,
+    RECORDING,
+)
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.journal.file_access import opened, sync_directory
 from twisted_exec.program.state_files import from_document
@@ -27,7 +35,8 @@ from twisted_exec.recording.growing import (
 )
 from twisted_exec.recording.proof_lines import MILLISECOND, Info, InvalidRecording, decode_head
 from twisted_exec.runtimes.recordings.retained import Needed
-from twisted_exec.tls.unix import private_directory
+from twisted_exec.tls.private_directories import private_directory
+from twisted_exec.wire.marks import OpenRecording
 
 _NAME = re.compile(r"([-0-9A-Za-z]{1,64})\.(facts|heads)")
 _MAX_FACTS_BYTES = 64 << 10
@@ -40,6 +49,8 @@ class Recording:
 
     :ivar trouble: why it cannot be written at present; else empty.
     :ivar waiting: why the store did not take it; else empty.
+    :ivar policies: that demand it, as its poollet has set them since the start: release 0.2.0 would refuse the file of
+        the facts with them.
     """
 
     def __init__(self, stored: StoredRecording) -> None:
@@ -47,6 +58,7 @@ class Recording:
         self.last, self.certificate = stored.last, stored.certificate
         self._is_closed = stored.last.is_closed
         self.trouble = self.waiting = ""
+        self.policies: tuple[str, ...] = ()
         self.number = 0
         self.covered = -1, 0
         self.is_due = False
@@ -79,13 +91,31 @@ class Recording:
         end = None if self.is_open else self.last.position.offset
         return Needed(self.facts.first, end)
 
+    @property
+    def _problem(self) -> tuple[str, str]:
+        """The reason and the message of the worst problem; both are empty without one."""
+        problems = (
+            (FAILED, self.facts.failure),
+            (INTERRUPTED, self.trouble),
+            (INCOMPLETE, self.facts.message),
+            (NOT_STORED, self.waiting),
+        )
+        return next((each for each in problems if each[1]), ("", ""))
+
+    @property
+    def for_viewers(self) -> OpenRecording:
+        """The recording as the users at the console learn of it."""
+        return OpenRecording(self.facts.input, self.facts.user, self.policies)
+
     def status(self) -> pb.RecordingStatus:
+        reason, message = self._problem
         return pb.RecordingStatus(
             number=self.number,
             uid=self.uid,
             machine_uid=self.facts.key,
             state=self.state,
-            message=self.facts.failure or self.trouble or self.facts.message or self.waiting,
+            reason=reason,
+            message=message,
             epoch=self.facts.epoch,
             first=self.facts.first,
             end=self.last.position.offset,
@@ -169,7 +199,7 @@ class RecordingFiles:
         """
         Create the directory if it is missing, and read it.
 
-        :raises TLSConfigError: the directory is not private, or cannot be created.
+        :raises DirectoryError: the directory is not private, or cannot be created.
         """
         private_directory(self._path)
         self.unreadable.clear()
@@ -182,7 +212,7 @@ class RecordingFiles:
             try:
                 stored.append(self._read(uid))
             except (OSError, ValueError, TypeError, StopIteration) as error:
-                why = getattr(error, "strerror", None) or str(error) or "it has no facts"
+                why = reason_of(error) or "it has no facts"
                 self.unreadable[uid] = why
                 self._log.error("recording {uid} cannot be read: {why}", uid=uid, why=why)
         return stored

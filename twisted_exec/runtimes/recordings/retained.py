@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from twisted_exec.api import quantity
-from twisted_exec.tls.unix import private_directory
+from twisted_exec.api.display import reason_of
+from twisted_exec.tls.private_directories import private_directory
 
 _SEGMENT = re.compile(r"([0-9a-f]{16})\.(?:open|sealed)")
 
@@ -59,12 +62,13 @@ class RetainedSegments:
         self.needed: Mapping[str, Sequence[Needed]] = {}
         self.lost: list[Lost] = []
         self._own = Counter[str]()
+        self._counting = threading.Lock()  # not held while a file is used
 
     def open(self) -> None:
         """
         Create the directory if it is missing, and measure it.
 
-        :raises TLSConfigError: the directory is not private, or cannot be created.
+        :raises DirectoryError: the directory is not private, or cannot be created.
         """
         private_directory(self._path)
         self._own.clear()
@@ -95,18 +99,18 @@ class RetainedSegments:
         """
         directory, name = os.path.split(path)
         key, match = os.path.basename(directory), _SEGMENT.fullmatch(name)
-        if match is None or key not in self.needed:
+        needed = self.needed.get(key)
+        if match is None or needed is None:
             return
         first = int(match[1], 16)
         end = self._next(directory, first)
-        if not any(each.overlaps(first, end) for each in self.needed[key]):
+        if not any(each.overlaps(first, end) for each in needed):
             return
         try:
-            self._link(key, path, os.path.join(self.directory(key), name))
-        except FileNotFoundError:
-            pass  # a segment has one of two names, for open and for sealed
+            while not self._link(key, path, os.path.join(self.directory(key), name)):
+                pass
         except OSError as error:
-            self.lost.append(Lost(key, first, end, error.strerror or str(error)))
+            self.lost.append(Lost(key, first, end, reason_of(error)))
 
     def _next(self, directory: str, first: int) -> int | None:
         try:
@@ -117,8 +121,11 @@ class RetainedSegments:
         later = [each for match in matches if match and (each := int(match[1], 16)) > first]
         return min(later, default=None)
 
-    def _link(self, key: str, path: str, target: str) -> None:
-        size = self._layer.stat(path).st_size
+    def _link(self, key: str, path: str, target: str) -> bool:
+        try:
+            size = self._layer.stat(path).st_size
+        except FileNotFoundError:
+            return True  # a segment has one of two names, for open and for sealed
         if self._own[key] + size > self.limit_bytes - self.bytes - size:
             raise OSError(
                 f"recordings may retain {quantity.binary(self.limit_bytes)} (--recording-bytes), and those of one machine half "
@@ -131,8 +138,15 @@ class RetainedSegments:
         try:
             self._layer.link(path, target)
         except FileExistsError:
-            return
-        self._own[key] += size
+            return True
+        except FileNotFoundError:
+            return False  # release has removed the empty directory meanwhile
+        self._count(key, size)
+        return True
+
+    def _count(self, key: str, size: int) -> None:
+        with self._counting:
+            self._own[key] += size
 
     def release(self) -> None:
         """Remove the segments that no recording needs any more."""
@@ -146,9 +160,9 @@ class RetainedSegments:
             if any(each.overlaps(first, end) for each in self.needed.get(key, ())):
                 continue
             self._layer.unlink(path)
-            self._own[key] -= size
+            self._count(key, -size)
         for key in self._layer.listdir(self._path):
-            if not self._layer.listdir(self.directory(key)):
+            with suppress(OSError):  # it is not empty, maybe since just now
                 self._layer.rmdir(self.directory(key))
 
     def _segments(self) -> Iterator[tuple[str, int, int]]:

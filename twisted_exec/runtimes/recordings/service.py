@@ -19,7 +19,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from twisted_exec.api.display import listed
-from twisted_exec.api.kinds.consolerecordings import CANNOT_BE_RECORDED, CLOSED, FAILED
+from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED
 from twisted_exec.api.status import BadRequest, Conflict, NotFound, ServiceUnavailable
 from twisted_exec.control.runs import SingleRun
 from twisted_exec.iri.protos import console_pb2 as pb
@@ -31,7 +31,12 @@ from twisted_exec.program.turns import ShortTurns
 from twisted_exec.recording.growing import GrowingRecording, render
 from twisted_exec.recording.proof_lines import InvalidRecording
 from twisted_exec.recording.signatures import HeadSigner
-from twisted_exec.runtimes.recordings.beginning import Beginning, RecordedMachine, Refusal
+from twisted_exec.runtimes.recordings.beginning import (
+    Beginning,
+    RecordedMachine,
+    Refusal,
+    without_output,
+)
 from twisted_exec.runtimes.recordings.heads import RETRY_SECONDS, HeadParts, Heads
 from twisted_exec.runtimes.recordings.recording import (
     Recording,
@@ -90,7 +95,7 @@ class ConsoleRecordings:
             self._recordings.__len__,
             journals.thread,
         )
-        self._desired = DesiredRecordings(self._is_set, reactor)
+        self._desired = DesiredRecordings(self._carry_out_desired, reactor)
         self._refused: dict[str, Refusal] = {}
         """The first refusal to begin each recording that has not begun."""
         self._changed: list[Callable[[str], None]] = []
@@ -129,7 +134,7 @@ class ConsoleRecordings:
         """
         Go on with the recordings on disk.
 
-        :raises TLSConfigError: the directory is not private, or cannot be created.
+        :raises DirectoryError: the directory is not private, or cannot be created.
         """
         self._recordings.clear()
         self._by_machine.clear()
@@ -230,8 +235,8 @@ class ConsoleRecordings:
         if recording.is_open and self._is_running:
             self._heads.sign(recording)
 
-    def open_of(self, key: str) -> list[RecordingFacts]:
-        return [each.facts for each in self._machine_recordings(key) if each.is_open]
+    def open_of(self, key: str) -> list[Recording]:
+        return [each for each in self._machine_recordings(key) if each.is_open]
 
     def _journal(self, key: str) -> Journal | None:
         machine = self._machines.get(key)
@@ -256,8 +261,8 @@ class ConsoleRecordings:
         if recording is None:
             machine = self._machines.get(key)
             if machine is None:
-                raise ServiceUnavailable(f"the console {CANNOT_BE_RECORDED} now: try again")
-            desired = pb.WantedRecording(uid=uid, machine_uid=key, input=input)
+                raise ServiceUnavailable("the console cannot be recorded now: try again")
+            desired = pb.DesiredRecording(uid=uid, machine_uid=key, input=input)
             recording = self._begin(desired, machine, owner="")
         if problem := self.problem(uid, input, key):
             raise Conflict(problem) if not recording.is_open else ServiceUnavailable(problem)
@@ -278,13 +283,13 @@ class ConsoleRecordings:
                 f"the recording of the console has {recording.facts.input} input, and not {input}"
             )
         if trouble := self._trouble(recording, machine.journal):
-            return f"the console {CANNOT_BE_RECORDED}: {trouble}"
+            return f"the console cannot be recorded: {trouble}"
         return ""
 
     def _trouble(self, recording: Recording, journal: Journal) -> str:
         """Look at the disk for this input; what has failed before gets another try."""
-        if not journal.is_written():
-            return journal.failure or "its output is not on disk"
+        if not journal.write_missing():
+            return without_output(journal)
         if recording.trouble:
             self._heads.sign(recording)
             return recording.trouble
@@ -293,15 +298,16 @@ class ConsoleRecordings:
         except Unanswered:
             pass  # it has failed when the journal says so
         except OSError as error:
-            self._heads.in_trouble(recording, error.strerror or str(error))
+            self._heads.not_on_disk(recording, error)
             self._heads.sign(recording)
             return recording.trouble
         return self._beginning.unusable_certificate()
 
     def _begin(
-        self, desired: pb.WantedRecording, machine: RecordedMachine, owner: str
+        self, desired: pb.DesiredRecording, machine: RecordedMachine, owner: str
     ) -> Recording:
         recording = self._beginning.begin(desired, machine, owner, self._refused.get(desired.uid))
+        recording.policies = tuple(desired.policies)
         self._refused.pop(desired.uid, None)
         self._add(recording)
         self._needs_changed(machine.key)
@@ -320,10 +326,11 @@ class ConsoleRecordings:
         self._desired.go_on()
         return succeed(pb.SetRecordingsResponse())
 
-    def _is_set(self, desired: pb.WantedRecording, owner: str) -> bool:
+    def _carry_out_desired(self, desired: pb.DesiredRecording, owner: str) -> bool:
+        """Begin, change or end a recording; return false to try again later."""
         recording = self._recordings.get(desired.uid)
         if recording is None:
-            return self._is_begun(desired, owner)
+            return self._carry_out_new(desired, owner)
         if desired.released:
             self._release(recording)
             return True
@@ -333,8 +340,10 @@ class ConsoleRecordings:
             is_ended=recording.facts.is_ended or desired.ended,
             user=desired.user or recording.facts.user,
         )
-        if facts == recording.facts:
+        policies = tuple(desired.policies)
+        if (facts, policies) == (recording.facts, recording.policies):
             return True
+        recording.policies = policies
         try:
             self._files.save(facts)
         except OSError as error:
@@ -348,7 +357,7 @@ class ConsoleRecordings:
             self._end(recording)
         return True
 
-    def _is_begun(self, desired: pb.WantedRecording, owner: str) -> bool:
+    def _carry_out_new(self, desired: pb.DesiredRecording, owner: str) -> bool:
         if desired.released:
             if desired.uid in self._files.unreadable:
                 self._files.remove(desired.uid)
@@ -376,10 +385,9 @@ class ConsoleRecordings:
         return True
 
     def _unreadable(self, uid: str) -> str:
-        why = self._files.unreadable.get(uid)
-        return (
-            why and f"the files of the recording were changed on the runtime's host: {why}"
-        ) or ""
+        if why := self._files.unreadable.get(uid):
+            return f"the files of the recording cannot be read on the runtime's host: {why}"
+        return ""
 
     def _save(self, recording: Recording, facts: RecordingFacts) -> None:
         self._files.save(facts)
@@ -483,15 +491,15 @@ class ConsoleRecordings:
 class DesiredRecordings:
     """Carries out what owners have set, one recording after the other, in short turns."""
 
-    def __init__(self, carry_out: Callable[[pb.WantedRecording, str], bool], reactor: Any) -> None:
+    def __init__(self, carry_out: Callable[[pb.DesiredRecording, str], bool], reactor: Any) -> None:
         self._carry_out, self._reactor = carry_out, reactor
-        self._desired: dict[str, tuple[pb.WantedRecording, str]] = {}
+        self._desired: dict[str, tuple[pb.DesiredRecording, str]] = {}
         self._refused: dict[str, None] = {}
         self._retry: IDelayedCall | None = None
         self._is_due = self._is_stopped = False
         self._running = SingleRun(self._run, "beginning and ending recordings")
 
-    def set(self, desired: pb.WantedRecording, owner: str) -> None:
+    def set(self, desired: pb.DesiredRecording, owner: str) -> None:
         self._desired[desired.uid] = desired, owner
 
     def go_on(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 
+from twisted_exec.api.kinds.consolerecordings import NOT_STARTED
 from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.iri.protos import console_pb2 as pb
 from twisted_exec.runtimes.recordings.recording import Recording
@@ -60,7 +61,7 @@ class Statuses:
             if recording.facts.owner in ("", name):
                 self._answer(name)
 
-    def waiting(self, owner: str, desired: pb.WantedRecording, why: str, state: str = "") -> bool:
+    def waiting(self, owner: str, desired: pb.DesiredRecording, why: str, state: str = "") -> bool:
         """Report why a recording has not begun; return whether that is new."""
         before = self._owner(owner).waiting.get(desired.uid)
         if before is not None and (before.message, before.state) == (why, state):
@@ -71,6 +72,7 @@ class Statuses:
             uid=desired.uid,
             machine_uid=desired.machine_uid,
             state=state,
+            reason=state or NOT_STARTED,
             message=why,
         )
         self._answer(owner)

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from twisted_exec.api.kinds.consolerecordings import CLOSED, NOT_STORED
+from twisted_exec.api.kinds.consolerecordings import CLOSED
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.program.turns import ShortTurns
@@ -79,7 +79,7 @@ class Storing:
 
     def _failing(self, uid: str, why: str) -> None:
         recording = self._recordings.get(uid)
-        waiting = f"{NOT_STORED}: {why}"[:_MESSAGE_CHARACTERS]
+        waiting = f"it is not stored yet: {why}"[:_MESSAGE_CHARACTERS]
         if recording is not None and recording.waiting != waiting:
             recording.waiting = waiting
             self._report(recording)

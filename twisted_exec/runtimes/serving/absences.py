@@ -1,5 +1,7 @@
 """
-Sessions that wait for their users to come back, and their limits.
+Sessions that wait for their users, all for the same time, and the limits of their number.
+
+:mod:`.kept_sessions` says how long that time is.
 """
 
 from __future__ import annotations

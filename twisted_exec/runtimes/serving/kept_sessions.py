@@ -1,11 +1,11 @@
 """
-Sessions that outlive their connections.
+Sessions that outlive their connections: their keys, and how long each waits for its user.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -98,7 +98,6 @@ class KeptSession:
         self,
         session: str,
         live: LiveStream,
-        ended: Callable[[], None],
         resume: Resume | None = None,
         credit: int = 0,
     ) -> tuple[KeptStream, Resumption]:
@@ -115,7 +114,7 @@ class KeptSession:
             # one.
             keys[digest_of(resume.key)] = resume.session
             position = resume.position
-        connection = KeptStream(self, keys, key, settled, live, ended)
+        connection = KeptStream(self, keys, key, settled, live)
         return connection, Resumption(answer, position, settled, credit, self._last_input)
 
     def give_up(self, reason: str) -> None:
@@ -284,7 +283,7 @@ class KeptSessions:
 
     def refusal(self, user: str) -> APIError:
         """Count a request that is refused, and return the error."""
-        if self._refusals.allows(user, _MOST_REFUSALS):
+        if self._refusals.allow(user, _MOST_REFUSALS):
             self._results.labels("refused").inc()
             return NotFound("exec", "", message="there is no such session to resume")
         self._results.labels("limited").inc()
@@ -339,11 +338,10 @@ class KeptStream:
         key: bytes,
         settled: int | None,
         live: LiveStream,
-        ended: Callable[[], None],
     ) -> None:
         self.keys, self._settled_before = keys, settled
         self._key, self._is_heard = key, False
-        self._session, self._live, self._ended = session, live, ended
+        self._session, self._live = session, live
         self._inner: Any = session.attachment
         self._sent_before = int(self._inner.bytes_to_machine)
         self._sent: int | None = None  # once the stream is over
@@ -440,13 +438,11 @@ class KeptStream:
             self._inner.terms_changed(terms)
 
     def away(self) -> None:
-        self._ended()
         if self._is_present:
             self._session.lost(self)
             self._stop()
 
     def detached(self, reason: str) -> None:
-        self._ended()
         if self._sent is None:  # not superseded
             self._stop()
             if self._is_present or self._session.connection is None:

@@ -16,12 +16,10 @@ from twisted.application.service import Service
 from twisted.internet import unix
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
-from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Protocol
 
 from twisted_exec.api.status import (
-    APIError,
     Forbidden,
     NotFound,
     ServiceUnavailable,
@@ -37,16 +35,13 @@ from twisted_exec.program.metrics import CONTENT_TYPE, new_registry
 from twisted_exec.program.service import AsyncService
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.session_metrics import SessionMetrics
-from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
 from twisted_exec.runtimes.serving.options import Listening, unix_path
-from twisted_exec.streaming.http.responses import CLIENT_LEFT, Dispatcher, respond, respond_text
+from twisted_exec.streaming.http.responses import Dispatcher, respond, respond_text
 from twisted_exec.streaming.http.routes import Routes, respond_ready
 from twisted_exec.streaming.http.session_requests import FurtherRequest
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
-from twisted_exec.streaming.rejoinable_transport import Offer, RejoinableTransports
-from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
-from twisted_exec.streaming.remotecommand.serving import serve
+from twisted_exec.streaming.rejoinable_transport import RejoinableTransports
 from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.streaming.sessions.registry import Session as LiveSession
 from twisted_exec.streaming.sessions.registry import Sessions
@@ -89,34 +84,6 @@ class SocketRoutes(Dispatcher):
             uid = peer_uid(transport)
             if uid not in self._allowed:
                 raise Forbidden(f"user {uid} may not open consoles on this socket")
-
-    def _serve(
-        self,
-        request: Request,
-        attachment: IAttachment,
-        live: LiveSession,
-        resumption: StreamResumption | None = None,
-        offer: Offer | None = None,
-    ) -> bool:
-        try:
-            serve(
-                request,
-                attachment,
-                session=live.id,
-                user=live.subject.user,
-                clock=self._server.clock,
-                entry=live,
-                terms=live.terms,
-                resumption=resumption,
-                offer=offer,
-            )
-        except APIError as error:
-            live.over(error.message, code=error.code)
-            raise
-        except ConnectionDone:
-            live.over("client closed", code=CLIENT_LEFT)
-            return False
-        return True
 
 
 class ServerRoutes(SocketRoutes):
@@ -183,7 +150,7 @@ class TokenServer(Service):
         self.listening = listening
         self.streams = RejoinableTransports(reactor, rejoin_seconds)
         self.health = Health(reactor)
-        self.ordinary: dict[LiveSession, NotifyingAttachment] = {}
+        self.ordinary: dict[LiveSession, IAttachment] = {}
         self.registry = new_registry(reactor)
         self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry), limits)
         RoundTripMetrics(self.registry, self.sessions)
@@ -207,6 +174,10 @@ class TokenServer(Service):
     @property
     def clock(self) -> Any:
         return self._reactor
+
+    def add_ordinary(self, live: LiveSession, attachment: IAttachment) -> None:
+        self.ordinary[live] = attachment
+        live.on_over.append(lambda: self.ordinary.pop(live))
 
     def exec_url(self, token: str) -> str:
         return f"{self._base_url.rstrip('/')}/exec/{token}"

@@ -42,7 +42,6 @@ from twisted_exec.runtimes.recordings.content import RecordingStream
 from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 from twisted_exec.runtimes.recordings.stored_content import StoredStream
 from twisted_exec.runtimes.serving.kept_sessions import KeptSession, KeptSessions
-from twisted_exec.runtimes.serving.notifying_attachment import NotifyingAttachment
 from twisted_exec.runtimes.serving.options import Listening
 from twisted_exec.runtimes.serving.rejoin_requests import Rejoining
 from twisted_exec.runtimes.serving.server import (
@@ -70,6 +69,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.rejoinable_transport import Offer, StreamOwner
 from twisted_exec.streaming.remotecommand.carriers import choose_protocol
 from twisted_exec.streaming.remotecommand.resumable import Resumption as StreamResumption
+from twisted_exec.streaming.remotecommand.serving import serve
 from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.streaming.sessions.hop_messages import forwarded_session_id, parse_ending
 from twisted_exec.streaming.sessions.hop_terms import (
@@ -184,11 +184,8 @@ class StreamRoutes(ServerRoutes):
             options = parse(request.args, machine.machine)
             return machine, LogStream(request, journal, options, machine.machine)
 
-        reservation, live, stream = self._begin_reading(request, names["token"], LOG, prepare)
-        try:
-            await stream.run(live)
-        finally:
-            reservation.ended()
+        live, stream = self._begin_reading(request, names["token"], LOG, prepare)
+        await stream.run(live)
 
     async def _show(
         self, read_log: ReadLog, screens: Screens, request: Request, names: Mapping[str, str]
@@ -198,23 +195,21 @@ class StreamRoutes(ServerRoutes):
             options = parse_screen(request.args, machine.machine)
             return machine, partial(screens.render, journal, options, machine.uid)
 
-        reservation, live, render = self._begin_reading(request, names["token"], SCREEN, prepare)
+        live, render = self._begin_reading(request, names["token"], SCREEN, prepare)
         rendering = Deferred.fromCoroutine(render())
         live.when_called_off(lambda ending: rendering.cancel())
         try:
             body = await rendering
-        except CancelledError:
+        except CancelledError as left:
             if live.ending is None or request.gone:
-                live.over("client closed", code=CLIENT_LEFT)
+                live.failed(left)
                 raise
-            problem = ServiceUnavailable(live.ending.message or live.ending.reason)
-            live.over(problem.message, code=problem.code)
-            raise problem from None
-        except APIError as error:
-            live.over(error.message, code=error.code)
+            stopped = ServiceUnavailable(live.ending.message or live.ending.reason)
+            live.failed(stopped)
+            raise stopped from None
+        except Exception as problem:
+            live.failed(problem)
             raise
-        finally:
-            reservation.ended()
         # The API server, which knows the form, sets the user's type.
         respond(request, 200, body, "text/plain")
         live.over(COMPLETED, bytes_to_user=len(body))
@@ -236,20 +231,16 @@ class StreamRoutes(ServerRoutes):
             )
             return subject, facts.uid
 
-        reservation, live, uid = self._begin_reading(
-            request, names["token"], RECORDING, prepare, RECORDING
-        )
+        live, uid = self._begin_reading(request, names["token"], RECORDING, prepare, RECORDING)
         try:
             stored = recordings().storing.text(recordings().facts(uid))
             if stored is not None:
                 await StoredStream(request, uid, stored).run(live)
             else:
                 await RecordingStream(request, uid, partial(recordings().read, uid)).run(live)
-        except APIError as error:
-            live.over(error.message, code=error.code)
+        except Exception as problem:
+            live.failed(problem)
             raise
-        finally:
-            reservation.ended()
 
     def _begin_reading(
         self,
@@ -258,7 +249,7 @@ class StreamRoutes(ServerRoutes):
         subresource: str,
         prepare: Callable[[Grant], tuple[Subject, _Prepared]],
         purpose: str = LOG,
-    ) -> tuple[TokenReservation, LiveSession, _Prepared]:
+    ) -> tuple[LiveSession, _Prepared]:
         request.learn(subresource=subresource)
         with self._audit_refusals(request):
             if request.method != b"GET":
@@ -266,7 +257,7 @@ class StreamRoutes(ServerRoutes):
             reservation = self._reserve(request, token, purpose)
             try:
                 machine, prepared = prepare(reservation.grant)
-            except APIError:
+            except Exception:
                 reservation.release()
                 raise
         request.learn(**_facts_of(machine))
@@ -276,15 +267,16 @@ class StreamRoutes(ServerRoutes):
             reservation.release()
             raise
         reservation.commit(live)
-        return reservation, live, prepared
+        live.on_over.append(reservation.ended)
+        return live, prepared
 
     @contextmanager
     def _audit_refusals(self, request: Request) -> Iterator[None]:
         request.learn(session=forwarded_session_id(request) or request.subject.session)
         try:
             yield
-        except APIError as error:
-            self._sessions.refused(request.subject, error.code, error.message)
+        except Exception as problem:
+            self._sessions.refused(request.subject, *outcome(problem))
             raise
 
     def _reserve(self, request: Request, token: str, purpose: str) -> TokenReservation:
@@ -312,9 +304,9 @@ class StreamRoutes(ServerRoutes):
         grant = reservation.grant
         try:
             machine, attachment = self._resuming.find(request.subject, grant, resumption)
-        except APIError as error:
+        except Exception as problem:
             reservation.release()
-            self._sessions.refused(request.subject, error.code, error.message)
+            self._sessions.refused(request.subject, *outcome(problem))
             raise
         request.learn(**_facts_of(machine))
         subject = request.subject
@@ -329,23 +321,15 @@ class StreamRoutes(ServerRoutes):
             connection, beginning = attachment.connect(
                 subject.session,
                 live,
-                reservation.ended,
                 None if resumption is None else resumption.resume,
                 0 if resumption is None else resumption.credit,
             )
             self._serve_for(reservation, request, connection, live, beginning)
             return
-        ordinary = self._server.ordinary
-
-        def over() -> None:
-            ordinary.pop(live, None)
-            reservation.ended()
-
-        notifying: Any = NotifyingAttachment(attachment, over)
         owner = StreamOwner(subject.session, subject.user, subject.uid)
         offer = self._server.streams.offered(owner) if is_offered and subject.user else None
-        ordinary[live] = notifying
-        self._serve_for(reservation, request, notifying, live, offer=offer)
+        self._server.add_ordinary(live, attachment)
+        self._serve_for(reservation, request, attachment, live, offer=offer)
 
     def _serve_for(
         self,
@@ -356,14 +340,27 @@ class StreamRoutes(ServerRoutes):
         resumption: StreamResumption | None = None,
         offer: Offer | None = None,
     ) -> None:
-        reservation.commit(live)  # first, because the attachment may end before _serve returns
+        reservation.commit(live)  # first, because the session may end before serve returns
+        live.on_over.append(reservation.ended)
         try:
-            is_open = self._serve(request, attachment, live, resumption, offer)
-        except APIError:
+            serve(
+                request,
+                attachment,
+                session=live.id,
+                user=live.subject.user,
+                clock=self._server.clock,
+                entry=live,
+                terms=live.terms,
+                resumption=resumption,
+                offer=offer,
+            )
+        except ConnectionDone:
             reservation.release()
+            live.over("client closed", code=CLIENT_LEFT)
+        except Exception as problem:
+            reservation.release()
+            live.failed(problem)
             raise
-        if not is_open:
-            reservation.release()
 
     async def _end(self, request: Request, names: Mapping[str, str]) -> None:
         await answer_all(request, self._end_one, self._server.clock)

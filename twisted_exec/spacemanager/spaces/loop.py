@@ -355,7 +355,7 @@ async def create_space(hub: IKubeClient, view: IProviderView, physical: Physical
 
     :raises APIError: retry later.
     """
-    if view.provider is None or not await _is_there(view, physical):
+    if view.provider is None or not await _check_existence(view, physical):
         return
     for is_free in (True, False):
         form = discovered(physical, view.name, name_for(physical, is_free))
@@ -368,7 +368,8 @@ async def create_space(hub: IKubeClient, view: IProviderView, physical: Physical
                 return
 
 
-async def _is_there(view: IProviderView, physical: Physical) -> bool:
+async def _check_existence(view: IProviderView, physical: Physical) -> bool:
+    """Return whether a physical space still exists; if not, let the provider's list be read again."""
     try:
         info = await view.provider.get(physical)
     except NotFound:

@@ -50,7 +50,12 @@ def who_verdict(code: int, body: bytes) -> ConditionValue | None:
 
 
 def may_verdict(code: int, body: bytes) -> ConditionValue:
-    """Interpret the answer to a SelfSubjectAccessReview, for servers without SelfSubjectReview."""
+    """
+    Interpret the answer to a SelfSubjectAccessReview, or an answer to a SelfSubjectReview that
+    names no user.
+
+    :return: value of CredentialsValid.
+    """
     if code in (200, 201):
         return VALID
     if code == 401:

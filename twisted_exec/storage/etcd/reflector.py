@@ -136,7 +136,7 @@ class EtcdReflector:
         while True:
             began = self._reactor.seconds()
             try:
-                if not is_known or not await self._is_same_history():
+                if not is_known or not await self._continue_history():
                     is_known = False
                     await self._list()
                     is_known = True
@@ -158,7 +158,8 @@ class EtcdReflector:
             if not self._has_other_members():
                 await deferLater(self._reactor, backoff.pause())
 
-    async def _is_same_history(self) -> bool:
+    async def _continue_history(self) -> bool:
+        """Follow on from the last event seen, if the store has the same history; return whether it has."""
         revision, marker, key = self.order.seen, self.order.marker, self._keys.marker
         now = await self._client.read(RANGE, pb.RangeRequest(key=key))
         if not now.kvs or now.kvs[0].mod_revision < revision:

@@ -13,6 +13,7 @@ import sqlite3
 from contextlib import closing
 from urllib.parse import quote
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.storage.interfaces import StorageError
 from twisted_exec.storage.sqlite.record import Acknowledged, in_use, state_path
 from twisted_exec.tls.files import warn_if_public
@@ -56,7 +57,7 @@ def open_database(path: str) -> sqlite3.Connection:
         # some by itself.
         database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = reason_of(error)
         raise StorageError(f"cannot open the store {path}: {reason}") from None
     try:
         _prepare(database, path)

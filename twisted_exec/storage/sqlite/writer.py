@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from twisted_exec.api.display import reason_of
 from twisted_exec.api.encoded import Encoded
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import (
@@ -145,7 +146,9 @@ class OpenStore:
         try:
             self._record.write(Acknowledged(self._identity, version), durable=durable)
         except OSError as error:
-            _log.warn("cannot record version {version}: {error}", version=version, error=error)
+            _log.warn(
+                "cannot record version {version}: {why}", version=version, why=reason_of(error)
+            )
 
     def _note_closed(self) -> None:
         try:

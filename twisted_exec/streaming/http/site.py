@@ -12,7 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
+from enum import Enum
 from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any, Protocol, cast
@@ -33,10 +33,12 @@ from twisted_exec.api.status import (
     RequestTimeout,
     ServiceUnavailable,
 )
+from twisted_exec.program.copies import replace
 from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.turns import SharedTurns
 from twisted_exec.streaming.http.documents import render
 from twisted_exec.streaming.http.memory_budget import Budget, SlowReader
+from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.streaming.transports import close_behind, has_unread, unread
 from twisted_exec.tls.deadlines import Deadline
@@ -84,25 +86,46 @@ class RequestHeaderFieldsTooLarge(APIError):
     code, reason = 431, "RequestHeaderFieldsTooLarge"
 
 
+class ChannelLife(Enum):
+    """What a connection waits for; none of it changes when it is refused or closed."""
+
+    UNUSED = "for a first byte"
+    SPARE = "for a first byte, longer than others"
+    RECEIVING = "for the rest of a request"
+    HANDLING = "for a handler"
+    ANSWERED = "for the client to read the response"
+    IDLE = "for another request"
+
+
 @implementer(IFramed)
-class HTTPChannel(http.HTTPChannel):
+class HTTPChannel(http.HTTPChannel, Living[ChannelLife]):
     """
     One connection, with one deadline at a time and none while a handler works; see :class:`Site`.
+
+    :ivar refused: an answer was written that is the last, whatever a handler still does.
+    :ivar stalled: the client does not read the answer of the handler.
     """
+
+    transitions = {
+        ChannelLife.UNUSED: frozenset({ChannelLife.SPARE, ChannelLife.RECEIVING}),
+        ChannelLife.SPARE: frozenset({ChannelLife.RECEIVING}),
+        ChannelLife.RECEIVING: frozenset({ChannelLife.HANDLING}),
+        ChannelLife.HANDLING: frozenset({ChannelLife.ANSWERED}),
+        ChannelLife.ANSWERED: frozenset({ChannelLife.IDLE}),
+        ChannelLife.IDLE: frozenset({ChannelLife.RECEIVING}),
+    }
+    life = ChannelLife.UNUSED
 
     site: Site
     transport: Any
     totalHeadersSize = MAX_HEAD_BYTES
     MAX_LENGTH = MAX_HEAD_BYTES
     _deadline: Deadline | None = None
-    _begun = False
-    _is_unused = True
-    _is_spare = False
     _unread: http.Request | None = None
+    # Each of these may be true in several phases of the life, and beside the others.
     refused = False
     stalled = False
     _has_buffered = False  # some of its bytes have counted in a budget of the site
-    _is_handling = False  # a handler works on a request, or its answer waits for the transport
     _is_blocked = False  # the transport takes no more output at present
     _is_receiving = False
     _is_closing = False
@@ -153,22 +176,31 @@ class HTTPChannel(http.HTTPChannel):
             super().dataReceived(rest)  # less than a line: it waits for its end
 
     def frame_rest(self, size: int) -> int | None:
-        if self.refused or self._is_handling:
+        if self.refused or self._has_request:
             return None  # discarded, or buffered
         if self.line_mode or self.length is None:
             return _LINES_BYTES - SLICE_BYTES
         return self._body_rest
 
+    @property
+    def _is_unused(self) -> bool:
+        return self.life in (ChannelLife.UNUSED, ChannelLife.SPARE)
+
+    @property
+    def _has_request(self) -> bool:
+        """Return whether a request is complete, and its response is not yet with the transport."""
+        return self.life in (ChannelLife.HANDLING, ChannelLife.ANSWERED)
+
     def _begin(self) -> None:
-        if not self._begun and not self._is_handling:
-            self._begun, self._is_unused = True, False
+        if self._is_unused or self.life is ChannelLife.IDLE:
+            self._become(ChannelLife.RECEIVING)
             self._arm(self.site.header_seconds)
 
     def lineReceived(self, line: bytes) -> None:
         if self.refused or self._is_closing:
             return
-        self._begin()  # a pipelined request starts here, without dataReceived
         if not self._head_bytes:
+            self._begin()  # a pipelined request starts here, without dataReceived
             self._is_http_1_1 = line.endswith(b" HTTP/1.1")
         self._head_bytes += len(line)
         if self._head_bytes > MAX_HEAD_BYTES:
@@ -190,7 +222,7 @@ class HTTPChannel(http.HTTPChannel):
     def rawDataReceived(self, data: bytes) -> None:
         if self.refused:
             return
-        if not self._is_handling:
+        if not self._has_request:
             if self.length is not None:
                 self._early += data[self._body_rest :]
                 data = data[: self._body_rest]
@@ -223,7 +255,7 @@ class HTTPChannel(http.HTTPChannel):
             self._disarm()
             if self._has_buffered:
                 self.site.receiving.release(self)
-            self._is_handling = True
+            self._become(ChannelLife.HANDLING)
             super().allContentReceived()
 
     def checkPersistence(self, request: http.Request, version: bytes) -> bool:
@@ -233,7 +265,7 @@ class HTTPChannel(http.HTTPChannel):
         return cast(bool, super().checkPersistence(request, version))
 
     def requestDone(self, request: http.Request) -> None:
-        self._begun = False
+        self._become(ChannelLife.ANSWERED)
         self._arm(self.site.idle_seconds)
         if self._is_blocked and self.persistent:
             # Pipelined requests would be answered into the same full buffer.
@@ -244,7 +276,7 @@ class HTTPChannel(http.HTTPChannel):
     def _finish(self, request: http.Request) -> None:
         super().requestDone(request)
         if self.persistent:
-            self._is_handling = False
+            self._become(ChannelLife.IDLE)
             rest = self.clear_early()
             if rest:
                 unread(self.transport, self, rest, later=True)
@@ -287,7 +319,7 @@ class HTTPChannel(http.HTTPChannel):
     @property
     def evictable(self) -> bool:
         """Return whether closing interrupts no handler at work."""
-        return self.refused or not self._is_handling or self._unread is not None or self.stalled
+        return self.refused or not self._has_request or self._unread is not None or self.stalled
 
     def evict(self) -> None:
         self.leave()
@@ -367,7 +399,7 @@ class HTTPChannel(http.HTTPChannel):
 
     def loseConnection(self) -> None:
         self._is_closing = True
-        self._arm(self.site.linger_seconds, closing=True)
+        self._arm(self.site.linger_seconds)
         super().loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -384,25 +416,26 @@ class HTTPChannel(http.HTTPChannel):
             self.site.receiving.release(self)
             self.site.unread.release(self)
 
-    def _arm(self, seconds: float, closing: bool = False) -> None:
-        self._disarm()
-        closing = closing or self.refused
-        late = self._abort if closing else self._late
-        self._deadline = Deadline(self.site.reactor, seconds, lambda _: late())
+    def _arm(self, seconds: float) -> None:
+        if self._deadline is None:
+            self._deadline = Deadline(self.site.reactor, seconds, self._late)
+        else:
+            self._deadline.restart(seconds)
 
     def _disarm(self) -> None:
         deadline, self._deadline = self._deadline, None
         if deadline is not None:
             deadline.cancel()
 
-    def _late(self) -> None:
-        self._deadline = None
-        if getattr(self.transport, "is_shaking", False):
+    def _late(self, _: float) -> None:
+        if self._is_closing or self.refused:
+            self.transport.abortConnection()
+        elif getattr(self.transport, "is_shaking", False):
             self._arm(self.site.header_seconds)
-        elif self._begun:
+        elif self.life is ChannelLife.RECEIVING:
             self.refuse(RequestTimeout("the request did not arrive in time"))
-        elif self._is_unused and not self._is_spare and (seconds := self._spare_seconds()):
-            self._is_spare = True
+        elif self.life is ChannelLife.UNUSED and (seconds := self._spare_seconds()):
+            self._become(ChannelLife.SPARE)
             self._arm(seconds)
         else:
             self.end_idle()
@@ -414,7 +447,7 @@ class HTTPChannel(http.HTTPChannel):
     @property
     def is_kept(self) -> bool:
         """Return whether it has served a request, and waits for another one."""
-        return not (self._is_unused or self._begun or self.requests)
+        return self.life in (ChannelLife.ANSWERED, ChannelLife.IDLE) and not self.requests
 
     def end_idle(self) -> None:
         is_shaking = getattr(self.transport, "is_shaking", False)
@@ -423,10 +456,6 @@ class HTTPChannel(http.HTTPChannel):
             self.refuse(APIError(why, code=MISDIRECTED, reason="MisdirectedRequest"))
         else:
             self.loseConnection()
-
-    def _abort(self) -> None:
-        self._deadline = None
-        self.transport.abortConnection()
 
 
 def _ambiguity(headers: Headers, is_http_1_1: bool) -> str:
@@ -550,16 +579,22 @@ class Request(server.Request):
         lines = self.requestHeaders.getRawHeaders(b"x-forwarded-for", [b""])
         # The proxy appends its client; entries before that are the client's own claims.
         forwarded = lines[-1].rpartition(b",")[2].strip().decode("ascii", "replace")
-        try:
-            version = ipaddress.ip_address(forwarded).version
-        except ValueError:
-            return address
-        address_type = IPv4Address if version == 4 else IPv6Address
-        return address_type("TCP", forwarded, 0)
+        return _forwarded_address(forwarded) or address
 
     def connectionLost(self, reason: Failure) -> None:
         self.gone = True
         super().connectionLost(reason)
+
+
+@lru_cache
+def _forwarded_address(host: str) -> IAddress | None:
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        return None
+    address_type = IPv4Address if version == 4 else IPv6Address
+    address: IAddress = address_type("TCP", host, 0)
+    return address
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
@@ -41,10 +41,16 @@ from twisted_exec.api.status import (
     message_of,
     one_line,
 )
+from twisted_exec.program.copies import replace
 from twisted_exec.streaming.transports import swap_protocol, unread
 from twisted_exec.tls.deadlines import Deadline, Late, Progress, limited
 from twisted_exec.tls.endpoints import ISparingEndpoint
-from twisted_exec.tls.errors import TLSError
+from twisted_exec.tls.errors import (
+    HandshakeCancelled,
+    HandshakeTimeout,
+    TLSError,
+    unanswered_handshake,
+)
 from twisted_exec.wire import plain_http
 from twisted_exec.wire.upgrade import MISDIRECTED, SESSIONS_HEADER, last_value, requested_upgrade
 
@@ -375,9 +381,9 @@ async def connect(
     try:
         connection: Asking = await limited(connecting, clock, timeout_seconds, life)
     except Late as late:
-        raise _too_late(late.seconds) from None
-    except error.TimeoutError:
-        raise _too_late(timeout_seconds) from None
+        raise _too_late(late.seconds, late.__cause__) from None
+    except error.TimeoutError as problem:
+        raise _too_late(timeout_seconds, problem) from None
     except CancelledError:
         raise
     except Exception as problem:  # endpoints fail with the exceptions of all their layers
@@ -391,7 +397,9 @@ async def connect(
     return connection
 
 
-def _too_late(seconds: float) -> APIError:
+def _too_late(seconds: float, problem: BaseException | None) -> APIError:
+    if isinstance(problem, (HandshakeCancelled, HandshakeTimeout)):
+        return because(Obstacle.NO_ANSWER, GatewayTimeout(unanswered_handshake(seconds)))
     late = GatewayTimeout(f"no connection within {seconds:g} s")
     return because(Obstacle.CONNECT_TIMEOUT, late)
 

@@ -51,9 +51,9 @@ class InputLog:
         return self.uncertain + self.unsent <= LIMIT_PIECES // 2
 
     @property
-    def unsent_keys(self) -> int:
-        """Number of keys and requests that were not sent."""
-        return _keys(self._waiting)
+    def keys(self) -> int:
+        """Number of keys and requests that the server has not settled."""
+        return _keys(self._sent) + _keys(self._waiting)
 
     def put(self, item: Item) -> None:
         _append(self._waiting, item)
@@ -123,7 +123,7 @@ class InputLog:
         :return: the numbers of dropped keys and requests that were sent, and that were not.
         """
         has_end = None in self._sent or None in self._waiting
-        sent, unsent = _keys(self._sent), self.unsent_keys
+        sent, unsent = _keys(self._sent), _keys(self._waiting)
         self._sent.clear()
         self._waiting.clear()
         self.uncertain = self.unsent = 0

@@ -20,9 +20,6 @@ READ_ONLY = Notice("you are an observer; what you type is not sent")
 MAY_OBSERVE = not_sent(MAY_ONLY_OBSERVE, NoticeRole.DENIED)
 """To a user without the right to drive who types."""
 
-SAYS_NOTHING = Notice("your message was not sent: this session only observes", NoticeKind.RECEIPT)
-"""To a user who sends a message in a ``readOnly=true`` session."""
-
 MAY_NOT_SAY = Notice(f"your message was not sent: {MAY_ONLY_OBSERVE}", NoticeKind.RECEIPT)
 """To a user without the right to drive who sends a message."""
 
@@ -41,8 +38,8 @@ class ToldNotices:
     def __init__(self, clock: IReactorTime) -> None:
         self._clock, self._told_at = clock, dict[Notice, float]()
 
-    def is_due(self, notice: Notice) -> bool:
-        """Return whether to tell it now; then the user has it."""
+    def allow(self, notice: Notice) -> bool:
+        """Take note that the user gets a notice now, unless it came lately; return whether to tell it."""
         now = self._clock.seconds()
         if now - self._told_at.get(notice, -inf) < TELL_AGAIN_SECONDS:
             return False

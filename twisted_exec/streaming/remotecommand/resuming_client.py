@@ -1,5 +1,5 @@
 """
-The user's end of a session that outlives its connections.
+The user's end of a session that outlives its connections, and its messages when it cannot be resumed.
 
 After a loss this end opens the next connection (:class:`.Retries`), names the position of the
 next byte of output that its user lacks, and sends again the input that is not settled
@@ -197,8 +197,8 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
 
     @property
     def waiting_keys(self) -> int:
-        """Number of keys and requests that were not sent yet."""
-        return self._input.unsent_keys
+        """Number of keys and requests that the server has not confirmed: a new connection carries them again."""
+        return self._input.keys
 
     @property
     def round_trips(self) -> tuple[RoundTrip, ...]:

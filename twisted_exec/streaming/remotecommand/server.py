@@ -101,11 +101,14 @@ HAS_LEFT = frozenset({ServedLife.LEFT, ServedLife.OVER})
 def unenforced(terms: Terms) -> str:
     """Return why a console that does not know its users cannot enforce terms; empty if it can."""
     if terms.recording:
-        return f"{terms.rule('require')} a recording, and this console cannot be recorded"
+        return (
+            f"{terms.rule('require', 'recording')} a recording, and this console cannot be recorded"
+        )
     if terms.people <= 1 and not terms.viewers:
         return ""
+    term = "people" if terms.people > 1 else "viewers"
     return (
-        f"{terms.rule('limit')} the users at a console, and this console does not know its users:"
+        f"{terms.rule('limit', term)} the users at a console, and this console does not know its users:"
         " select other machines in the policy"
     )
 
@@ -148,7 +151,7 @@ class ConsoleServer(Living[ServedLife]):
             attachment,
             options,
             clock,
-            takes_input=self.takes_input,
+            may_drive=self.may_drive,
             tell=self._tell,
             used=self._time_limits.touch,
             limit_bytes=limits.input_bytes,
@@ -178,9 +181,9 @@ class ConsoleServer(Living[ServedLife]):
         return self._input.bytes_to_machine
 
     @property
-    def takes_input(self) -> bool:
-        """Return whether input passes: there is stdin, and the user may drive."""
-        return self.options.takes_input and self.terms.right >= Right.DRIVE
+    def may_drive(self) -> bool:
+        """Return whether the user has the right to drive, which messages need, too."""
+        return self.terms.right >= Right.DRIVE
 
     # IAttachmentTransport
 
@@ -256,8 +259,8 @@ class ConsoleServer(Living[ServedLife]):
         if terms == self.terms:
             return
         self.terms = terms
-        self._input.takes_input = self.takes_input
-        if not self.takes_input:
+        self._input.may_drive = self.may_drive
+        if not self.may_drive:
             self._input.drop()
         if self.life not in GOES_ON:
             return

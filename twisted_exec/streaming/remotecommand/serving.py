@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 
+from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import IAttachment, ITermsAttachment
@@ -68,6 +69,9 @@ def serve(
     protocol, options = choose_protocol(request), StreamOptions.of(request.args)
     if ITermsAttachment.providedBy(attachment):
         attachment.admit(terms)
+    elif terms.recording:
+        unrecorded = NotImplementedByBackend("this console cannot be recorded")
+        raise because(Obstacle.CANNOT_BE_RECORDED, unrecorded)
     elif why := unenforced(terms):
         raise NotImplementedByBackend(why)
     make: Callable[..., ConsoleServer] = ConsoleServer

@@ -63,7 +63,7 @@ class ConsoleStream:
 
     @property
     def waiting_keys(self) -> int:
-        """Number of keys and requests that were not sent yet."""
+        """Number of keys and requests that the server has not confirmed."""
         return 0
 
     @property

@@ -267,7 +267,7 @@ class Translation:
 
     def _refuse(self, channel: Channel, data: bytes) -> None:
         is_key = channel is Channel.STDIN and is_typed(data)
-        if is_key and self._asked.read_only and self._told.is_due(READ_ONLY):
+        if is_key and self._asked.read_only and self._told.allow(READ_ONLY):
             self.output(Channel.STDOUT, READ_ONLY.output)
 
     def input_over(self) -> None:

@@ -28,7 +28,6 @@ from twisted_exec.streaming.remotecommand.input_notices import (
     NO_MESSAGES,
     NO_ROLES,
     READ_ONLY,
-    SAYS_NOTHING,
     ToldNotices,
 )
 from twisted_exec.streaming.remotecommand.input_queue import (
@@ -51,7 +50,7 @@ class UserInput:
     A piece is settled when the attachment has it, or when it was discarded for good.
 
     :param used: is called when the user has sent keys, a request, or another size.
-    :ivar takes_input: whether input passes now; the owner sets it, see also :meth:`drop`.
+    :ivar may_drive: whether the user has the right now; the owner sets it, see also :meth:`drop`.
     :ivar on_settled: is called with the number of settled pieces when it changes.
     """
 
@@ -61,14 +60,14 @@ class UserInput:
         options: StreamOptions,
         clock: IReactorTime,
         *,
-        takes_input: bool,
+        may_drive: bool,
         tell: Callable[[Notice], None],
         used: Callable[[], None],
         limit_bytes: int,
         set_full: Callable[[bool], None],
     ) -> None:
         self._attachment, self._options, self._clock = attachment, options, clock
-        self.takes_input = takes_input
+        self.may_drive = may_drive
         self.on_settled: Callable[[int], None] | None = None
         self.settled = self.bytes_to_machine = 0
         self._tell, self._used = tell, used
@@ -82,6 +81,11 @@ class UserInput:
 
     def __len__(self) -> int:
         return len(self._queue)
+
+    @property
+    def takes_input(self) -> bool:
+        """Return whether input passes: there is stdin, and the user may drive."""
+        return self._options.takes_input and self.may_drive
 
     # From the stream.
 
@@ -186,7 +190,7 @@ class UserInput:
                 self._tell_if_due(MAY_OBSERVE)
 
     def _tell_if_due(self, notice: Notice) -> None:
-        if self._told.is_due(notice):
+        if self._told.allow(notice):
             self._tell(notice)
 
     def _wished(self, wish: Item) -> None:
@@ -199,13 +203,11 @@ class UserInput:
             self._refuse()
 
     def _said(self, text: str) -> None:
-        # Not behind the input: users talk about a machine that takes no input, too. And not counted: a
-        # runtime of an earlier release takes it for a size.
+        # Not behind the input: users talk about a machine that takes no input, and from sessions that
+        # take none, too. And not counted: a runtime of an earlier release takes it for a size.
         if self._is_closed or self._is_over:
             return
-        if self._options.read_only:
-            self._tell_if_due(SAYS_NOTHING)
-        elif not self.takes_input:
+        if not self.may_drive:
             self._tell_if_due(MAY_NOT_SAY)
         elif IMessaging.providedBy(self._attachment):
             self._attachment.said(text)

@@ -22,6 +22,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.api.obstacles import obstacles_of
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.program.turns import ShortTurns
@@ -41,7 +42,7 @@ CONSOLE_SERVER = "the server of this console"
 STOPPING = f"{CONSOLE_SERVER} is shutting down"
 
 REVIEW_SECONDS = 15.0
-"""Delegated decisions are cached for 10 s, so a revoked permission usually counts for at most 25 s."""
+"""Delegated decisions are cached for 10 s, so a withdrawn permission usually counts for 25 s at most."""
 HINT_SECONDS = 0.1
 """From a round of reviews to one after a hint, so that a burst of changes is one review."""
 FIRST_HINT_SECONDS = 0.02
@@ -96,7 +97,7 @@ class _Reviews:
         if waiter is not None:
             waiter.callback(None)
 
-    async def has_room(self) -> bool:
+    async def wait_for_room(self) -> bool:
         """Wait until a review may begin; return false if too many in succession got no answer."""
         # After a review without an answer none begins: it would wait as long.
         while self._running and len(self._running) + self._unanswered >= self._at_once:
@@ -297,7 +298,7 @@ class SessionGuard(Service):
         self._unreached = frozenset()
         try:
             for number, session in enumerate(due):
-                if not await reviews.has_room():
+                if not await reviews.wait_for_room():
                     self._unreached = frozenset(due[number:])
                     break
                 reviews.add(Deferred.fromCoroutine(self._review_one(reviewer, session)))
@@ -329,7 +330,8 @@ class SessionGuard(Service):
             session.hold_to(terms)
         except (Unauthorized, Forbidden) as error:
             cause = "credential" if isinstance(error, Unauthorized) else "permission"
-            self._withdraw(session, Ending(REVOKED, error.message), cause, self._since)
+            ending = Ending(REVOKED, error.message, causes=tuple(obstacles_of(error)))
+            self._withdraw(session, ending, cause, self._since)
         # No answer ends nothing: the hops depend on an API server that may restart, and a restart
         # must not close every console.
         except APIError as error:

@@ -14,9 +14,10 @@ from urllib.parse import quote_plus, unquote, urlencode
 
 from twisted.web.iweb import IRequest
 
+from twisted_exec.api.obstacles import named_obstacles
 from twisted_exec.api.status import BadRequest
 from twisted_exec.streaming.interfaces import INTERNAL, UID_HEADER, USER_LEFT, Ending
-from twisted_exec.wire.endings import HOP_REASONS
+from twisted_exec.wire.endings import HOP_REASONS, MOST_CAUSES
 from twisted_exec.wire.keys import SESSION
 from twisted_exec.wire.upgrade import Headers, last_value
 
@@ -63,27 +64,35 @@ def ending_query(session: str, ending: Ending) -> bytes:
 
 @lru_cache(maxsize=_ENDINGS)
 def _ending_fields(ending: Ending) -> bytes:
-    message = ending.message[:_MAX_MESSAGE]
-    return urlencode({"reason": ending.reason, "message": message}).encode("ascii")
+    fields = [("reason", ending.reason), ("message", ending.message[:_MAX_MESSAGE])]
+    fields += [("user", ending.user[:_MAX_MESSAGE])] if ending.user else []
+    fields += [("cause", each) for each in ending.causes]
+    return urlencode(fields).encode("ascii")
 
 
 def parse_ending(args: Mapping[bytes, list[bytes]]) -> tuple[str, Ending]:
     """
     Read the query of a ``DELETE`` that ends a session.
 
-    :return: the session's id and the ending; an unknown reason becomes ``INTERNAL``.
+    :return: the session's id and the ending; an unknown reason becomes ``INTERNAL``, and unknown causes are left out.
     :raises BadRequest: the query names no session.
     """
     fields = {
         name: args.get(name.encode(), [b""])[0].decode("utf-8", "replace")
-        for name in ("session", "reason", "message")
+        for name in ("session", "reason", "message", "user")
     }
     if not is_session_id(fields["session"]):
         raise BadRequest("which session is to end? the query has no valid session=")
-    return fields["session"], _ending(fields["reason"], fields["message"][:_MAX_MESSAGE])
+    causes = named_obstacles(each.decode("ascii", "replace") for each in args.get(b"cause", ()))
+    ending = _ending(fields["reason"], _line(fields["message"]), causes, _line(fields["user"]))
+    return fields["session"], ending
 
 
 @lru_cache(maxsize=_ENDINGS)
-def _ending(reason: str, message: str) -> Ending:
-    printable = "".join(char for char in message if char.isprintable())
-    return Ending(reason if reason in _REASONS else INTERNAL, printable)
+def _ending(reason: str, message: str, causes: tuple[str, ...], user: str) -> Ending:
+    known = reason if reason in _REASONS else INTERNAL
+    return Ending(known, message, causes=causes[:MOST_CAUSES], user=user)
+
+
+def _line(text: str) -> str:
+    return "".join(char for char in text[:_MAX_MESSAGE] if char.isprintable())

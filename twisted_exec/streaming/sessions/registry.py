@@ -24,6 +24,7 @@ from twisted_exec.program.session_limits import SessionLimits
 from twisted_exec.program.session_metrics import LatencyMetrics, SessionMetrics
 from twisted_exec.program.tasks import each_alone
 from twisted_exec.streaming.evidence import SessionEvidence
+from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.interfaces import (
     RESUMED,
     REVOKED,
@@ -549,6 +550,11 @@ class Session(Living[SessionLife]):
     def pinged(self, seconds: float) -> None:
         if self._sessions.latency is not None:
             self._sessions.latency.pinged(seconds)
+
+    def failed(self, problem: BaseException) -> None:
+        """Take note that an error ended the session before it had a stream."""
+        code, reason = outcome(problem)
+        self.over(reason, code=code)
 
     def over(
         self,

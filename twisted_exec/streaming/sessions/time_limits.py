@@ -115,15 +115,17 @@ class TimeLimits:
         if reason == IDLE:
             return f"this session ends in {seconds} unless you type: {self._idle_rule()}"
         until = timestamp(self._terms.until)
-        return f"this session ends in {seconds}: {self._terms.rule('allow')} it until {until}"
+        return (
+            f"this session ends in {seconds}: {self._terms.rule('allow', 'until')} it until {until}"
+        )
 
     def _end_message(self, reason: str) -> str:
         if reason == IDLE:
             return f"nothing was typed: {self._idle_rule()}"
-        return f"{self._terms.rule('allow')} this session until {timestamp(self._terms.until)}"
+        return f"{self._terms.rule('allow', 'until')} this session until {timestamp(self._terms.until)}"
 
     def _idle_rule(self) -> str:
-        return f"{self._terms.rule('allow')} {human(self._terms.idle_seconds)} without input"
+        return f"{self._terms.rule('allow', 'idle_seconds')} {human(self._terms.idle_seconds)} without input"
 
 
 def _warning_seconds(seconds: float) -> float:

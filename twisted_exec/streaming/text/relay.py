@@ -27,7 +27,6 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.program.tasks import settled
 from twisted_exec.streaming.context import RequestContext
-from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.routes import UNKNOWN_PATH, WrongMethod
 from twisted_exec.streaming.http.upgrade_client import (
     AskingFactory,
@@ -120,9 +119,8 @@ class _RelayedText(SessionStream):
     async def _run(self) -> None:
         sessions, request, context = self._relay.sessions, self._request, self._context
         location = await self._relay.locator.locate(context)
-        context.has_session = True
         self._headers = location.answer_headers
-        session = sessions.open(context.subject, context.evidence, location.terms)
+        session = context.open_session(sessions, location.terms)
         try:
             self._text = self._form()(request, self._pause, self._resume)
             reaching = Deferred.fromCoroutine(self._open(location))
@@ -134,8 +132,7 @@ class _RelayedText(SessionStream):
             await self._confirm(location, session)
         except BaseException as problem:
             if session.ending is None or request.gone or not isinstance(problem, CancelledError):
-                code, reason = outcome(problem)
-                session.over(reason, code=code)
+                session.failed(problem)
                 raise
         self._pass_on(session)
 

@@ -8,6 +8,7 @@ log again at its last offset, and repeats that for a minute (:class:`.Retries`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from typing import NamedTuple
 
 from twisted.internet.defer import CancelledError
@@ -110,6 +111,10 @@ class ResumedLog:
         """Position behind the text that was delivered, where the log continues."""
         return Position(self._framing.epoch, self._last.offset)
 
+    def following(self) -> LogOptions:
+        """Return the options that follow the log behind the text that was delivered."""
+        return replace(self._rest(), follow=True, to_offset=None)
+
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
         self._deliver, self._ended = data, ended
         self._listen()
@@ -135,7 +140,7 @@ class ResumedLog:
         self._decoder, self._opened = FrameDecoder(), self._clock.seconds()
         if self._paused:
             self._download.pause()
-        self._download.deliver(self._came, self._is_over)
+        self._download.deliver(self._came, self._download_ended)
 
     def _came(self, data: bytes) -> None:
         try:
@@ -157,7 +162,7 @@ class ResumedLog:
         elif text:
             self._deliver(text)
 
-    def _is_over(self, complete: bool) -> None:
+    def _download_ended(self, complete: bool) -> None:
         if complete and self._decoder.is_between:
             self._ended(True)
         else:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError
 from twisted_exec.program.turns import TURN_SECONDS, SharedTurns
-from twisted_exec.streaming.http.responses import CLIENT_LEFT
+from twisted_exec.streaming.http.responses import outcome
 from twisted_exec.streaming.http.site import Request
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.sessions.registry import Session
@@ -195,11 +194,8 @@ class TextResponse(SessionStream):
         assert self._request is not None
         try:
             await self._begin()
-        except APIError as error:
-            session.over(error.message, code=error.code)
-            raise
-        except CancelledError:
-            session.over("client closed", code=CLIENT_LEFT)
+        except Exception as problem:
+            session.failed(problem)
             raise
         text = self._text = TextAnswer(self._request, self._pause, self._resume)
         self._request = None
@@ -208,8 +204,9 @@ class TextResponse(SessionStream):
             session.carry(self)
             await self._open()
             session.over(await text.done, bytes_to_user=text.sent)
-        except CancelledError:
-            session.over("client closed", bytes_to_user=text.sent)
+        except Exception as problem:
+            _, reason = outcome(problem)
+            session.over(reason, bytes_to_user=text.sent)
             raise
         finally:
             self._close()

@@ -176,6 +176,7 @@ class TLSOnDescriptor(_Socket):
     _deadline: IDelayedCall | Deadline | None = None
     _session: Carried | None = None
     made = 0.0  # by the monotonic clock, which nobody sets back
+    proofs: tuple[bytes, bytes] | None = None  # see twisted_exec.tls.fast.reuse
 
     def begin(self, engine: SSL.Connection, clock: IReactorTime, seconds: float | None) -> None:
         self._engine, self._clock, self.made = engine, clock, time.monotonic()
@@ -276,9 +277,17 @@ class TLSOnDescriptor(_Socket):
         turns.shakes(origin)
         began = turns.cpu()
         try:
-            return self._shake()
+            why = self._shake()
         finally:
             turns.used(self, turns.cpu() - began)
+        # A client sends its request right behind the handshake.
+        if why is None and self._may_receive() and self._waiting():
+            return self._receive()
+        return why
+
+    def _may_receive(self) -> bool:
+        is_closing = self.disconnecting or self._is_aborted or not self.connected
+        return self._handshaken and not is_closing and not self._paused
 
     def take_turn(self) -> None:
         if self._handshaken or not self.connected or self._is_aborted:
@@ -306,10 +315,10 @@ class TLSOnDescriptor(_Socket):
             return None
         except SSL.Error as problem:
             return self._why(problem)
-        self._handshake_is_over()
+        self._handshake_ended()
         return None
 
-    def _handshake_is_over(self) -> None:
+    def _handshake_ended(self) -> None:
         self._handshaken = True
         self._end_deadline()
         if self._is_queued or (self.producer is not None and not self.streamingProducer):
@@ -408,7 +417,7 @@ class TLSOnDescriptor(_Socket):
         session = self._session
         if session is not None and session.blocks.mark is not None:
             may_end = session.may_end_with(session.blocks.mark, ours_sent=self._our_end_sent)
-            return self._peer_has_ended() if may_end else main.CONNECTION_LOST
+            return self._end_received() if may_end else main.CONNECTION_LOST
         return None if ended is None else self._end_of_stream(ended)
 
     def read_on(self) -> None:
@@ -445,9 +454,9 @@ class TLSOnDescriptor(_Socket):
             return self._why(ended)
         if self._session is not None:
             return main.CONNECTION_LOST  # in the middle of a session
-        return self._peer_has_ended()
+        return self._end_received()
 
-    def _peer_has_ended(self) -> BaseException | None:
+    def _end_received(self) -> BaseException | None:
         if self._peer_ended:
             return None
         self._peer_ended = True
@@ -598,9 +607,9 @@ class TLSOnDescriptor(_Socket):
             return None
         except SSL.Error:
             return main.CONNECTION_LOST
-        return self._our_end_is_sent(both)
+        return self._end_sent(both)
 
-    def _our_end_is_sent(self, both: bool) -> BaseException | None:
+    def _end_sent(self, both: bool) -> BaseException | None:
         self._our_end_sent = True
         if both or self._peer_ended:
             return main.CONNECTION_DONE
@@ -615,7 +624,7 @@ class TLSOnDescriptor(_Socket):
         if not sent:
             super().startWriting()
             return None
-        return self._our_end_is_sent(False)
+        return self._end_sent(False)
 
     def readConnectionLost(self, reason: Failure) -> None:
         self.connectionLost(reason)
@@ -627,7 +636,7 @@ class TLSOnDescriptor(_Socket):
         if session is not None and self._is_over_in_order(reason):
             pass_on = session.detach(self)
         engine, self._engine, self._handshaken = self._engine, None, True
-        self._openssl = None
+        self._openssl = self.proofs = None
         if self._refusal is not None:
             reason = self._refusal
         try:

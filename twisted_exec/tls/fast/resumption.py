@@ -68,8 +68,8 @@ class TLSResumption:
         connection.set_session(last.session)
         self._offered = last
 
-    def has_resumed(self, connection: SSL.Connection) -> bool:
-        """Return whether the server has resumed the offered session."""
+    def note_resumption(self, connection: SSL.Connection) -> bool:
+        """Take note whether the server has resumed the offered session, and return it."""
         if self._offered is None or not openssl.lib.SSL_session_reused(connection._ssl):
             return False
         # The age counts from the full verification, however often the session is resumed.

@@ -71,8 +71,9 @@ class AtOnce(_Socket):
         super().startWriting()
 
     def stopWriting(self) -> None:
-        self._is_writing = False
-        super().stopWriting()
+        if self._is_writing:
+            self._is_writing = False
+            super().stopWriting()
 
     def startReading(self) -> None:
         if not self._held:
@@ -174,6 +175,17 @@ class TCPClient(AtOnce, tcp.Client):
         plug: socket.socket = super().createInternetSocket()
         _tune(plug)
         return plug
+
+    def doConnect(self) -> None:
+        # A server of this host is connected when connect(2) returns EINPROGRESS.  Then the second call,
+        # Twisted's own, tells so, and no event has to.
+        if not self._is_writing and hasattr(self, "connector"):
+            self.socket.connect_ex(self.realAddress)
+        try:
+            super().doConnect()
+        except Exception:  # Twisted's caller would drop it, unless that is the reactor
+            self._log.failure("a protocol failed; its connection is aborted")
+            self.abortConnection()
 
 
 class UNIXClient(AtOnce, unix.Client):

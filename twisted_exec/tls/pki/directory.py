@@ -35,8 +35,8 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki.authority import LEAF_LIFE, Authority, Issued
 from twisted_exec.tls.pki.names import LONGEST_COMMON_NAME
+from twisted_exec.tls.private_directories import private_directory
 from twisted_exec.tls.private_files import write_in_order, write_private
-from twisted_exec.tls.unix import private_directory
 
 # They must differ: otherwise the holder of the user CA could issue itself a certificate that forwards
 # any identity.
@@ -230,7 +230,13 @@ class PKI:
         paths = [path for pair in pairs for path in (pair.certificate, pair.key)]
         existing = [path for path in paths if os.path.lexists(path)]
         if existing and not replace:
-            raise TLSConfigError(f'"{existing[0]}" exists already: give --force to replace it')
+            remedy = "give --force to replace it"
+            if names == tuple(AUTHORITIES):
+                remedy += (
+                    ", after which no certificate of these authorities is accepted; "
+                    f"to renew certificates: twisted-exec pki renew {self.directory}"
+                )
+            raise TLSConfigError(f'"{existing[0]}" exists already: {remedy}')
         return pairs
 
 

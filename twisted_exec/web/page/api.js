@@ -15,6 +15,9 @@ const REVIEW_SECONDS = 60;
 const REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"; // which change nothing
 const CONSOLE_GROUP = "console.twisted-exec.dev";
 
+/** What is in the way if nothing answers, and nothing refuses a connection. */
+export const NO_ANSWER = "the server does not answer";
+
 /** Return the command that serves this page on the user's computer again, at the same address. */
 export function startCommand() {
   return `twisted-exec web --port=${location.port || 80}`;
@@ -144,7 +147,9 @@ export class Api extends EventTarget {
     let bytes = 0;
     let isWhole = false;
     while (!isWhole && bytes < mostBytes) {
-      const { done, value } = await reader.read();
+      const { done, value } = await reader.read().catch((problem) => {
+        throw options.signal?.aborted ? problem : new ApiError(0, this.unreachable);
+      });
       if (done) isWhole = true;
       else {
         pieces.push(value);
@@ -180,7 +185,7 @@ export class Api extends EventTarget {
 
   /** Call `silent(error)` when the server is silent; return what ends that. */
   untilSilent(silent) {
-    return this.#pulse.follow(() => silent(new ApiError(0, "the server does not answer")));
+    return this.#pulse.follow(() => silent(new ApiError(0, NO_ANSWER)));
   }
 
   /** Something has arrived from the server over a WebSocket. */

@@ -65,10 +65,21 @@ export class Count {
    * @param {string} namespaces as {@link namespacesOf} reads them
    */
   async follow(namespaces) {
-    if (!this.#context.machines.serves(this.#what.resource)) return;
+    if (!this.#context.machines.serves(this.#what.resource)) {
+      this.#offered(false);
+      return;
+    }
     const asked = ++this.#asked;
     const kinds = this.#what.kinds(this.#context);
-    const mayListIn = ({ plural, group }, namespace) => may(this.#context.api, "list", plural, "", namespace, "", group);
+    let isAway = false; // the server cannot say now what the user may
+    const mayListIn = async ({ plural, group }, namespace) => {
+      try {
+        return await this.#context.api.can("list", plural, "", namespace, "", group);
+      } catch (error) {
+        isAway ||= error.isPassing;
+        return true; // the server refuses lists itself
+      }
+    };
     const lists = kinds.map(async (kind) => {
       const { path } = kind;
       const mayList = (namespace) => mayListIn(kind, namespace);
@@ -81,7 +92,7 @@ export class Count {
     const home = homeOf(this.#context);
     const isOffered = paths.length > 0 || (await Promise.all(kinds.map((kind) => mayListIn(kind, home)))).some(Boolean);
     if (asked !== this.#asked) return;
-    this.#offered(isOffered);
+    if (!isAway) this.#offered(isOffered);
     if (paths.join() === this.#paths) return;
     this.stop();
     this.#paths = paths.join();

@@ -9,34 +9,44 @@ export const DECIDED = "Decided";
 /** Nothing was wrong but that the request asked for no upgrade. */
 export const UPGRADE_REQUIRED = "UpgradeRequired";
 
+/** The session began without the recording that a policy requires by now. */
+export const NOT_RECORDED = "NotRecorded";
+/** The user lacks a right, which the cause names. */
+export const MISSING_RIGHT = "MissingRight";
+
 const text = (value) => (typeof value === "string" ? value : "");
 
 /**
  * Return the causes in a Status; none of a server of another project.
  *
- * @returns {{reason: string, message: string, request: string}[]} `request`: the name of a ConsoleRequest, or empty
+ * @returns {{reason: string, message: string, request: string, user: string, verb: string, remedy: string}[]} `request`: the name of a ConsoleRequest; `user`:
+ *     who ended the session; `verb`: of a right that is missing; `remedy`: the end of the Status' message that a view may say itself; each may be empty
  */
 export function causesOf(status) {
   const causes = status?.details?.causes;
   if (!Array.isArray(causes)) return [];
   return causes
     .filter((cause) => typeof cause?.reason === "string")
-    .map(({ reason, message, request }) => ({ reason, message: text(message), request: text(request) }));
+    .map(({ reason, message, request, user, verb, remedy }) => ({ reason, message: text(message), request: text(request), user: text(user), verb: text(verb), remedy: text(remedy) }));
 }
 
 /** The kind of the objects that are missing, if a server cannot resume a session: it is no longer kept. */
 export const KEPT_SESSION = "exec";
+
+/** Return the name of the object that a Status is about; empty if it does not say. */
+export function nameOf(status) {
+  return text(status?.details?.name);
+}
 
 /** Return the kind of the object that a Status is about, such as `machines`; empty if it does not say. */
 export function kindOf(status) {
   return text(status?.details?.kind);
 }
 
-const ROLE_TO_READ = /: ask an administrator for the role [^:;]*$/;
-
 /** Return the message of a refusal without the server's own remedy, which is a role to ask for: a view says that itself. */
-export function withoutRemedy(message) {
-  return message.replace(ROLE_TO_READ, "");
+export function withoutRemedy(message, causes) {
+  const { remedy } = causes.find((cause) => cause.remedy) ?? { remedy: "" };
+  return remedy && message.endsWith(`: ${remedy}`) ? message.slice(0, -`: ${remedy}`.length) : message;
 }
 
 /** Whether one of the causes has a reason. */

@@ -126,22 +126,24 @@ export function powerOffConfirmed(name) {
  *
  * @param {string} name of the machine, printable.
  * @param {string} recordings for whom, printable.
+ * @param {{mayEnd: boolean, required: string}} end whether the user may end one; `required`: when those of policies end, printable.
  * @returns {Promise<"end" | "begin" | null>} the recording ends, another one begins, or neither.
  */
-export function recordedAlready(name, recordings) {
+export function recordedAlready(name, recordings, { mayEnd, required }) {
   return ask(`${name} is already recorded`, (close) => [
     h("p", {}, `For ${recordings}.`),
+    required && h("p", {}, required),
     h(
       "div",
       { class: "actions" },
       button("Cancel", () => close(null), { autofocus: true }),
       button("Begin another recording", () => close("begin")),
-      button("End the recording", () => close("end"), { class: "danger" }),
+      mayEnd && button("End the recording", () => close("end"), { class: "danger" }),
     ),
   ]);
 }
 
 /** Ask whether a recording shall end. */
 export function endRecordingConfirmed({ name, machine }) {
-  return confirmed(`End the recording ${printable(name)} of ${printable(machine)}?`, "It cannot go on then.", "End the recording");
+  return confirmed(`End the recording ${printable(name)} of ${printable(machine)}?`, "A recording that has ended cannot be continued.", "End the recording");
 }

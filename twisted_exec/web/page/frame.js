@@ -10,6 +10,8 @@ const LINKS = [
   ["alerts", "Alerts"],
   ["requests", "Requests"],
 ];
+const ANNOUNCED_MILLISECONDS = 10_000;
+
 /** The numbers beside views. */
 const COUNTED = { consoles: "open", alerts: "not healthy", requests: "waiting" };
 const PARTS = [
@@ -22,6 +24,7 @@ const PARTS = [
 
 export class Frame {
   #announcements;
+  #announced; // the timer that empties them
   #links;
   #counts;
   #cluster = h("span", { class: "cluster" });
@@ -46,7 +49,6 @@ export class Frame {
     for (const [view, count] of Object.entries(this.#counts)) this.#links[view].append(count);
     this.#links.consoles.append(this.#news);
     this.#counts.alerts.classList.add("bad");
-    this.offer("requests", false);
     this.#user = h("span", { class: "user dim" });
     const appearance = button("", () => theme.toggle(), { class: "quiet icon" });
     const show = () => {
@@ -148,13 +150,15 @@ export class Frame {
     fill(this.#renewal, open && button("Renew your credentials", open, { class: "danger" }));
   }
 
-  /** Let screen readers say a text. */
+  /** Let screen readers say a text; a user who reads the page later does not find it any more. */
   announce(text) {
     // The same text again is a change only if the region was empty before.
     this.#announcements.textContent = "";
+    clearTimeout(this.#announced);
     setTimeout(() => {
       this.#announcements.textContent = printable(text);
     }, 50);
+    this.#announced = setTimeout(() => (this.#announcements.textContent = ""), ANNOUNCED_MILLISECONDS);
   }
 }
 

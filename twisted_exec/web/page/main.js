@@ -60,6 +60,7 @@ async function main() {
   if (config.local) addEventListener("hashchange", () => secretOf(location.hash) && location.reload());
   const api = new Api({ origin: location.origin, token: () => store.get("token"), config });
   const frame = new Frame(config, theme, () => logout(context));
+  frame.offer("requests", preferences.get("requests") ?? false); // as the user last had it, until the server says it
   const context = {
     api,
     config,
@@ -90,13 +91,17 @@ async function main() {
   });
   const waiting = h("p", { class: "dim" });
   fill(view, h("div", { class: "view" }, waiting, skeleton()));
-  const [machineKinds, served] = await whatIsServed(api, logInAgain, () => tellWaiting(waiting, context));
+  const [machineKinds, served] = await whatIsServed(api, logInAgain, () => tellWaiting(waiting, context, { more: comesBack() }));
   context.machines = new Machines(machineKinds, served);
   begin(context);
   frame.hideMissing(context.machines);
   const { group, version } = context.machines.resource;
   api.group = group;
   api.small = `/apis/${group}/${version}`;
+  const offerRequests = (isOffered) => {
+    preferences.set("requests", isOffered);
+    frame.offer("requests", isOffered);
+  };
   let changes = 0; // so that a slow answer does not replace a newer one
   const requestsWait = async (number, requests) => {
     const change = ++changes;
@@ -106,7 +111,7 @@ async function main() {
   };
   counts.push(
     new Count(context, UNHEALTHY, (number) => frame.count("alerts", number)),
-    new Count(context, REQUESTS, requestsWait, (isOffered) => frame.offer("requests", isOffered)),
+    new Count(context, REQUESTS, requestsWait, offerRequests),
   );
   context.count();
   addEventListener("hashchange", () => show(context));
@@ -117,6 +122,13 @@ async function main() {
   for (const load of Object.values(VIEWS)) load().catch(() => {});
   // Keys that are typed into a console before it has a terminal go nowhere.
   if (config.vendor !== false) loadTerminal().catch(() => {});
+}
+
+/** Say which consoles come back when the server answers; empty if none was open before a reload. */
+function comesBack() {
+  const names = (store.get("consoles")?.places ?? []).map(({ name }) => printable(name));
+  if (!names.length) return "";
+  return `${names.length === 1 ? "The console" : "The consoles"} of ${names.join(", ")} ${names.length === 1 ? "comes" : "come"} back with the answer; what you type until then is not kept.`;
 }
 
 /** Begin with the machine of the local command, whose kind is known only behind the login. */

@@ -61,6 +61,13 @@ export class Objects {
     this.#isCurrent = false;
   }
 
+  /** The server does not give the objects any more: none is known. */
+  forget() {
+    this.#isCurrent = false;
+    this.asOf = null;
+    this.#objects.clear();
+  }
+
   /** Whether the list was read. */
   get isKnown() {
     return this.#isCurrent || this.asOf !== null;

@@ -5,15 +5,16 @@
 const UNITS = { s: 1, m: 60, h: 3600, d: 86400 };
 const AGO = /^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:\s+ago)?$/;
 const CLOCK = /^(\d{1,2}):(\d\d)(?::(\d\d))?$/;
+const DAY = /^\d{4}-\d\d-\d\d$/;
 const LOCAL = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?$/;
 const ZONED = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)$/;
 
 /** The forms that {@link parseTime} reads, for messages. */
-export const TIME_FORMS = "2026-11-20 08:38, 08:38, 2026-11-20T08:38:20Z, or 1h30m for a time ago";
+export const TIME_FORMS = "2026-11-20 08:38, 2026-11-20, 08:38, 2026-11-20T08:38:20Z, or 1h30m for a time ago";
 
 /**
- * Read a time that a user typed: an RFC 3339 time, a local date and time, a local clock time of the last 24 hours, or a
- * duration ago, such as 1h30m.
+ * Read a time that a user typed: an RFC 3339 time, a local date, whose midnight is meant, or date and time, a local clock time
+ * of the last 24 hours, or a duration ago, such as 1h30m.
  *
  * @param {string} text
  * @param {number} now milliseconds since 1970.
@@ -23,6 +24,7 @@ export const TIME_FORMS = "2026-11-20 08:38, 08:38, 2026-11-20T08:38:20Z, or 1h3
 export function parseTime(text, now) {
   const typed = text.trim();
   if (ZONED.test(typed)) return checked(typed, typed.replace(" ", "T"));
+  if (DAY.test(typed)) return checked(typed, `${typed}T00:00`); // a date alone would be in UTC
   if (LOCAL.test(typed)) return checked(typed, typed.replace(" ", "T"));
   const clock = CLOCK.exec(typed);
   if (clock) {
@@ -49,10 +51,12 @@ function checked(typed, value) {
 }
 
 function unknown(typed) {
-  const shown = typed.length > 40 ? `${typed.slice(0, 40)}...` : typed;
-  return new RangeError(
-    `"${shown}" is not a time: write ${TIME_FORMS}`,
-  );
+  return new RangeError(`"${shortened(typed)}" is not a time: write ${TIME_FORMS}`);
+}
+
+/** Return what a user typed, for a message. */
+export function shortened(typed) {
+  return typed.length > 40 ? `${typed.slice(0, 40)}...` : typed;
 }
 
 /**

@@ -10,8 +10,10 @@ import { Backoff } from "./backoff.js";
 const SUBPROTOCOL = "watch.console.twisted-exec";
 const FIRST_SECONDS = 1;
 const LONGEST_SECONDS = 30;
+const WATCH_SECONDS = 60; // at most: a server asks for the right to a watch only where it begins
 const SHORT_MILLISECONDS = 5000; // a watch that ends sooner did not work
-const AT_ONCE = ["retry", "authorized"]; // events that end the pause before the next attempt
+const AT_ONCE = ["retry", "authorized"]; // events that end an attempt, and the pause before the next one
+const REACHED = "reached"; // by a console: the server answers, so the pause ends; an attempt goes on
 
 /**
  * Follow a list until the signal aborts; resolves then.
@@ -56,27 +58,31 @@ export async function watch(api, path, onEvent, options = {}) {
 }
 
 /**
- * Return a signal that aborts with another one and, until `end()` is called, when the user wants an attempt at once, or has
- * logged in again.
+ * Return a signal that aborts with another one and, until `end()` is called, with an event: usually when the user wants an
+ * attempt at once, or has logged in again.
  */
-export function attemptUntil(signal, api) {
+export function attemptUntil(signal, api, events = AT_ONCE) {
   const again = new AbortController();
   const retry = () => again.abort();
-  for (const event of AT_ONCE) api.addEventListener(event, retry);
-  const end = () => AT_ONCE.forEach((event) => api.removeEventListener(event, retry));
+  for (const event of events) api.addEventListener(event, retry);
+  const end = () => events.forEach((event) => api.removeEventListener(event, retry));
   return { signal: signal ? AbortSignal.any([signal, again.signal]) : again.signal, end };
 }
 
-/** Resolve after some seconds, or when the user wants an attempt at once or has logged in again, or the signal aborts. */
+/**
+ * Resolve after some seconds, or when the user wants an attempt at once or has logged in again, when a console has reached the
+ * server, or the signal aborts.
+ */
 export async function rest(seconds, signal, api, pause = sleep) {
-  const attempt = attemptUntil(signal, api);
+  const attempt = attemptUntil(signal, api, [...AT_ONCE, REACHED]);
   await pause(seconds, attempt.signal).finally(attempt.end);
 }
 
 /** Resolve when one watch has ended; true if another one may continue it at the last version. Reject if the server is silent. */
 function watchOnce(api, path, query, signal, onEvent) {
   return new Promise((resolve, reject) => {
-    const all = { ...query, watch: "true", allowWatchBookmarks: "true" };
+    // Those of many pages that began at once, as behind a restart of the server, end apart.
+    const all = { ...query, watch: "true", allowWatchBookmarks: "true", timeoutSeconds: Math.round(WATCH_SECONDS * (0.5 + Math.random() / 2)) };
     const socket = new api.WebSocket(api.webSocketURL(path, all), api.webSocketProtocols(SUBPROTOCOL));
     const start = Date.now();
     let open = false;

@@ -36,7 +36,8 @@ class DeletionTests(ObjectsCase):
         )
         self.delete(name)
         told = f"ada deleted the console session {name}"
-        self.assertEqual((one.endings, two.endings), ([Ending(SESSION_DELETED, told)], []))
+        ending = Ending(SESSION_DELETED, told, user="ada")
+        self.assertEqual((one.endings, two.endings), ([ending], []))
         one.over()
         self.pass_time(120)
         self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-2"])

@@ -165,7 +165,7 @@ test("a new session is marked below what another one has shown, which goes into 
   const { socket, written } = await attach(t, null, PLACE, "# echo once");
   assert.equal(written(), "");
   accept(socket);
-  assert.match(written(), /(\r\n){24}\x1b\[H\x1b\[2J\[twisted-exec: new session at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]\r\n$/);
+  assert.match(written(), /(\r\n){24}\x1b\[H\x1b\[2J\[twisted-exec: new session at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\S*\]\r\n$/);
 });
 
 test("neither the first session of a terminal nor a resumed one is marked", async (t) => {

@@ -47,9 +47,29 @@ test("more sessions of a user are no news, but for the user's own name", () => {
 });
 
 test("what a notice has said of a user is not said again", () => {
-  const { made, news } = company(ada, bob);
-  made.heard("bob has left; this console has no writer (~f or --force takes over)");
-  assert.equal(news(ada), "");
+  for (const notice of [
+    "bob has left; this console has no writer (~f or --force takes over)",
+    "you are the writer of this console again; bob has left",
+  ]) {
+    const { made, news } = company(ada, bob);
+    made.heard(notice);
+    assert.equal(news(ada), "", notice);
+  }
+});
+
+test("a name is compared as notices show it: at most 64 printable characters", () => {
+  const cases = [
+    ["\u{1f600}".repeat(64), "\u{1f600}".repeat(64)],
+    ["\u{1f600}".repeat(65), `${"\u{1f600}".repeat(63)}\u2026`],
+    ["x\x1b]0;t\x07\u00a0 y\ud800", "x?]0;t?? y?"],
+    ["", "somebody"],
+  ];
+  for (const [user, shown] of cases) {
+    const { made, news } = company(ada);
+    assert.equal(news(ada, { user, isOwn: false }), `${shown} has joined`);
+    made.heard(`you are the writer of this console again; ${shown} has left`);
+    assert.equal(news(ada), "", shown);
+  }
 });
 
 test("a user without the right to list sessions reads numbers, and at a crowded console nobody reads anything", () => {

@@ -297,6 +297,11 @@ test("a withdrawn session whose user has lost a right stays closed", async () =>
   await turn();
   begun.life.authorized();
   assert.deepEqual(begun.taken(), ["(ended)", "ended"]);
+  const explained = await opened();
+  explained.session.refusal = { code: 403, kind: "machines", causes: [{ reason: "MissingRight", message: "" }] };
+  explained.session.end(WITHDRAWN);
+  await turn();
+  assert.deepEqual(explained.taken(), ["(ended)", "ended", "ended"]); // now with whom to ask
 });
 
 test("a withdrawn session whose next one needs a reason ends with what its user can give", async () => {

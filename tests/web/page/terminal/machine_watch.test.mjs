@@ -52,6 +52,18 @@ test("a machine that runs at first has not started, and one that is to be off do
   watch.stop();
 });
 
+test("the banner of a machine is that of its annotation, as it is now", async () => {
+  const noted = machine("vm-1");
+  noted.metadata.annotations = { "console.twisted-exec.dev/banner": "ask\u0007 ops\n" };
+  const { watch } = watching(() => list(noted));
+  await turn();
+  assert.equal(watch.machine.banner, "ask ops");
+  FakeSocket.made[0].onopen();
+  change(machine("vm-1"));
+  assert.equal(watch.machine.banner, "");
+  watch.stop();
+});
+
 test("a machine that is gone is not known any more", async () => {
   const { watch, seen } = watching(() => list(machine("vm-1")));
   assert.ok(!watch.isGone);
@@ -98,9 +110,52 @@ test("a server that does not answer is noticed, and the last known state stays",
   watch.stop();
 });
 
-test("a user who may not watch machines is not asked again and again", async () => {
-  const { watch, calls } = watching(() => [403, { message: "forbidden" }]);
+test("a machine of which its user may learn nothing is not asked for again and again", async () => {
+  const { watch, calls, seen } = watching(() => [403, { message: "forbidden" }]);
   await watch.ended;
-  assert.equal(calls.length, 1);
-  assert.equal(watch.machine, null);
+  assert.deepEqual([calls.length, seen], [2, [false]]);
+  assert.deepEqual([watch.machine, watch.isBlind], [null, true]);
+});
+
+test("a machine that is only read is unknown after a change until it is read again, at once; one that is watched is not", async (t) => {
+  const runs = machine("vm-1");
+  const answers = [[403, { message: "forbidden" }], runs, [404, { message: "not found" }], runs];
+  const { watch, calls, seen } = watching(() => answers.shift());
+  watch.renew(); // nothing is known yet
+  await turn();
+  assert.equal(watch.machine.state, "Running");
+  watch.renew();
+  assert.deepEqual([watch.machine, watch.isGone], [null, false]);
+  await turn();
+  assert.deepEqual([watch.machine, watch.isGone, calls.length], [null, true, 3]);
+  watch.renew();
+  await turn();
+  assert.deepEqual([watch.machine?.state, calls.length, seen], ["Running", 4, [false, false, false]]);
+  watch.stop();
+  const other = watching(() => list(runs));
+  await turn();
+  other.watch.renew();
+  assert.equal(other.watch.machine.state, "Running");
+  other.watch.stop();
+});
+
+test("a machine that its user may read, but not watch, is read again and again", async () => {
+  const off = machine("vm-1", { state: "Shutdown" });
+  const answers = [[403, { message: "forbidden" }], off, [503, { message: "away" }], machine("vm-1"), [404, { message: "not found" }]];
+  const { watch, calls, seen, api } = watching(() => answers.shift());
+  const retry = async () => {
+    api.dispatchEvent(new Event("retry"));
+    await turn();
+  };
+  await turn();
+  assert.deepEqual([watch.machine.state, watch.isBlind], ["Shutdown", false]);
+  assert.match(calls[1].path, /namespaces\/default\/machines\/vm-1$/);
+  await retry();
+  assert.deepEqual([watch.machine.state, watch.outage.message], ["Shutdown", "away"]);
+  await retry();
+  assert.deepEqual([watch.machine.state, watch.outage], ["Running", null]);
+  await retry();
+  assert.deepEqual([watch.machine, watch.isGone], [null, true]);
+  assert.deepEqual(seen, [false, false, false, true, false]);
+  watch.stop();
 });

@@ -29,7 +29,7 @@ const listing = (names) => ({
   },
 });
 
-function panel(ending, { machine = null, readable = [], names = [] } = {}) {
+function panel(ending, { machine = null, readable = ["log", "screen"], names = [] } = {}) {
   const opened = [];
   const powered = [];
   const announced = [];
@@ -39,19 +39,22 @@ function panel(ending, { machine = null, readable = [], names = [] } = {}) {
     isActive: true,
     isEmpty: true,
     machine,
-    maySwitch: machine !== null,
-    setPower: async (power) => {
-      powered.push(power);
-      owner.switched = power;
+    acts: {
+      maySwitch: machine !== null,
+      setPower: async (power) => {
+        powered.push(power);
+        owner.acts.switched = power;
+      },
+      switched: "",
+      isResetting: false,
     },
-    mayRead: async (part) => readable.includes(part),
+    mayRead: async (part, isDeleted = false) => readable.includes(isDeleted ? "deleted" : part),
     connectNow: () => powered.push("now"),
     reopen: (changes) => opened.push(changes),
     focus: () => {},
     waitsForApproval: () => {},
+    untilOpenable: () => new Promise((resolve) => (owner.allow = resolve)),
     openingWith: (reason) => ({ path: "/exec", query: { reason } }),
-    switched: "",
-    isResetting: false,
   };
   const made = new Panel(owner);
   if (ending) made.show(ending, { drives: true }, false);
@@ -70,7 +73,7 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   assert.deepEqual(labels(), ["Log", "Screen"]);
   const seen = () => made.element.all("p").filter((each) => !each.hidden).map((each) => each.text).join(" ");
   assert.match(seen(), /^It is powered off\. .*opens as soon as.*may not power it on; users with the role “edit”/);
-  owner.switched = "Off";
+  owner.acts.switched = "Off";
   made.follow(OFF, false);
   assert.match(seen(), /^You have powered it off\. This console opens/);
   for (let each = 0; each < 2; each += 1) {
@@ -110,14 +113,31 @@ test("a console without a session says that the server does not answer, and offe
 
 test("a console whose user resets the machine speaks of the reset, and offers no other switch meanwhile", () => {
   const { made, owner, labels } = panel({ reason: "PoweredOff", code: 0, message: 'machine "vm" was powered off' }, { machine: OFF });
-  owner.isResetting = true;
+  owner.acts.isResetting = true;
   made.follow(OFF, false);
   const seen = () => [...made.element.all("h3"), ...made.element.all("p")].filter((each) => !each.hidden).map((each) => each.text).join(" ");
   assert.match(seen(), /^The machine is being reset This console opens as soon as the machine runs\. *$/);
   assert.deepEqual(labels(), ["Log", "Screen"]);
-  owner.isResetting = false;
+  owner.acts.isResetting = false;
   made.follow(OFF, false);
   assert.deepEqual(labels(), ["Power on", "Log", "Screen"]);
+});
+
+test("a console that was refused is offered as soon as the user may open it, and opens only by the user", async () => {
+  const forbidden = { reason: "AuthorizationWithdrawn", code: 403, message: "is forbidden", kind: "machines", hadSession: true };
+  const demanding = { reason: "Forbidden", code: 403, message: "", causes: [{ reason: "ApprovalRequired", message: 'ConsolePolicy "default/p" requires the approval of another user' }], hadSession: true };
+  for (const ending of [forbidden, demanding]) {
+    const { made, owner, opened, announced, labels, primary } = panel(ending);
+    owner.allow();
+    await turn();
+    assert.equal(made.element.all("h3")[0].text, "You may open this console now");
+    assert.deepEqual(announced.at(-1), "vm: You may open this console now.");
+    assert.deepEqual(labels(), ["Open", "Log", "Screen"]);
+    assert.deepEqual(primary(), ["Open"]);
+    assert.equal(opened.length, 0);
+    made.element.all("button")[0].click();
+    assert.equal(opened.length, 1);
+  }
 });
 
 test("a console that waits for a silent server says what may be in the way, and offers another attempt", (t) => {
@@ -138,6 +158,16 @@ test("a console that waits for a silent server says what may be in the way, and 
   made.hide();
 });
 
+test("a console of a page that was loaded again in an outage says when its output comes back", () => {
+  for (const isRestored of [false, true]) {
+    const { made, owner } = panel(null);
+    owner.isRestored = isRestored;
+    made.showConnecting("reconnecting", { message: "no", code: 503 });
+    assert.equal(/The output before the reload comes back/.test(made.element.text), isRestored);
+    made.hide();
+  }
+});
+
 test("a warning before the first output is part of the panel that connects", () => {
   const { made } = panel(null);
   made.warn("too early");
@@ -146,7 +176,7 @@ test("a warning before the first output is part of the panel that connects", () 
   made.warn("The web console was stopped.");
   assert.match(made.element.text, /Connecting to vm.*The web console was stopped\./);
   made.showConnecting("connecting", { message: "no", code: 500 });
-  assert.match(made.element.text, /was stopped\..*cannot be opened now/);
+  assert.match(made.element.text, /was stopped\.The page has tried for 0s\.The console cannot be opened now/);
   made.hide();
   made.showConnecting("connecting", {});
   assert.doesNotMatch(made.element.text, /stopped/);
@@ -164,9 +194,10 @@ test("a console whose machine has no pool yet follows its condition, leads to it
   }
   const copied = [];
   Object.defineProperty(globalThis, "navigator", { configurable: true, value: { clipboard: { writeText: async (text) => copied.push(text) } } });
-  made.element.all("button").find((each) => each.text === "Copy the command").click();
+  const copy = made.element.all("button").find((each) => each.text === "Copy the command");
+  copy.click();
   await turn();
-  assert.deepEqual(copied, ["twisted-exec doctor vm -n default"]);
+  assert.deepEqual([copied, copy.title], [["twisted-exec doctor vm -n default"], "twisted-exec doctor vm -n default"]);
   made.follow(RUNNING, true);
   t.mock.timers.tick(2000);
   assert.equal(opened.length, 1);
@@ -174,7 +205,7 @@ test("a console whose machine has no pool yet follows its condition, leads to it
 });
 
 test("a console whose pool does not exist names it once, and a command", () => {
-  const { made, labels } = panel({ reason: "NotFound", code: 404, message: 'machinepools "absent" not found', kind: "machinepools" });
+  const { made, labels } = panel({ reason: "NotFound", code: 404, message: 'machinepools "absent" not found', kind: "machinepools", name: "absent" });
   const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
   made.follow({ state: "Pending", problem: "", runs: false, isOff: false }, false);
   const remedy = "To learn what to change: twisted-exec doctor vm -n default";
@@ -238,7 +269,7 @@ test("a machine that does not exist has the namespace in which it is looked for,
 });
 
 test("a refusal by roles names the right and whom to ask, and leads only to what its user may read", async () => {
-  const refusal = { reason: "Forbidden", code: 403, message: 'machines is forbidden: ask an administrator for the role console-observer in the namespace "default"', kind: "machines", causes: [{ reason: "Decided", message: "" }] };
+  const refusal = { reason: "Forbidden", code: 403, message: 'machines is forbidden: ask an administrator for the role console-observer in the namespace "default"', kind: "machines", causes: [{ reason: "MissingRight", message: "", remedy: 'ask an administrator for the role console-observer in the namespace "default"' }] };
   const { made, labels } = panel(refusal, { readable: ["log"] });
   await turn();
   assert.match(made.element.text, /observe or drive on machines\/console.*administrator.*console-observer.*default.*is forbidden/);
@@ -247,14 +278,67 @@ test("a refusal by roles names the right and whom to ask, and leads only to what
   assert.ok(made.element.all("button").every((each) => !each.class.includes("primary")));
 });
 
+test("a user whose right was withdrawn reads whom to ask, and of the server's words only below that", () => {
+  const message = 'machines "vm" is forbidden: User "eve" cannot create resource "machines/exec"';
+  const { made } = panel({ reason: "AuthorizationWithdrawn", code: 0, message, hadSession: true });
+  assert.deepEqual([made.element.all("h3")[0].text, made.element.all("p").map((each) => each.text)], ["Your right to this session has ended", ["If a new one is refused, too, ask your administrator."]]);
+  const causes = [{ reason: "MissingRight", message: "", remedy: "ask for a role" }];
+  made.show({ reason: "AuthorizationWithdrawn", code: 403, message: `${message}: ask for a role`, kind: "machines", causes, hadSession: true }, { drives: true }, false);
+  const [advice, words, ...others] = made.element.all("p").map((each) => each.text);
+  assert.equal(made.element.all("h3")[0].text, "Your right to this session has ended");
+  assert.match(advice, /console-user/);
+  assert.deepEqual([words, others], [`machines "vm" is forbidden: User "eve" cannot create resource "machines/exec"`, []]);
+});
+
+test("no panel leads to what its user may not read", async () => {
+  for (const [ending, readable, expected] of [
+    [DELETED, ["log", "deleted"], ["Close this console", "Log", "List of machines"]],
+    [DELETED, ["log"], ["Close this console", "List of machines"]],
+    [{ reason: "Idle", code: 0, message: "" }, ["screen"], ["Open again", "Screen"]],
+    [{ reason: "PoweredOff", code: 0, message: "" }, ["log"], ["Open again", "Log"]],
+  ]) {
+    const { labels } = panel(ending, { readable });
+    await turn();
+    assert.deepEqual(labels(), expected);
+  }
+});
+
 test("a machine that is deleted while its console needs a reason has no form any more", () => {
   const causes = [{ reason: "ReasonRequired", message: 'ConsolePolicy "default/p" requires a reason' }];
   const { made, announced, labels } = panel({ reason: "Forbidden", code: 403, message: "", causes });
   made.follow(null, false, false); // not known yet
-  assert.deepEqual(labels(), ["Open with this reason"]);
+  assert.deepEqual(labels(), ["Open with this reason", "Try again"]);
   made.follow(null, false, true);
   assert.match(made.element.text, /^The machine is deleted/);
   assert.deepEqual([announced, made.element.all("form"), made.followsMachine], [["vm: the machine was deleted."], [], true]);
+});
+
+test("a machine that is powered off while its console needs a reason has Power on, unless its user types the reason", () => {
+  const causes = [{ reason: "ReasonRequired", message: "" }];
+  const ending = { reason: "Forbidden", code: 403, message: "", causes };
+  const { made, labels } = panel(ending, { machine: OFF });
+  made.follow({ ...OFF, state: "Running" }, false); // it still goes off
+  assert.deepEqual(labels(), ["Open with this reason", "Try again"]);
+  made.follow(OFF, false);
+  made.follow(OFF, false);
+  assert.match(made.element.text, /^The machine is not running.*It is powered off\./);
+  assert.deepEqual(labels(), ["Power on", "Log", "Screen"]);
+  const typing = panel(ending, { machine: OFF });
+  typing.made.element.all("input")[0].send("input");
+  typing.made.follow(OFF, false);
+  assert.deepEqual(typing.labels(), ["Open with this reason", "Try again"]);
+});
+
+test("a panel whose page learns nothing about the machine says what is known, and offers another attempt", () => {
+  for (const ending of [{ reason: "PoweredOff", message: "This machine is off.", isSeen: true }, { reason: "PoweredOff", message: "", hadSession: true }, MISSING]) {
+    const { made, owner, opened, labels, primary } = panel(ending);
+    owner.isBlind = true;
+    made.follow(null, false);
+    assert.deepEqual([labels()[0], primary()], ["Try again", ["Try again"]]);
+    if (ending.isSeen) assert.match(made.element.all("p").find((each) => !each.hidden).text, /^This machine is off\.$/);
+    made.element.all("button")[0].click();
+    assert.ok(labels().includes("Try again") && opened.length <= 1);
+  }
 });
 
 test("a reason that was given before is replaced by what the user types, but not what is typed already", () => {
@@ -352,7 +436,7 @@ test("a user who observes asks to type while the session goes on", async () => {
 });
 
 test("other endings have nothing to do with the machine", () => {
-  const { made, labels } = panel({ reason: "SessionDeleted", code: 0, message: "ada deleted the console session vm-x7" });
+  const { made, labels } = panel({ reason: "SessionDeleted", code: 0, message: "ada deleted it", causes: [{ reason: "SessionDeleted", user: "ada" }] });
   assert.match(made.element.text, /^ada has ended this sessionYou may open a new one\./);
   assert.ok(!made.followsMachine);
   assert.deepEqual(labels(), ["Open again", "Log", "Screen"]);
@@ -375,7 +459,7 @@ test("the user who has powered a machine on opens its console before those who o
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const [own, other] = ["On", ""].map((switched) => {
     const made = panel({ reason: "PoweredOff", message: "This machine is off.", isSeen: true }, { machine: OFF });
-    made.owner.switched = switched;
+    made.owner.acts.switched = switched;
     for (let each = 0; each < 2; each += 1) made.made.follow(RUNNING, each === 0);
     return made.opened;
   });
@@ -411,6 +495,46 @@ test("a console opens with the reason of its last request, also if that is appro
   await turn();
   await turn();
   assert.deepEqual([opened, answers], [[{ observes: false, reason: "OPS-1" }], []]);
+});
+
+test("a user takes back a request that waits, and can ask anew", async (t) => {
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "default/p" requires an approval', request: "vm-x7" }];
+  const { made, owner, opened, labels } = panel(null);
+  t.after(() => made.hide());
+  const views = new EventTarget();
+  globalThis.addEventListener = views.addEventListener.bind(views);
+  const deleted = [];
+  owner.context.api.request = async (path, { method, body } = {}) => {
+    if (method === "DELETE") deleted.push([path.split("/").at(-1), body.preconditions.uid]);
+    return { metadata: { namespace: "default", name: "vm-x7", uid: "1", creationTimestamp: new Date().toISOString() }, spec: {}, status: {} };
+  };
+  Object.defineProperty(globalThis, "navigator", { configurable: true, value: {} });
+  made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
+  await turn();
+  assert.deepEqual(labels(), ["Ask to type", "Stop waiting", "Take back", "Copy the command"]);
+  const press = (element, label) => element.all("button").find((each) => each.text === label).click();
+  press(made.element, "Take back");
+  press(document.body.lastChild, "Cancel");
+  await turn();
+  assert.deepEqual(deleted, []);
+  press(made.element, "Take back");
+  assert.match(document.body.lastChild.text, /^Take back your request for vm\?/);
+  press(document.body.lastChild, "Take back");
+  await turn();
+  assert.deepEqual([deleted, labels(), opened], [[["vm-x7", "1"]], ["Ask to type", "Try again"], []]);
+  assert.match(made.element.text, /Your request is taken back\./);
+});
+
+test("a user without the right to delete requests cannot take them back", async (t) => {
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "default/p" requires an approval', request: "vm-x7" }];
+  const { made, owner, labels } = panel(null);
+  t.after(() => made.hide());
+  owner.context.api.can = async (verb) => verb !== "delete";
+  owner.context.api.request = async () => ({ metadata: { namespace: "default", name: "vm-x7", uid: "1", creationTimestamp: new Date().toISOString() }, spec: {}, status: {} });
+  Object.defineProperty(globalThis, "navigator", { configurable: true, value: {} });
+  made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
+  await turn();
+  assert.deepEqual(labels(), ["Ask to type", "Stop waiting", "Copy the command"]);
 });
 
 test("a user who has asked to type is no observer in the next session; one who asked to observe is", async () => {
@@ -467,26 +591,27 @@ test("a user who may only observe asks for that", async () => {
 });
 
 test("a session has ended because its console needs an approval, not because of a denial before; a withdrawal ends it", async () => {
-  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval', request: "vm-1" }];
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires the approval of another user', request: "vm-1" }];
   const { made, owner } = panel(null);
   const metadata = { namespace: "default", name: "vm-1", creationTimestamp: new Date().toISOString() };
   const denied = { denied: true, decidedBy: "bob", decisionTime: DECIDED.toISOString() };
   const withdrawn = { ...denied, expirationTime: DECIDED.toISOString() };
-  for (const [status, title, text] of [
-    [denied, "The session has ended: this console needs an approval to type", 'bob denied request "vm-1" at 2026-02-02 08:38.'],
-    [withdrawn, "bob has withdrawn the approval; the session has ended", 'bob withdrew the approval of request "vm-1" at 2026-02-02 08:38.'],
+  // A title that does not name the demand leaves that to the sentence below it.
+  for (const [status, title, demand, text] of [
+    [denied, "The session has ended: this console needs an approval to type", 'ConsolePolicy "p" requires it.', 'bob denied request "vm-1" at 2026-02-02 08:38.'],
+    [withdrawn, "bob has withdrawn the approval; the session has ended", `${causes[0].message}.`, 'bob withdrew the approval of request "vm-1" at 2026-02-02 08:38.'],
   ]) {
     owner.context.api.request = async () => ({ metadata, spec: {}, status });
     made.show({ reason: "Forbidden", code: 403, message: "", causes, hadSession: true }, { drives: true }, false);
     await turn();
     const shown = made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
-    assert.deepEqual([made.element.all("h3")[0].text, shown], [title, [`${causes[0].message}.`, text]]);
+    assert.deepEqual([made.element.all("h3")[0].text, shown], [title, [demand, text]]);
   }
 });
 
 test("a request that is denied while its user waits is the news", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval', request: "vm-1" }];
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires the approval of another user', request: "vm-1" }];
   const { made, owner } = panel(null);
   const metadata = { namespace: "default", name: "vm-1", uid: "1", creationTimestamp: new Date().toISOString() };
   let status = {};
@@ -499,6 +624,7 @@ test("a request that is denied while its user waits is the news", async (t) => {
   t.mock.timers.tick(2000);
   await turn();
   assert.equal(made.element.all("h3")[0].text, "bob has denied your request");
+  assert.match(made.element.text, /ConsolePolicy "p" requires the approval of another user\./);
 });
 
 test("a console that needs no approval any more opens instead of a request", async () => {

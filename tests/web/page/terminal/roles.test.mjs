@@ -43,6 +43,22 @@ test("after what a user has done, a notice says that nobody types", () => {
   assert.equal(said, "ada has released this console; nobody types here now");
 });
 
+test("it is said with the same words who types, however the server says it", () => {
+  const ada = "the writer of this console is ada";
+  for (const [notice, said] of [
+    [`${ada}; you are an observer`, "ada types here now; you only observe"],
+    [`you are an observer; ${ada}`, "you only observe; ada types here now"],
+    [`ada's connection is lost; ${ada}`, "ada's connection is lost; ada types here now"],
+    ["this console has no writer; you are an observer", "nobody types here now; you only observe"],
+    ["bob has taken over this console", "bob has taken over this console"],
+  ]) {
+    const mark = { Kind: "role", Role: "observer", Writer: "ada" };
+    assert.equal(new Roles().read({ ...mark, Notice: `${notice} ${HINT}`, Hint: HINT }), said);
+    assert.equal(new Roles().read({ ...mark, Notice: notice }), said);
+    assert.equal(new Roles().read({ ...mark, Notice: `${notice} (you may not take over)` }), said);
+  }
+});
+
 test("names are not read", () => {
   const roles = new Roles();
   const taken = `you have taken over this console from ${HINT}`;

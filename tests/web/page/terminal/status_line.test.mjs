@@ -30,15 +30,15 @@ test("an outage is said over the terminal, with what becomes of keys, and nowher
   assert.deepEqual(shown(), ["Connected", "You can type", "Recordedfor ada (input: none)", "1 viewer", "Details"]);
   made.state("reconnecting", { since: Date.now() });
   // The styles hide the keys as long as they are also over the terminal.
-  assert.deepEqual(shown(), ["3 keys wait to be sent after the reconnection", "Details"]);
-  assert.equal(outage(), "Connection lost for 0s. 3 keys wait to be sent after the reconnection. Try now");
+  assert.deepEqual(shown(), ["3 keys will be sent if the server still has this session", "Details"]);
+  assert.equal(outage(), "Connection lost for 0s. 3 keys will be sent if the server still has this session. Try now");
   const away = { code: 503, message: 'cannot connect to pool "pool-a" at 127.0.0.1:30250: connection refused' };
   made.state("reconnecting", { since: Date.now(), ...away });
   assert.equal(
     outage(),
-    'Connection lost for 0s. Cannot connect to pool "pool-a" at 127.0.0.1:30250: connection refused. 3 keys wait to be sent after the reconnection. Try now',
+    'Connection lost for 0s. Cannot connect to pool "pool-a" at 127.0.0.1:30250: connection refused. 3 keys will be sent if the server still has this session. Try now',
   );
-  made.state("connecting", { since: Date.now(), drops: true, advice: "A new session opens as soon as it is back." });
+  made.state("connecting", { since: Date.now(), reason: "ShuttingDown", drops: true, advice: "A new session opens as soon as it is back." });
   assert.deepEqual(shown(), ["3 keys will not be sent", "Details"]);
   assert.equal(outage(), "Server stopped for 0s. A new session opens as soon as it is back. 3 keys will not be sent. Try now");
   made.state("resumed", { seconds: 1, missed: 0 });
@@ -47,6 +47,29 @@ test("an outage is said over the terminal, with what becomes of keys, and nowher
   assert.deepEqual(told, [true, false]);
   made.state("ended", { reason: "Forbidden", code: 403 });
   assert.deepEqual(shown(), ["No session", "Details"]);
+});
+
+test("what is in the way of a new session in a used terminal is said over its output, unless it opens at once", (t) => {
+  t.mock.timers.enable({ apis: ["Date"] });
+  const { made, shown, outage, told } = line(0, { api: { unreachable: "the server cannot be reached" } });
+  const since = Date.now();
+  made.state("connecting", { since });
+  assert.deepEqual([shown(), outage()], [["Connecting for 0s", "Details"], false]);
+  made.state("connecting", { since, code: 503, message: "the poollet is not connected" });
+  assert.equal(outage(), "Connecting for 0s. The host of the machine cannot be reached now. Try now");
+  made.state("open", {});
+  made.state("connecting", { since });
+  t.mock.timers.tick(3000);
+  made.role(WRITER, true); // as each second
+  assert.equal(outage(), "Connecting for 3s. Try now");
+  t.mock.timers.tick(9000);
+  made.role(WRITER, true);
+  assert.equal(outage(), "Connecting for 12s. The server does not answer. Try now");
+  made.state("connecting", { since, code: 0, message: "no WebSocket", isSilent: true });
+  assert.equal(outage(), "Connecting for 12s. The server does not answer. Try now");
+  made.state("connecting", { since, code: 0, message: "no WebSocket", isSilent: false });
+  assert.equal(outage(), "Connecting for 12s. The server cannot be reached. Try now");
+  assert.deepEqual(told, [true, false, true]);
 });
 
 test("a session that is not open yet takes no keys: the line says how many wait for it, but not to an observer", () => {
@@ -90,7 +113,7 @@ test("users who join are told, with the names of those that the server lists", a
   const lists = [];
   const list = async (path, { query }) => {
     lists.push(query.fieldSelector);
-    return { items: people.map(([user, session, awaySince]) => ({ spec: { user, session, machine: "vm" }, status: { awaySince } })) };
+    return { items: people.map(([user, session, awaySince, agent]) => ({ spec: { user, session, machine: "vm", agent }, status: { awaySince } })) };
   };
   const { made, shown, news } = line(0, { api: { list }, machines: new Machines([KIND]) });
   made.state("open", { resumable: true }, "s-1");
@@ -112,6 +135,11 @@ test("users who join are told, with the names of those that the server lists", a
   assert.deepEqual(await change({ count: 2, lost: 1 }), ["1 viewer, 1 lost: ada (you), bob (lost)", []]);
   people.pop();
   assert.deepEqual(await change({ count: 1 }), ["1 viewer: ada (you)", ["bob has left"]]);
+  people.push(["bob", "s-3", undefined, "twisted-exec doctor"]);
+  const check = "twisted-exec doctor of bob";
+  assert.deepEqual(await change({ count: 2 }), [`2 viewers: ada (you), ${check}`, [`${check} has joined`]]);
+  people.pop();
+  assert.deepEqual(await change({ count: 1 }), ["1 viewer: ada (you)", [`${check} has left`]]);
   lists.length = 0;
   assert.deepEqual(await change({ count: 500 }), ["500 viewers", []]);
   assert.deepEqual(lists, []); // each of 500 pages would ask for 500 sessions
@@ -157,11 +185,13 @@ test("details follow the sessions, the role and the state until they are closed"
   said.push({ text: "Message from bob: \"hi\".", at: new Date(2026, 1, 2, 8, 38).getTime() });
   made.viewers({ count: 2, writer: "ada", seconds: 0, recordings: [] });
   assert.match(dialog.text, /Viewers2RecordedNo.*adaWriterbobObserverLast messages.*08:38Message from bob: "hi"/);
+  made.role({ ...WRITER, isObserver: true }, true, "Ask an administrator.");
+  assert.match(dialog.text, /Take overAsk an administrator\.RecordedNo/);
   onEvent({ type: "DELETED", object: session("ada", "Writer") });
   made.state("reconnecting", { since: Date.now(), code: 503, message: "the poollet is not connected" });
   assert.match(dialog.text, /StateConnection lost for 0sCausethe poollet is not connected.*FrombobObserver/);
   onProblem({ code: 403, message: "forbidden" });
-  assert.match(dialog.text, /Names are not shown: forbidden/);
+  assert.match(dialog.text, /Names are not shown: you may not list sessions\. Ask [^.]*“console-session-reader” in the namespace default\.forbidden/);
   assert.ok(signal.aborted);
   dialog.all("button").find((each) => each.text === "Close").click();
   await closed;

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { STOPPED } from "../../../../twisted_exec/web/page/session/session.js";
-import { amount, anewText, attemptText, bannerText, causeText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, largerText, lostText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, roleText, said, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewMessages, anewText, announcedEnd, attemptText, bannerText, causeText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isRequired, largerText, lostText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, requiredText, roleText, said, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 const AWAY = "the server cannot be reached";
 
@@ -24,13 +24,16 @@ test("each state has a text", () => {
   const lost = stateText("reconnecting", { since: 1000 }, 4200);
   assert.deepEqual(lost, { kind: "bad", text: "Connection lost for 3s" });
   assert.match(stateText("reconnecting", { since: 0, unauthorized: true }, 0).text, /login/);
-  assert.deepEqual(stateText("connecting", { since: 0 }, 42_000), { kind: "bad", text: "Server stopped for 42s" });
+  assert.deepEqual(stateText("connecting", { since: 0 }, 42_000), { kind: "waiting", text: "Connecting for 42s" });
+  assert.equal(stateText("connecting", { since: 0, code: 401 }, 42_000).text, "Connecting for 42s; waiting for your login");
+  assert.deepEqual(stateText("connecting", { since: 0, reason: "ShuttingDown" }, 42_000), { kind: "bad", text: "Server stopped for 42s" });
   assert.equal(stateText("connecting", { since: 0, reason: STOPPED }, 4_000).text, "Web console on this computer stopped for 4s");
-  assert.equal(stateText("connecting", { since: 0, code: 401 }, 42_000).text, "Server started again; waiting for your login");
+  assert.equal(stateText("connecting", { since: 0, code: 401, reason: "ShuttingDown" }, 42_000).text, "Server started again; waiting for your login");
   assert.equal(stateText("connecting", { since: 0, code: 401, reason: "WebConsoleStopped" }, 42_000).text, "Web console on this computer started again; waiting for your login");
   assert.equal(stateText("connecting", { code: 503 }, 42_000).text, "Connecting");
   assert.equal(stateText("resumed", { seconds: 3.2, missed: 5120 }, 0).text, "Reconnected after 3s");
   assert.equal(stateText("resumed", { seconds: 0.4, missed: 0 }, 0).text, "Reconnected");
+  assert.equal(stateText("resumed", { seconds: 34, missed: 0, isNew: true }, 0).text, "New session after 34s");
   assert.equal(stateText("open", { resumable: true }, 0).text, "Connected");
   assert.equal(stateText("ended", { reason: "PoweredOff" }, 0).text, "No session");
   assert.equal(stateText("ended", { reason: "Forbidden", code: 403 }, 0).text, "No session");
@@ -53,24 +56,30 @@ test("a connection that came back is soon an ordinary one, and the writer's time
 test("the user of a silent server reads for how long, and how many keys wait for it", () => {
   const state = { name: "open", detail: {}, at: 0, silentSince: 1000 };
   assert.deepEqual(presentText(state, 7000), { kind: "waiting", text: "No answer for 6s" });
-  const waiting = (...given) => waitingText(...given, 8000);
-  assert.equal(waiting(state, 1), "1 key waits for the answer");
-  assert.equal(waiting(state, 0), "What you type waits for the answer");
-  assert.equal(waiting({ ...state, silentSince: null }, 5), "");
-  assert.equal(waiting({ ...state, name: "ended" }, 0), ""); // nothing reads what is typed
-  const lost = { name: "reconnecting", detail: { since: 1 }, silentSince: null };
-  assert.equal(waiting(lost, 0), "What you type is sent after the reconnection");
-  assert.equal(waiting(lost, 12), "12 keys wait to be sent after the reconnection");
-  const late = { ...lost, detail: { since: 1, keptUntil: 7999 } };
-  assert.deepEqual([0, 1, 2].map((count) => waiting(late, count)), [
-    "What you type is sent only if the server still has this session",
-    "1 key is sent only if the server still has this session",
-    "2 keys are sent only if the server still has this session",
-  ]);
+  assert.equal(waitingText(state, 1), "1 key waits for the answer");
+  assert.equal(waitingText(state, 0), "What you type waits for the answer");
+  assert.equal(waitingText({ ...state, silentSince: null }, 5), "");
+  assert.equal(waitingText({ ...state, name: "ended" }, 0), ""); // nothing reads what is typed
+  const lost = { name: "reconnecting", detail: { since: 1, keptSeconds: 60 }, silentSince: null };
+  const reloaded = { name: "connecting", detail: { saved: { lostAt: 1, seconds: 60 } }, silentSince: null };
+  for (const each of [lost, reloaded]) {
+    assert.deepEqual([0, 1, 2].map((count) => waitingText(each, count, 60_001)), [
+      "What you type will be sent if the server still has this session",
+      "1 key will be sent if the server still has this session",
+      "2 keys will be sent if the server still has this session",
+    ]);
+    assert.deepEqual([0, 1, 2].map((count) => waitingText(each, count, 60_002)), [
+      "What you type will probably not be sent: the server keeps a session for 60s",
+      "1 key will probably not be sent: the server keeps a session for 60s",
+      "2 keys will probably not be sent: the server keeps a session for 60s",
+    ]);
+    const refused = { ...each, detail: { ...each.detail, code: 401 } };
+    assert.equal(waitingText(refused, 2, 2), "2 keys will be sent after your login if the server still has this session");
+  }
   const stopped = { name: "connecting", detail: { since: 1, drops: true }, silentSince: null };
-  assert.deepEqual([0, 1, 2].map((count) => waiting(stopped, count)), ["What you type will not be sent", "1 key will not be sent", "2 keys will not be sent"]);
+  assert.deepEqual([0, 1, 2].map((count) => waitingText(stopped, count)), ["What you type will not be sent", "1 key will not be sent", "2 keys will not be sent"]);
   const first = { ...stopped, detail: {} };
-  assert.deepEqual([0, 1, 2].map((count) => waiting(first, count)), ["", "1 key waits for the connection", "2 keys wait for the connection"]);
+  assert.deepEqual([0, 1, 2].map((count) => waitingText(first, count)), ["", "1 key waits for the connection", "2 keys wait for the connection"]);
 });
 
 test("the roles of all users agree with that of this session, and a user may type in several", () => {
@@ -89,12 +98,24 @@ test("the user reads when a recording begins or ends, and whose it is", () => {
   const ada = { input: "masked", user: "ada" };
   const both = [ada, { input: "all", user: "" }];
   assert.equal(recordedFor(both), "ada (input: masked), somebody (input: all)");
+  const demanded = (...policies) => recordedFor([{ user: "ada", input: "all", policies }]);
+  assert.equal(demanded("lab/a"), "ConsolePolicy lab/a (input: all)");
+  assert.equal(demanded("lab/a", "lab/b"), "ConsolePolicies lab/a, lab/b (input: all)");
   assert.equal(recordingNews(null, []), "");
   assert.equal(recordingNews(null, null), "");
   assert.equal(recordingNews(null, [ada]), "This console is recorded for ada (input: masked).");
   assert.equal(recordingNews([ada], [ada]), "");
   assert.match(recordingNews([ada], both), /for ada .*, somebody /);
   assert.equal(recordingNews([ada], []), "This console is not recorded any more.");
+});
+
+test("a recording that policies require is named after them", () => {
+  const ada = { user: "ada", input: "masked" };
+  const [one, two] = [["default/p"], ["default/q", "default/r"]].map((policies) => ({ user: "", policies, input: "masked" }));
+  assert.deepEqual([ada, one, two, { user: "", input: "all" }].map(isRequired), [false, true, true, false]);
+  assert.equal(requiredText([ada]), "");
+  assert.match(requiredText([ada, one, { ...one, input: "all" }]), /^The recording for ConsolePolicy default\/p ends after the last session;/);
+  assert.match(requiredText([one, two]), / for ConsolePolicy default\/p and ConsolePolicies default\/q, default\/r ends/);
 });
 
 test("an observer reads why", () => {
@@ -142,8 +163,9 @@ test("a machine that does not exist is told from a session that is over", () => 
 
 test("the end of a session says what happened, why, and what to do, each once", () => {
   const policy = 'ConsolePolicy "default/p" allows';
+  const deleted = { reason: "SessionDeleted", message: "ada deleted the console session vm-1-x7", causes: [{ reason: "SessionDeleted", user: "ada" }] };
   for (const [ending, title, why, advice] of [
-    [{ reason: "SessionDeleted", message: "ada deleted the console session vm-1-x7" }, /^ada has ended this session$/, /^$/, /open a new one/],
+    [deleted, /^ada has ended this session$/, /^$/, /open a new one/],
     [{ reason: "Idle", message: `nothing was typed: ${policy} 5m without input` }, /because it was idle/, /^nothing was typed: Cons/, /new session/],
     [{ reason: "TimeOver", message: `${policy} this session until 08:00` }, /time for this session is over/, /until 08:00$/, /approval again/],
     [{ reason: "AuthorizationWithdrawn", message: "ada may not drive it" }, /right to this session has ended/, /^ada may not/, /administrator/],
@@ -151,8 +173,8 @@ test("the end of a session says what happened, why, and what to do, each once", 
     [{ reason: "PoweredOff", message: "This machine is off." }, /machine is not running/, /^This machine is off\.$/, /^$/],
     [{ reason: "LineLost", message: 'the emulator of "vm-1" ended: killed' }, /console of the machine is lost/, /emulator/, /Log and Screen/],
     [{ reason: "InternalError", message: "a fault" }, /fault of the server/, /^a fault$/, /log of the server/],
-    [{ reason: "PoolDeleted", message: 'machinepool "a" was deleted' }, /^The pool "a" of this machine was deleted$/, /^$/, /another pool/],
-    [{ reason: "PoolDeleted", message: "" }, /^The pool of this machine was deleted$/, /^$/, /another pool/],
+    [{ reason: "PoolDeleted", message: 'machine pool "a" was deleted' }, /^The machine has lost its pool$/, /^machine pool "a" was deleted$/, /another pool/],
+    [{ reason: "PoolDeleted", message: "" }, /^The machine has lost its pool$/, /^$/, /another pool/],
     [{ reason: "TooManyViewers", message: `${policy} 2 sessions` }, /too many sessions/, /2 sessions$/, /another one has ended/],
     [{ reason: "ConnectionLost", message: "closed" }, /connection is lost/, /closed/, /cannot resume/],
     [{ reason: "ConnectionLost", message: "" }, /connection is lost/, /^$/, /cannot resume/],
@@ -160,15 +182,17 @@ test("the end of a session says what happened, why, and what to do, each once", 
     [{ reason: "", message: "" }, /session has ended/, /^$/, /^$/],
     [{ exitCode: 3, message: "" }, /program at the console has ended/, /^Its exit code is 3\.$/, /^$/],
     [{ reason: "UserLeft", message: "" }, /session has ended/, /closed/, /^$/],
+    [{ reason: "AuthorizationWithdrawn", message: "ConsolePolicies default/a, default/b require a recording", causes: [{ reason: "NotRecorded", message: "" }] }, /Your right/, /recording/, /^$/],
   ]) {
     const ended = endingOf(ending);
     assert.match(ended.title, title);
     assert.match(endText(ending), why);
     assert.match(ended.advice, advice);
   }
-  const own = { reason: "SessionDeleted", message: "ada deleted the console session vm-1-x7" };
-  assert.equal(endingOf(own, "ada").title, "You (ada) have ended this session");
-  assert.equal(endingOf({ ...own, message: "" }, "ada").title, "A user has ended this session");
+  assert.equal(endingOf(deleted, "ada").title, "You (ada) have ended this session");
+  const unnamed = { ...deleted, causes: [{ reason: "SessionDeleted" }] }; // of release 0.2.0
+  assert.deepEqual([endingOf(unnamed, "ada").title, endText(unnamed)], ["A user has ended this session", unnamed.message]);
+  assert.equal(sentence('request "vm-1-x7" was deleted'), 'Request "vm-1-x7" was deleted.');
   assert.equal(sentence(`nothing was typed: ${policy} 5m without input`), `Nothing was typed: ${policy} 5m without input.`);
 });
 
@@ -210,9 +234,10 @@ test("a session that ended because its machine does not run differs from others"
   assert.ok(isMachineStopped({ reason: "PoweredOff", code: 0, message: "" }));
   assert.ok(isMachineStopped({ reason: "Conflict", code: 409, message: "machine \"vm\" is powered off: set spec.power to On" }));
   assert.ok(!isMachineStopped({ reason: "NotFound", code: 404, message: "" }));
-  const without = { reason: "NotFound", code: 404, message: 'machinepools "absent" not found', kind: "machinepools" };
+  const without = { reason: "NotFound", code: 404, message: 'machinepools "absent" not found', kind: "machinepools", name: "absent" };
   assert.deepEqual([isMachineStopped(without), isMachineMissing(without)], [true, false]);
   assert.equal(endText(without), 'The pool "absent" does not exist.');
+  assert.equal(endText({ ...without, name: "" }), "The pool of this machine does not exist.");
   assert.equal(stoppedText({ state: "Pending", problem: "no such image" }), "Pending: no such image.");
   assert.equal(stoppedText({ state: "Shutdown", problem: "" }), "Shutdown.");
   assert.equal(stoppedText({ state: "Shutdown", problem: "powered off, as spec.power says", isOff: true }), "It is powered off.");
@@ -245,6 +270,7 @@ test("an attempt to connect says what is in the way", () => {
   assert.equal(attemptText("connecting", { message: "no WebSocket", code: 0 }, AWAY).detail, "no WebSocket");
   assert.equal(attemptText("connecting", { message: AWAY, code: 0 }, AWAY).detail, ""); // the text says it
   assert.match(attemptText("connecting", { code: 0, message: "x" }, "the command does not run").text, /^The command does not run\. The page tries/);
+  assert.match(attemptText("connecting", { message: "no WebSocket", isSilent: true }, "the command does not run").text, /^The server does not answer\. The page tries/);
   const busy = attemptText("connecting", { message: "the poollet is not connected", code: 503 }, AWAY);
   assert.match(busy.text, /^The console cannot be opened now: the host of the machine cannot be reached now\. .* by itself/);
   assert.match(busy.detail, /poollet/);
@@ -271,24 +297,33 @@ test("a user reads why a new session begins", () => {
   assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }), "Start it again with “twisted-exec web --port=8001” and log in here: a new session opens then.");
   assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }, { unauthorized: true }), "A new session opens after it.");
   assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over\. A new session opens\.$/);
-  assert.match(anewText({ reason: "NotFound", unconfirmed }, { isOpen: true }), /is over.*new session.* 2 keys typed meanwhile were not sent\.$/);
+  assert.match(anewText({ reason: "NotFound", unconfirmed }, true), /is over.*new session.* 2 keys typed meanwhile were not sent\.$/);
   const former = { reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } };
-  assert.equal(anewText(former, { isOpen: true }), "The session before is over. This is a new session.");
-  assert.match(anewText(former, { isOpen: true, loss: "ada types here now." }), /This is a new session\. ada types here now\.$/);
+  assert.equal(anewText(former, true), "The session before is over. This is a new session.");
+});
+
+test("a warning about a new session says nothing of recordings, which change while it stays", () => {
+  const recorded = "This console is recorded for ada (input: masked).";
+  const ending = (unsent) => ({ reason: "NotFound", unconfirmed: { sent: 0, unsent } });
+  const told = (unsent, loss = "") => anewMessages(ending(unsent), { loss, recorded });
+  const begin = "The session before is over. This is a new session.";
+  assert.deepEqual(told(0), [{ text: begin, recorded }]);
+  assert.deepEqual(told(2), [{ text: `${begin} 2 keys typed meanwhile were not sent.`, loss: "", kind: "warning" }, { recorded }]);
+  assert.deepEqual(told(0, "bob types here now."), [{ text: begin, loss: "bob types here now.", kind: "warning" }, { recorded }]);
+  assert.equal(anewMessages(ending(2), { loss: "", recorded: "" }).length, 1);
 });
 
 test("a user whose session a policy has ended reads which one, and one whose token has ended nothing about that", () => {
-  const withdrawn = (message) => anewText({ reason: "AuthorizationWithdrawn", message, unconfirmed: { sent: 0, unsent: 0 } }, { isOpen: true, recorded: "This console is recorded." });
-  const rest = " This is a new session. This console is recorded.";
-  for (const [message, said] of [
-    ["ConsolePolicy default/rec4 requires a recording of this console (input: masked), and this session began without: open it again", "ConsolePolicy default/rec4 requires a recording of this console."],
-    ["ConsolePolicies default/a, default/b require a recording of this console (input: all), and this session began without: open it again", "ConsolePolicies default/a, default/b require a recording of this console."],
-    ['ConsolePolicy "max" allows sessions of at most 60 seconds', 'ConsolePolicy "max" allows sessions of at most 60 seconds.'],
-    ["the certificate or token of this session expired at 2026-11-29T16:33:49Z; open the console again with a new one", "The session before is over."],
-    ["the token is not valid", "The session before is over."],
-  ]) {
-    assert.equal(withdrawn(message), said + rest);
-  }
+  const unconfirmed = { sent: 0, unsent: 0 };
+  const withdrawn = (message, ...reasons) => {
+    const causes = reasons.map((reason) => ({ reason, message: "" }));
+    return anewText({ reason: "AuthorizationWithdrawn", message, causes, unconfirmed }, true);
+  };
+  const rest = " This is a new session.";
+  const message = "ConsolePolicy default/rec4 requires a recording of this console (input: masked), and this session began without the policy's recording: a new session has it";
+  assert.equal(withdrawn(message, "AuthorizationWithdrawn", "NotRecorded"), `${message}.${rest}`);
+  assert.equal(withdrawn(message, "AuthorizationWithdrawn"), `The session before is over.${rest}`);
+  assert.equal(withdrawn("the token is not valid"), `The session before is over.${rest}`);
 });
 
 test("what a server says of times is in the time of its user", () => {
@@ -344,4 +379,15 @@ test("a user who may not record learns which role it takes, and others why the s
   const advice = "You may not record this console. Ask your administrator for the role “edit” in the namespace lab.";
   assert.equal(recordingRefusal(forbidden, "lab"), advice);
   assert.equal(recordingRefusal({ code: 500, message: "the disk is full", status: {} }, "lab"), "The recording was not begun: the disk is full");
+});
+
+test("screen readers say of an end what the panel shows", () => {
+  const place = { namespace: "default", name: "vm" };
+  const machine = { state: "Pending", problem: "no machine pool offers class \"huge\"", runs: false, isOff: false };
+  const known = { place, machine, user: "ada" };
+  const missing = { reason: "NotFound", code: 404, message: 'machines "vm" not found', kind: "machines" };
+  assert.equal(announcedEnd({ reason: "NoMachinePool", message: "This machine does not run yet." }, known), 'The machine is not running. Pending: no machine pool offers class "huge". This console opens as soon as the machine runs.');
+  assert.equal(announcedEnd({ reason: "NoMachinePool", message: "This machine does not run yet." }, { ...known, machine: null }), "The machine is not running. This machine does not run yet.");
+  assert.equal(announcedEnd(missing, known), "The namespace default has no machine vm.");
+  assert.equal(announcedEnd({ ...missing, hadSession: true }, known), "The machine is deleted. Its output stays in the log for some time.");
 });

@@ -202,7 +202,52 @@ test("a user without the right to a list is led to the field of the namespaces, 
     const { view, server } = await open(t, { namespace });
     server.watches[0].onProblem({ code: 403, message: "things is forbidden" });
     assert.deepEqual(view.problem.all("button").map((each) => each.text), labels);
-    assert.match(view.problem.text, labels.length ? /Type the namespaces in which.*, or ask your/ : /Ask your administrator/);
+    assert.match(view.problem.text, labels.length ? /Type the namespaces in which.*, or ask your.* in the namespace home/ : /Ask your administrator.* in the namespace a/);
+    view.stop();
+    t.mock.timers.reset();
+  }
+});
+
+test("what the user may not list any more is gone, also from a view that is opened again", async (t) => {
+  const opened = await open(t, { allowed: ["list"] });
+  const { view, server } = opened;
+  server.watches[0].onEvent({ type: "RESET", items: [named("x")] });
+  t.mock.timers.tick(100);
+  assert.equal(view.objects.length, 1);
+  const next = await again(t, opened);
+  assert.equal(next.objects.length, 1);
+  server.watches[1].onProblem({ code: 403, message: "things is forbidden" });
+  t.mock.timers.tick(100);
+  assert.deepEqual([next.objects, next.asOf], [null, null]);
+  assert.match(next.problem.text, /You may not list things/);
+  const last = await again(t, { ...opened, view: next });
+  assert.equal(last.objects, null);
+});
+
+test("who is at a machine is forgotten when the user may not list sessions any more", async (t) => {
+  const opened = await open(t, { allowed: ["list"] });
+  const seen = [];
+  const beside = (view) => view.beside("consolesessions", (objects) => seen.push(objects.length));
+  beside(opened.view);
+  await turn();
+  opened.server.watches.at(-1).onEvent({ type: "RESET", items: [named("x")] });
+  t.mock.timers.tick(100);
+  const next = await again(t, opened);
+  opened.server.allowed.clear();
+  beside(next);
+  await turn();
+  t.mock.timers.tick(100);
+  assert.deepEqual(seen, [1, 1, 0]);
+});
+
+test("all namespaces are offered to a user who may list them", async (t) => {
+  for (const [allowed, labels] of [[["list"], ["Show all namespaces"]], [[], []]]) {
+    const { view } = await open(t, { allowed, address: "namespace=a" });
+    view.noRows("thing", 0, "");
+    await turn();
+    const empty = /** @type {any} */ (view.noRows("thing", 0, ""));
+    assert.match(empty.text, /There are no things in a; other namespaces are not shown\./);
+    assert.deepEqual(empty.all("button").map((each) => each.text), labels);
     view.stop();
     t.mock.timers.reset();
   }

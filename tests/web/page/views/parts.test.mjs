@@ -53,7 +53,9 @@ test("a short list has no button", () => {
 });
 
 test("the notice of a right that is lacking says what, whom to ask for which role, and the server's words", () => {
-  const made = lacking("You may not read this log.", askFor("console-log-reader", "lab"), { message: 'User "ada" cannot get: ask an administrator for the role console-log-reader in the namespace "lab"' });
+  const remedy = 'ask an administrator for the role console-log-reader in the namespace "lab"';
+  const status = { details: { causes: [{ reason: "MissingRight", remedy }] } };
+  const made = lacking("You may not read this log.", askFor("console-log-reader", "lab"), { message: `User "ada" cannot get: ${remedy}`, status });
   assert.deepEqual(made.children.map((each) => each.text), [
     "You may not read this log.",
     "Ask your administrator for the role “console-log-reader” in the namespace lab.",

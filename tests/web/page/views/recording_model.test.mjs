@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { beginOf, inputText, isEndable, parseCast, proofOf, rowOf as recordingRow, stateOf, textsOf as recordingTexts, Timeline, withoutKeys } from "../../../../twisted_exec/web/page/views/recording_model.js";
+import { beginOf, inputText, isEndable, parseCast, positionOf, proofOf, rowOf as recordingRow, stateOf, textsOf as recordingTexts, Timeline, withoutKeys } from "../../../../twisted_exec/web/page/views/recording_model.js";
 import { METADATA, assertFinds } from "./finding.mjs";
 
 const object = (name, more = {}) => ({ metadata: { namespace: "default", name }, ...more });
@@ -52,6 +52,16 @@ test("a recording has the state that kubectl shows", () => {
   const row = recordingRow(object("r", { spec: { user: "ada", users: ["ada", "bob"] }, status: { firstOffset: 10, endOffset: 30 } }));
   assert.deepEqual([row.users, row.bytes, row.isPlayable], [["ada", "bob"], 20, true]);
   assert.equal(recordingRow(object("r")).isPlayable, false);
+});
+
+test("a problem of a recording that goes on is a warning", () => {
+  const row = (phase, message) => recordingRow(object("r", { spec: {}, status: { phase, message } }));
+  const kinds = ({ kind, message, severity }) => [kind, message && severity];
+  assert.deepEqual(kinds(row("Recording")), ["recorded", ""]);
+  assert.deepEqual(kinds(row("Recording", "not on disk: No space left on device")), ["waiting", "waiting"]);
+  assert.deepEqual(kinds(row(undefined, "the console cannot be recorded: no certificate")), ["waiting", "waiting"]);
+  assert.deepEqual(kinds(row("Closed", "it is not stored yet")), ["", "waiting"]);
+  assert.deepEqual(kinds(row("Failed", "no space")), ["bad", "bad"]);
 });
 
 test("an open recording says until when it goes on, and its size as the content has it", () => {
@@ -129,4 +139,13 @@ test("the page never claims that a recording is verified", () => {
   assert.match(proofOf(object("r"), cast, false).sentences.join(" "), /Only the first part is loaded/);
   assert.match(proofOf(object("r"), parseCast(CAST.slice(0, 6).join("\n") + "\n"), true).sentences[0], /not closed/);
   assert.match(proofOf(object("r"), null, true).sentences[0], /no signed head/);
+});
+
+test("a position is typed as seconds or with minutes and hours, and anything else is refused with examples", () => {
+  for (const [typed, seconds] of /** @type {[string, number][]} */ ([["90", 90], [" 1:30 ", 90], ["1:00:30", 3630], ["1.5", 1.5]])) {
+    assert.equal(positionOf(typed), seconds, typed);
+  }
+  for (const typed of ["abc", "-5", "", "1:", "9".repeat(400)]) {
+    assert.throws(() => positionOf(typed), /^RangeError: ".*" is not a position: write 1:30, or 90 for seconds$/, typed);
+  }
 });

@@ -41,12 +41,12 @@ test("a row says who decided, until when, and that users cannot approve their ow
   assert.equal(row({}, "bob").decision, "");
 });
 
-test("other users may approve or deny a request that waits, and withdraw an approval until it ends", () => {
+test("other users may approve or deny a request that waits, and withdraw an approval until it ends; its user may take it back", () => {
   const actions = (status, reader = "bob") => rowOf(request(status), NOW, reader).actions.join();
   const approval = { approved: true, expirationTime: LATER };
   assert.deepEqual([{}, approval, { ...approval, session: "s" }].map((each) => actions(each)), ["Approve,Deny", "Withdraw", "Withdraw"]);
   for (const status of [{ denied: true }, { ...approval, expirationTime: EARLIER, session: "s" }]) assert.equal(actions(status), "");
-  for (const status of [{}, approval]) assert.equal(actions(status, "ada"), "");
+  assert.deepEqual([{}, approval, { denied: true }].map((status) => actions(status, "ada")), ["Take back", "", ""]);
   assert.equal(actions({}, ""), "Approve,Deny");
 });
 

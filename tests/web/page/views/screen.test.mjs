@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { mock, test } from "node:test";
 
+import { ApiError } from "../../../../twisted_exec/web/page/api.js";
 import { show } from "../../../../twisted_exec/web/page/views/screen.js";
 import { install } from "../dom.mjs";
 import { turn } from "../fakes.mjs";
@@ -63,6 +64,25 @@ test("what is wrong with a time, or failed for the user, stays while the screen 
   time.value = "";
   container.all("form")[0].submit();
   await goOn();
+  assert.deepEqual(notices(), []);
+  view.stop();
+  mock.timers.reset();
+});
+
+test("a user without the right to a screen tries again after it was granted", async () => {
+  mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  let isAllowed = false;
+  const causes = [{ reason: "MissingRight", message: "", verb: "observe" }];
+  const refused = new ApiError(403, "forbidden", { details: { kind: "machines", causes } });
+  const context = contextOf(async () => (isAllowed ? { columns: 80, rows: 1, lines: [], offset: 1 } : Promise.reject(refused)));
+  const container = document.createElement("div");
+  const view = show(container, context, { namespace: "default", name: "vm", query: new URLSearchParams() });
+  for (let count = 0; count < 5; count++) await turn();
+  const notices = () => container.all("div").filter((each) => each.class?.includes("notice"));
+  assert.match(notices()[0].text, /^You may not see this screen\./);
+  isAllowed = true;
+  container.all("button").find((each) => each.text === "Try again").click();
+  for (let count = 0; count < 5; count++) await turn();
   assert.deepEqual(notices(), []);
   view.stop();
   mock.timers.reset();

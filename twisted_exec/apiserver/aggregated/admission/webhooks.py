@@ -69,10 +69,10 @@ class Reinvocation:
     def changed(self) -> None:
         """Record a change."""
         self.again_due = True
-        self.call_again()
+        self.mark_observers()
 
-    def call_again(self) -> None:
-        """Let the webhooks that have seen the object see the changed one."""
+    def mark_observers(self) -> None:
+        """Mark the webhooks that have seen the object: they are to see the changed one."""
         self.again |= self.observers
         self.observers = set()
 
@@ -134,7 +134,7 @@ class WebhookDispatcher:
         :raises APIError: a webhook denies the request, or no decision is possible.
         """
         if pass_.second and pass_.last != attributes.new:
-            pass_.call_again()
+            pass_.mark_observers()
         for hook in await self._mutating.webhooks():
             if not await self._is_due(hook, attributes):
                 continue

@@ -53,7 +53,10 @@ from twisted_exec.streaming.subject import Subject
 RENEWALS_PER_SECOND = 20
 """Limit for all renewals together: with many sessions the interval becomes longer."""
 LOOK_SECONDS = 5.0
-"""Longest pause before another attempt to write an object."""
+"""
+Longest pause before another attempt to write an object, and time until the missing object of an
+open session is created again.
+"""
 NOT_SHOWN = "SessionNotShown"
 """Reason of the Event about a machine if the ConsoleSession of a session cannot be created."""
 CREATE_SECONDS = 0.25
@@ -141,7 +144,7 @@ class SessionObjects(StoreFollower):
         :param uid: of the machine.
         """
         record = self._resumable.get(session)
-        if record is None or not record.live:
+        if record is None or not record.is_live:
             return None
         subject = record.session.subject
         return subject if (subject.user, subject.uid) == (user, uid) else None
@@ -156,7 +159,7 @@ class SessionObjects(StoreFollower):
         super().stopService()
         foreign = self._foreign.stop()
         for record in list(self._records.values()):
-            if record.live and record.away_since is None:
+            if record.is_live and record.away_since is None:
                 self._queue.forget(record)
             else:
                 self._queue.hurry(record)
@@ -214,7 +217,7 @@ class SessionObjects(StoreFollower):
         self._queue.add_after(record, self._delay_of(record) if is_shown else CREATE_SECONDS)
 
     def _end(self, record: SessionRecord) -> None:
-        record.live = False
+        record.is_live = False
         if record.stored is None and not self._queue.is_running(record):
             self._forget(record)  # it was short, and has no object
             return
@@ -229,7 +232,7 @@ class SessionObjects(StoreFollower):
         while True:
             step = plan(self._state(record))
             if step is Step.END:
-                record.live = False
+                record.is_live = False
                 if seconds := self._delay_of(record):
                     return seconds
             elif step is Step.REMOVE and record.stored is not None:
@@ -243,13 +246,13 @@ class SessionObjects(StoreFollower):
                     await self._create(record)
                 elif step is Step.RENEW:
                     await self._renew(record)
-                if record.live and (step is Step.WAIT or record.stored is None):
+                if record.is_live and (step is Step.WAIT or record.stored is None):
                     return self._next_look(record)
 
     def _state(self, record: SessionRecord) -> SessionState:
         now = self._clock.seconds()
         return SessionState(
-            is_live=record.live,
+            is_live=record.is_live,
             is_away_too_long=record.away_until <= now,
             has_object=record.stored is not None,
             is_stale=self._is_stale(record),
@@ -377,7 +380,8 @@ class SessionObjects(StoreFollower):
         is_ended = "endedBy" in event.obj.get("status", {})
         if record.away_since is None:
             if is_ended:
-                record.session.end(Ending(SESSION_DELETED, _deleted_by(event.obj)))
+                user = one_line(event.obj["status"]["endedBy"])
+                record.session.end(Ending(SESSION_DELETED, _deleted_by(event.obj), user=user))
             elif event.type == DELETED:
                 self._queue.add_after(record, LOOK_SECONDS)  # unless the session ends soon
         elif is_ended or event.type == DELETED:
@@ -400,7 +404,11 @@ class SessionObjects(StoreFollower):
 
     def _end_absent(self, uid: str) -> None:
         for record in list(self._records.values()):
-            if record.away_since is not None and record.session.subject.uid == uid and record.live:
+            if (
+                record.away_since is not None
+                and record.session.subject.uid == uid
+                and record.is_live
+            ):
                 self._end(record)
 
     def _is_stale(self, record: SessionRecord) -> bool:
@@ -415,7 +423,7 @@ class SessionObjects(StoreFollower):
 
     def _record_of(self, obj: Object) -> SessionRecord | None:
         record = self._named.get(key_of(obj))
-        if record is None or not record.live:
+        if record is None or not record.is_live:
             return None
         return record if record.describes(obj) else None
 

@@ -35,7 +35,7 @@ class SessionRecord:
         self.namespace = session.subject.namespace
         self.name = ""
         self.stored: Object | None = None
-        self.live = True
+        self.is_live = True
         self.gone = ""
         self.renewed_at = 0.0
         self.away_since: float | None = None
@@ -63,7 +63,7 @@ class SessionRecord:
             own.uid,
             own.namespace,
         )
-        return is_same and self.live and session.resumes == self.id
+        return is_same and self.is_live and session.resumes == self.id
 
     def go_on(self, session: Session) -> None:
         """The user has resumed the session over another connection."""
@@ -95,6 +95,7 @@ class SessionRecord:
         return self._written != self._facts(role)
 
     def _facts(self, role: str | None) -> tuple[object, ...]:
+        """Return the values whose change is written at once; the next renewal writes others."""
         return role, self.id, self.away_since
 
     def new_object(self, replica: str, status: Object, now: float) -> Object:

@@ -20,7 +20,7 @@ from twisted_exec.spacemanager.providers.clusterprofile.profiles import (
     AccessWay,
     ProfileFields,
     SecretName,
-    _labels,
+    labels_of,
     pushed_for,
 )
 from twisted_exec.spacemanager.providers.credentials import clean, combined, user_of
@@ -55,13 +55,13 @@ def by_ways(
 
 def is_withheld(secret: Object) -> bool:
     """Return whether a Secret must never be sent to the server that a profile names."""
-    return secret.get("type") == ACCOUNT_TOKEN or _labels(secret).get(MANAGED_BY) == MANAGER
+    return secret.get("type") == ACCOUNT_TOKEN or labels_of(secret).get(MANAGED_BY) == MANAGER
 
 
 def by_push(reading: ProfileFields, pushed: Iterable[Object]) -> ProfileCredentials:
     """Return the Secret labelled for a profile: one for this manager, or the only one."""
     for_it = [each for each in pushed if pushed_for(each) == reading.physical.name]
-    for_us = [each for each in for_it if _labels(each).get(PUSHED_TO) == MANAGER]
+    for_us = [each for each in for_it if labels_of(each).get(PUSHED_TO) == MANAGER]
     chosen = for_us or for_it
     if len(chosen) > 1:
         return ProfileCredentials(

@@ -86,7 +86,7 @@ class Places:
 def is_ours(profile: Object) -> bool:
     """Return whether a space manager has written this profile."""
     manager = mapping(mapping(profile.get("spec")).get("clusterManager")).get("name")
-    return MANAGER in (manager, _labels(profile).get(MANAGER_LABEL))
+    return MANAGER in (manager, labels_of(profile).get(MANAGER_LABEL))
 
 
 def read(profile: Object, places: Places) -> ProfileFields:
@@ -178,11 +178,11 @@ def _extension(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def pushed_for(secret: Object) -> str:
     """Return the name of the profile that a Secret is labelled for, or empty."""
-    labels, place = _labels(secret), secret["metadata"].get("namespace")
+    labels, place = labels_of(secret), secret["metadata"].get("namespace")
     if labels.get(PUSHED_NAMESPACE, place) != place:
         return ""
     return str(labels.get(PUSHED_FOR) or "")
 
 
-def _labels(obj: Object) -> Mapping[str, Any]:
+def labels_of(obj: Object) -> Mapping[str, Any]:
     return mapping(obj["metadata"].get("labels"))

@@ -27,8 +27,8 @@ from twisted_exec.api import names
 from twisted_exec.api.status import APIError, BadRequest, ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import Physical
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.private_directories import private_directory
 from twisted_exec.tls.private_files import write_private
-from twisted_exec.tls.unix import private_directory
 
 LOCK, RECORDS, SPACES = "lock", "records", "spaces"
 _SUFFIX = ".json"

@@ -6,7 +6,7 @@
  */
 
 import { base64url } from "../base64url.js";
-import { causesOf, kindOf } from "../details.js";
+import { causesOf, kindOf, nameOf } from "../details.js";
 
 export const PROTOCOL = "v5.channel.k8s.io";
 export const RESUME_PROTOCOL = "base64url.resume.console.twisted-exec.";
@@ -105,11 +105,11 @@ export function isCount(value) {
  *
  * @param {Uint8Array} document JSON; empty means success.
  * @returns {{reason: string, message: string, code: number, exitCode: number|null, retryAfterSeconds: number,
- *     kind: string, causes: {reason: string, message: string}[]}} kind: of the object that a 404 is about; the reason "Completed" is that of a program that has ended by itself; code is 0 without one.
+ *     kind: string, name: string, causes: {reason: string, message: string}[]}} kind, name: of the object that a 404 is about; the reason "Completed" is that of a program that has ended by itself; code is 0 without one.
  * @throws {ProtocolError} it is no Status.
  */
 export function readStatus(document) {
-  const completed = { reason: "Completed", message: "", code: 0, exitCode: null, retryAfterSeconds: 0, kind: "", causes: [] };
+  const completed = { reason: "Completed", message: "", code: 0, exitCode: null, retryAfterSeconds: 0, kind: "", name: "", causes: [] };
   if (document.length === 0) return completed;
   let status;
   try {
@@ -130,6 +130,7 @@ export function readStatus(document) {
     exitCode: null,
     retryAfterSeconds: isCount(status.details?.retryAfterSeconds) ? status.details.retryAfterSeconds : 0,
     kind: kindOf(status),
+    name: nameOf(status),
     causes,
   };
 }

@@ -20,12 +20,20 @@ export function pieces(item) {
   return item instanceof Uint8Array ? item.length : 1;
 }
 
+/** Return how many pieces some items are. */
+function count(items) {
+  return items.reduce((sum, item) => sum + pieces(item), 0);
+}
+
+/** Reports of the focus and of the mouse, and what surrounds a paste. */
+const NO_KEYS = /\x1b\[(?:[IO]|<[0-9;]*[Mm]|M[^]{3}|20[01]~)/g;
+
 /** The bytes of a key, as characters: a sequence such as that of an arrow, or a character in UTF-8. */
 const KEY = /\x1b[[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*|[\x80-\xbf]+/g;
 
 /** Return how many keys, or requests, some items are. */
 export function keysIn(items) {
-  return items.reduce((sum, item) => sum + (item instanceof Uint8Array ? (binary(item).match(KEY)?.length ?? 0) : 1), 0);
+  return items.reduce((sum, item) => sum + (item instanceof Uint8Array ? (binary(item).replace(NO_KEYS, "").match(KEY)?.length ?? 0) : 1), 0);
 }
 
 /** Items in order: first the sent ones, which are uncertain, then those that are still to be sent. */
@@ -35,6 +43,7 @@ export class InputQueue {
   unsent = 0;
   #sent = [];
   #waiting = [];
+  #restored = 0; // pieces that an earlier page had not sent when it saved them
 
   get isFull() {
     return this.uncertain + this.unsent >= LIMIT_PIECES;
@@ -85,20 +94,13 @@ export class InputQueue {
    * @throws {ProtocolError} fewer than before, or more than were sent.
    */
   settle(count) {
-    let settled = count - this.acknowledged;
+    const settled = count - this.acknowledged;
     if (settled < 0 || settled > this.uncertain) {
       throw new ProtocolError(`${count} pieces of input are settled, of ${this.acknowledged} to ${this.sent}`);
     }
     this.acknowledged = count;
     this.uncertain -= settled;
-    while (settled > 0) {
-      const item = this.#sent.shift();
-      if (item instanceof Uint8Array && item.length > settled) {
-        this.#sent.unshift(item.subarray(settled));
-        return;
-      }
-      settled -= pieces(item);
-    }
+    removePieces(this.#sent, settled);
   }
 
   /** Settle, and send the rest again over another connection. */
@@ -137,32 +139,51 @@ export class InputQueue {
     return dropped;
   }
 
-  /** Return the queue as a plain object for JSON. */
-  save() {
-    return { acknowledged: this.acknowledged, items: [...this.#sent, ...this.#waiting].map(saveItem) };
+  /**
+   * Return the queue as a plain object for JSON.
+   *
+   * @param {boolean} mayBeSent before the page saves the queue again, so that all of it is uncertain.
+   */
+  save(mayBeSent) {
+    const [sent, waiting] = [this.#sent, this.#waiting].map((items) => items.map(saveItem));
+    const items = mayBeSent ? [...sent, ...waiting] : sent;
+    return { acknowledged: this.acknowledged, items, waiting: mayBeSent ? [] : waiting };
   }
 
-  /**
-   * Continue the queue of an earlier page; :meth:`settleRestored` takes the first Ack.
-   *
-   * The page may have sent any of it after it was saved, so all of it is uncertain.
-   */
-  static restore(saved) {
+  /** Continue the queue of an earlier page; :meth:`settleRestored` takes the first Ack. */
+  static restore({ acknowledged, items, waiting = [] }) {
     const queue = new InputQueue();
-    queue.acknowledged = saved.acknowledged;
-    queue.#sent = saved.items.map(restoreItem);
-    queue.uncertain = queue.#sent.reduce((sum, item) => sum + pieces(item), 0);
+    queue.acknowledged = acknowledged;
+    queue.#sent = items.map(restoreItem);
+    queue.#waiting = waiting.map(restoreItem);
+    queue.uncertain = count(queue.#sent);
+    queue.unsent = queue.#restored = count(queue.#waiting);
     return queue;
   }
 
-  /** As :meth:`sendAgain`, for a number that may be larger than was saved. */
+  /** As :meth:`sendAgain`, for a number that may be larger than was saved, where the storage was full. */
   settleRestored(count) {
     if (count > this.sent) {
+      const more = Math.min(count - this.sent, this.#restored);
+      removePieces(this.#waiting, more);
+      this.unsent -= more;
       this.#sent = [];
       this.uncertain = 0;
       this.acknowledged = count;
     }
     this.sendAgain(count);
+  }
+}
+
+/** Remove the first pieces of some items. */
+function removePieces(items, count) {
+  while (count > 0) {
+    const item = items.shift();
+    if (item instanceof Uint8Array && item.length > count) {
+      items.unshift(item.subarray(count));
+      return;
+    }
+    count -= pieces(item);
   }
 }
 

@@ -27,22 +27,22 @@ const SESSION = /^[A-Za-z0-9._-]{1,64}$/;
 /**
  * @typedef {object} Effects
  *     What the caller does about a mark.  Members that do not apply are absent.
- * @property {boolean} [key] the session has another key: store {@link SessionState.save} now.
- * @property {boolean} [ready] input may be sent from now on: sizes first, then {@link SessionState.takeInput}.
+ * @property {boolean} [key] the session has another key: store {@link SessionProgress.save} now.
+ * @property {boolean} [ready] input may be sent from now on: sizes first, then {@link SessionProgress.takeInput}.
  * @property {object} [uncertain] keys that were dropped: {sent, unsent}; the fate of those that were sent is
  *     unknown.
  * @property {object} [placed] the next output begins here: {epoch, offset, end, exact}; end may be null.
  * @property {object} [gap] output is missing: {bytes, exact}; bytes is null if the amount is unknown.
  * @property {object} [notice] a message for people: the mark, with its kind.
- * @property {object} [viewers] {count, lost, writer, seconds, recordings, withheld, message}; count includes the sessions whose
- *     connections are lost, the writer is empty if there is none, recordings are [{input, user}], or null if the
+ * @property {object} [viewers] {count, lost, writer, seconds, hasBreak, recordings, withheld, message}; count includes the sessions whose
+ *     connections are lost, the writer is empty if there is none, recordings are [{input, user, policies}], or null if the
  *     server does not know them, message is the longest message to all viewers, 0 for none.
  * @property {number} [echo] microseconds.
  * @property {number} [ping] to be answered behind all input that waits.
  * @property {number} [pong] the answer to the page's own question.
  */
 
-export class SessionState {
+export class SessionProgress {
   /**
    * The position of the next byte of output; null before the first At.
    *
@@ -52,8 +52,10 @@ export class SessionState {
   input = new InputQueue();
   /** The id of the newest connection, for support; empty before the first. */
   session = "";
-  /** For how long the server keeps the session after a loss. */
-  seconds = 0;
+  /** For how long the server keeps the session after the loss of a connection; 0: unknown. */
+  keptSeconds = 0;
+  /** Whether the server knows nothing of the input before this connection, as after a crash of the runtime. */
+  isNew = false;
   hops = "";
   #keys = []; // of the newest connection, and of the one before
   #usesEarlier = false;
@@ -79,22 +81,26 @@ export class SessionState {
       }
       this.#first = saved.first;
       this.#keys = saved.keys;
+      this.keptSeconds = saved.seconds ?? 0;
       this.session = saved.keys[0].session;
-      this.seconds = saved.seconds ?? 0; // of an earlier release of the page: unknown
       this.input = InputQueue.restore(saved.input);
       this.#isRestored = true;
     }
   }
 
-  /** Return a plain object for JSON, from which another page goes on; null if none can. */
-  save() {
+  /**
+   * Return a plain object for JSON, from which another page goes on; null if none can.
+   *
+   * @param {boolean} mayBeSent of the input that waits, before the next call
+   */
+  save(mayBeSent) {
     if (this.#keys.length === 0) return null;
     return {
       position: this.position,
       first: this.#first,
       keys: this.#keys,
-      seconds: this.seconds,
-      input: this.input.save(),
+      seconds: this.keptSeconds,
+      input: this.input.save(mayBeSent),
     };
   }
 
@@ -195,7 +201,7 @@ export class SessionState {
       const withheld = typeof mark.Withheld === "string" ? mark.Withheld : "";
       const [columns, rows] = [mark.Width, mark.Height];
       const size = isCount(columns) && isCount(rows) && columns && rows ? [columns, rows] : null;
-      return { viewers: { count, lost, writer, seconds, recordings: recordings(mark.Recordings), withheld, message, size } };
+      return { viewers: { count, lost, writer, seconds, hasBreak: mark.Break !== false, recordings: recordings(mark.Recordings), withheld, message, size } };
     }
     for (const [member, name] of [["Echo", "echo"], ["Ping", "ping"], ["Pong", "pong"]]) {
       if (member in mark) {
@@ -216,7 +222,7 @@ export class SessionState {
     this.#keys = before === undefined ? [{ key, session }] : [{ key, session }, before];
     this.#usesEarlier = false;
     this.session = session;
-    this.seconds = seconds;
+    this.keptSeconds = seconds;
     this.hops = typeof mark.Hops === "string" ? mark.Hops : "";
     this.#phase = KEPT;
     return { key: true };
@@ -230,7 +236,8 @@ export class SessionState {
       return {};
     }
     let uncertain = null;
-    if (count === null || (this.position === null && !this.#isRestored)) {
+    this.isNew = count === null || (this.position === null && !this.#isRestored);
+    if (this.isNew) {
       uncertain = this.input.beginAnew();
       this.input.acknowledged = count ?? 0;
     } else if (this.#isRestored) {
@@ -264,10 +271,15 @@ export class SessionState {
   }
 }
 
+/** @param {unknown} listed */
+function names(listed) {
+  return Array.isArray(listed) ? listed.filter((each) => each && typeof each === "string") : [];
+}
+
 /** Return the recordings of a mark; null if it has none that can be read, for they only inform. */
 function recordings(marked) {
   if (!Array.isArray(marked)) return null;
   return marked
     .filter((each) => INPUTS.includes(each?.Input) && typeof each.User === "string")
-    .map(({ Input: input, User: user }) => ({ input, user }));
+    .map(({ Input: input, User: user, Policies: policies }) => ({ input, user, policies: names(policies) }));
 }

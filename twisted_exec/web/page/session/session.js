@@ -11,16 +11,19 @@
  *
  * The states and their details:
  *
- *     connecting    {message, code, unauthorized}
- *                                           input waits; without a message this is the first attempt
+ *     connecting    {message, code, unauthorized, isSilent}
+ *                                           input waits; without a message this is the first attempt; isSilent:
+ *                                           the server has not answered in time
  *     open          {resumable}             without resumable a lost connection is the end
- *     reconnecting  {since, keptUntil, message, code, unauthorized}
+ *     reconnecting  {since, keptSeconds, message, code, unauthorized, isSilent}
  *                                           since: milliseconds of the clock, from the message that the server has
- *                                           not answered, or from the loss if it owed nothing; keptUntil: afterwards
- *                                           the server may have ended the session; unauthorized: the
+ *                                           not answered, or from the loss if it owed nothing; keptSeconds: for so
+ *                                           long the server keeps the session, 0: unknown; unauthorized: the
  *                                           token is refused, and the next attempt is that of reconnectNow()
- *     resumed       {seconds, missed}       open again; missed: bytes of output meanwhile
- *     ended         {reason, message, code, exitCode, kind, causes}: see readStatus in channel.js
+ *     resumed       {seconds, missed, isNew}
+ *                                           open again; missed: bytes of output meanwhile; isNew: the server knows
+ *                                           nothing of the input of the session before
+ *     ended         {reason, message, code, exitCode, kind, name, causes}: see readStatus in channel.js
  *                   and unconfirmed: {sent, unsent}, input that may not have arrived, in keys
  *
  * The owner calls taken(COUNT) for output that it has shown, else the server stops after 128 KiB.
@@ -31,7 +34,7 @@ import { Claim } from "./claim.js";
 import { Connection } from "./connection.js";
 import { Liveness, systemClock } from "./liveness.js";
 import { Reconnecting } from "./reconnecting.js";
-import { SessionState } from "./resume.js";
+import { SessionProgress } from "./resume.js";
 
 const KEEP_MILLISECONDS = 250;
 const NORMAL_CLOSURE = 1000;
@@ -42,14 +45,15 @@ const GIVEN_UP = 4001;
 export const STOPPED = "WebConsoleStopped";
 /** What else may be in the way where no answer comes. */
 const UNREACHABLE = "A proxy in front of it, such as kubectl proxy with a client certificate, may not pass WebSockets on.";
-const ROLES = { drive: "drive", observe: "watch", watch: "watch" };
+/** The roles on the wire, by the modes of the page. */
+const ROLES = { drive: "drive", observe: "watch" };
 
 export class ConsoleSession {
   #options;
   #on;
   #clock;
-  #state;
-  #name = ""; // as above, or "resuming": input goes, and the position of the output is still to come
+  #progress;
+  #state = ""; // as above, or "resuming": input goes, and the position of the output is still to come
   #id; // of the session in this browser
   #claim = new Claim();
   #reconnecting;
@@ -87,10 +91,10 @@ export class ConsoleSession {
     this.#options = options;
     this.#on = options.on ?? {};
     this.#clock = options.clock ?? systemClock;
-    this.#state = new SessionState(null);
+    this.#progress = new SessionProgress(null);
     this.#reconnecting = new Reconnecting(this.#clock, {
       attempt: () => this.#connect(),
-      timedOut: (message) => this.#unreached(message),
+      timedOut: (message) => this.#unreached(message, true),
       random: options.random ?? Math.random,
     });
     this.#liveness = new Liveness(this.#clock, {
@@ -109,24 +113,24 @@ export class ConsoleSession {
 
   // For the owner.
 
-  /** The name of the present state. */
+  /** The present state. */
   get state() {
-    return this.#name === "resuming" ? "resumed" : this.#name;
+    return this.#state === "resuming" ? "resumed" : this.#state;
   }
 
   /** The id of the newest connection, for support; empty if the server has named none. */
   get id() {
-    return this.#state.session;
+    return this.#progress.session;
   }
 
   /** Whether the queue of input is full: the owner should accept no more. */
   get isFull() {
-    return this.#state.input.isFull;
+    return this.#progress.input.isFull;
   }
 
   /** How many keys and requests the server has not confirmed. */
   get waiting() {
-    return this.#state.input.keys;
+    return this.#progress.input.keys;
   }
 
   /** Type bytes. */
@@ -136,7 +140,7 @@ export class ConsoleSession {
 
   /** Drop the input that was not sent yet; return how many keys. */
   discard() {
-    return this.#state.input.drop().unsent;
+    return this.#progress.input.drop().unsent;
   }
 
   /** Send a BREAK. */
@@ -169,7 +173,7 @@ export class ConsoleSession {
 
   /** Tell that so many more bytes of output were shown. */
   taken(count) {
-    const number = this.#state.take(count);
+    const number = this.#progress.take(count);
     if (number !== null && this.#isOpen) this.#transmit(channel.encodeControl({ Taken: number }));
   }
 
@@ -180,9 +184,9 @@ export class ConsoleSession {
 
   /** Try at once; or find out at once whether an open connection still is one. */
   reconnectNow() {
-    const isTrying = ["connecting", "reconnecting"].includes(this.#name) && this.#reconnecting.hasBegun;
+    const isTrying = ["connecting", "reconnecting"].includes(this.#state) && this.#reconnecting.hasBegun;
     if (isTrying) this.#reconnecting.now();
-    else if (this.#isOpen && this.#state.isResumable) this.#liveness.probe();
+    else if (this.#isOpen && this.#progress.isResumable) this.#liveness.probe();
   }
 
   /** Another session has reached the server: do not wait for it any more. */
@@ -192,7 +196,7 @@ export class ConsoleSession {
 
   /** Return a plain object from which another page goes on with the session; null if none can. */
   save() {
-    const saved = this.#name === "ended" ? null : this.#state.save();
+    const saved = this.#state === "ended" ? null : this.#progress.save(this.#connection !== null && this.#progress.isResumable);
     return saved === null ? null : { ...saved, id: this.#id, lostAt: this.#lostAt };
   }
 
@@ -204,13 +208,13 @@ export class ConsoleSession {
     const ours = restored !== null && (await this.#claim.take(saved.id, locks, this.#clock));
     if (ours) {
       this.#id = saved.id;
-      for (const item of this.#state.input.takeAll()) restored.input.put(item);
-      this.#state = restored;
+      for (const item of this.#progress.input.takeAll()) restored.input.put(item);
+      this.#progress = restored;
     } else {
       this.#id = crypto.randomUUID();
       await this.#claim.take(this.#id, locks, this.#clock);
     }
-    if (this.#name !== "ended") {
+    if (this.#state !== "ended") {
       this.#lostAt = ours ? (saved.lostAt ?? this.#clock.now()) : null;
       this.#reconnecting.start();
     }
@@ -219,20 +223,20 @@ export class ConsoleSession {
   // Connections.
 
   get #isOpen() {
-    return ["open", "resuming", "resumed"].includes(this.#name);
+    return ["open", "resuming", "resumed"].includes(this.#state);
   }
 
   #connect() {
     this.#drop();
     const { url, protocols, WebSocket = globalThis.WebSocket } = this.#options;
-    const resume = channel.resumeProtocol(this.#state.connect());
+    const resume = channel.resumeProtocol(this.#progress.connect());
     const socket = new WebSocket(typeof url === "function" ? url() : url, [...protocols(), resume]);
     this.#connection = new Connection(socket, {
       heard: () => this.#liveness.heard(),
       unmarked: () => this.#openOrdinary(),
-      mark: (mark) => this.#act(this.#state.receiveMark(mark)),
+      mark: (mark) => this.#act(this.#progress.receiveMark(mark)),
       output: (bytes) => {
-        this.#state.receiveOutput(bytes);
+        this.#progress.receiveOutput(bytes);
         this.#on.output?.(bytes);
       },
       status: (status) => this.#receiveStatus(status),
@@ -263,7 +267,7 @@ export class ConsoleSession {
       this.#unreached(reason);
     } else {
       const refusal = await this.#options.explain().catch(() => null);
-      if (this.#connection === null && this.#name !== "ended") {
+      if (this.#connection === null && this.#state !== "ended") {
         if (refusal === null) this.#unreached(reason);
         else this.#refused(refusal);
       }
@@ -274,7 +278,7 @@ export class ConsoleSession {
   #lost(message) {
     const since = this.#liveness.waitsSince ?? this.#clock.now(); // the user may have read of the silence before
     this.#drop();
-    if (!this.#state.isResumable) {
+    if (!this.#progress.isResumable) {
       this.#end({ reason: "ConnectionLost", message });
       return;
     }
@@ -285,16 +289,16 @@ export class ConsoleSession {
 
   /** The browser may keep the page for a return: meanwhile its user is no viewer, and no attempt is made. */
   #leftPage() {
-    this.#keepNow();
     if (this.#isOpen) this.#lost("the page was left");
     else this.#drop();
+    this.#keepNow(); // nothing is sent any more
     this.#reconnecting.stop();
   }
 
-  /** An attempt has failed without an answer. */
-  #unreached(message) {
+  /** An attempt has failed without an answer, after the time for it if the server is silent. */
+  #unreached(message, isSilent = false) {
     this.#drop();
-    this.#failed({ message: this.#lostAt === null ? UNREACHABLE : message, code: 0, unauthorized: false });
+    this.#failed({ message: this.#lostAt === null ? UNREACHABLE : message, code: 0, unauthorized: false, isSilent });
     this.#reconnecting.unreached();
   }
 
@@ -303,33 +307,33 @@ export class ConsoleSession {
    *
    * @param {any} refusal
    */
-  #refused({ code, reason = "", message, retryAfterSeconds = 0, kind = "", causes = [] }) {
+  #refused({ code, reason = "", message, retryAfterSeconds = 0, kind = "", name = "", causes = [] }) {
     this.#drop();
     if (code === 401) {
       this.#reconnecting.stop();
       this.#failed({ message, code, unauthorized: true });
-    } else if (this.#state.refused(code)) {
+    } else if (this.#progress.refused(code)) {
       this.#reconnecting.stop();
       this.#reconnecting.now();
     } else if (this.#reconnecting.retries(code, causes) && (this.#lostAt !== null || code !== 403)) {
       this.#failed({ message, code, unauthorized: false });
       this.#reconnecting.wait(retryAfterSeconds);
     } else {
-      this.#end({ reason: reason || "Refused", message, code, kind, causes });
+      this.#end({ reason: reason || "Refused", message, code, kind, name, causes });
     }
   }
 
   /** An attempt has failed: of the first connection, or of a later one. */
   #failed(detail) {
     if (this.#lostAt === null) this.#enter("connecting", detail);
-    else this.#enter("reconnecting", { since: this.#lostAt, keptUntil: this.#lostAt + 1000 * this.#state.seconds, ...detail });
+    else this.#enter("reconnecting", { since: this.#lostAt, keptSeconds: this.#progress.keptSeconds, ...detail });
   }
 
   // What arrives.
 
   /** The server sends no marks. */
   #openOrdinary() {
-    if (this.#state.resumes) {
+    if (this.#progress.resumes) {
       this.#end({ reason: "CannotResume", message: "the server cannot resume this session" });
       return;
     }
@@ -339,8 +343,8 @@ export class ConsoleSession {
   }
 
   #receiveStatus(status) {
-    if (!this.#state.isResumable && !this.#isOpen && status.code) this.#refused(status);
-    else if (!(status.reason === "Resumed" && this.#state.mayResumeAgain)) this.#end(status);
+    if (!this.#progress.isResumable && !this.#isOpen && status.code) this.#refused(status);
+    else if (!(status.reason === "Resumed" && this.#progress.mayResumeAgain)) this.#end(status);
   }
 
   /** @param {import("./resume.js").Effects} effects */
@@ -366,7 +370,7 @@ export class ConsoleSession {
     if (this.#lostAt === null) {
       this.#enter("open", { resumable: true });
     } else {
-      this.#name = "resuming"; // the owner learns of it with the position
+      this.#state = "resuming"; // the owner learns of it with the position
     }
     this.#greet();
     this.#liveness.start();
@@ -378,10 +382,10 @@ export class ConsoleSession {
   }
 
   #placed(placed) {
-    if (this.#name === "resuming") {
+    if (this.#state === "resuming") {
       const seconds = (this.#clock.now() - Number(this.#lostAt)) / 1000;
       this.#lostAt = null;
-      this.#enter("resumed", { seconds, missed: Math.max(0, (placed.end ?? 0) - placed.offset) });
+      this.#enter("resumed", { seconds, missed: Math.max(0, (placed.end ?? 0) - placed.offset), isNew: this.#progress.isNew });
     }
     this.#keepNow();
     this.#on.placed?.(placed);
@@ -390,16 +394,16 @@ export class ConsoleSession {
   // What is sent.
 
   #put(item) {
-    if (this.#name === "ended") return;
-    this.#state.input.put(item);
+    if (this.#state === "ended") return;
+    this.#progress.input.put(item);
     this.#flush();
     this.#keepTimer ??= this.#clock.setTimeout(() => this.#keepNow(), KEEP_MILLISECONDS);
   }
 
   #flush() {
     if (!this.#isOpen) return;
-    const items = this.#state.isResumable ? this.#state.takeInput() : this.#state.input.takeAll();
-    if (items.length && this.#state.isResumable) this.#liveness.typed();
+    const items = this.#progress.isResumable ? this.#progress.takeInput() : this.#progress.input.takeAll();
+    if (items.length && this.#progress.isResumable) this.#liveness.typed();
     for (const item of items) {
       if (item instanceof Uint8Array) this.#transmit(channel.encode(channel.STDIN, item));
       else this.#transmit(channel.encodeControl({ ...(this.#size ?? { Width: 0, Height: 0 }), ...item }));
@@ -423,29 +427,29 @@ export class ConsoleSession {
 
   // The end.
 
-  #enter(name, detail) {
-    this.#name = name;
-    this.#on.state?.(name, detail);
+  #enter(state, detail) {
+    this.#state = state;
+    this.#on.state?.(state, detail);
   }
 
-  #end({ reason, message, code = 0, exitCode = null, kind = "", causes = [] }) {
-    if (this.#name === "ended") return;
+  #end({ reason, message, code = 0, exitCode = null, kind = "", name = "", causes = [] }) {
+    if (this.#state === "ended") return;
     this.#reconnecting.stop();
     this.#clock.clearTimeout(this.#keepTimer);
     this.#drop(NORMAL_CLOSURE);
     this.#stopListening();
     this.#claim.release();
-    this.#name = "ended";
+    this.#state = "ended";
     this.#options.keep?.(null);
-    const unconfirmed = this.#state.input.drop();
-    this.#on.state?.("ended", { reason, message, code, exitCode, kind, causes, unconfirmed });
+    const unconfirmed = this.#progress.input.drop();
+    this.#on.state?.("ended", { reason, message, code, exitCode, kind, name, causes, unconfirmed });
   }
 }
 
-/** Return the state of a session of an earlier page; null if there is none, or if it cannot be read. */
+/** Return the progress of a session of an earlier page; null if there is none, or if it cannot be read. */
 function restore(saved, replayBytes) {
   try {
-    return saved && new SessionState(saved, replayBytes);
+    return saved && new SessionProgress(saved, replayBytes);
   } catch {
     return null; // by another release of the page
   }

@@ -1,10 +1,12 @@
 /** Ask another user for the approval that a ConsolePolicy demands, and wait for it. */
 
 import { APPROVAL_REQUIRED, UPGRADE_REQUIRED, causesOf, has } from "../details.js";
+import { confirmed } from "../dialogs.js";
+import { printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { itemPath, listPath } from "../objects.js";
 import { minute } from "../times.js";
-import { stateOf, WAITING } from "../views/request_model.js";
+import { stateOf, TAKE_BACK, WAITING } from "../views/request_model.js";
 import { sleep } from "../watch.js";
 
 const LOOK_SECONDS = 2;
@@ -53,6 +55,17 @@ export async function createRequest({ api, machines }, place, signal) {
     spec,
   };
   return api.request(listPath("consolerequests", place.namespace), { method: "POST", body, signal });
+}
+
+/** Ask whether a request of the user shall be taken back. */
+export function takingBackConfirmed(machine) {
+  return confirmed(`Take back your request for ${printable(machine)}?`, "Nobody can approve it then.", TAKE_BACK);
+}
+
+/** Delete a ConsoleRequest of the user; the UID keeps another one of the same name. */
+export function takeBack({ api }, { namespace, name, uid }) {
+  const body = { apiVersion: "v1", kind: "DeleteOptions", preconditions: { uid } };
+  return api.request(itemPath("consolerequests", namespace, name), { method: "DELETE", body });
 }
 
 /** Read the user's last ConsoleRequest, for a place that was refused; throw why there is nothing to wait for. */

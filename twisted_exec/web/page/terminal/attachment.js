@@ -2,8 +2,9 @@
 
 import { KEPT_SESSION } from "../details.js";
 import { hasNoScreen, readScreen } from "../screens.js";
+import { InputQueue } from "../session/input.js";
 import { ConsoleSession } from "../session/session.js";
-import { dateTime } from "../times.js";
+import { zonedTime } from "../times.js";
 import { FirstScreen, stateOutput } from "./first_screen.js";
 import { explain } from "./rights.js";
 import { amount } from "./texts.js";
@@ -163,7 +164,7 @@ export class Attachment {
   /** Put what another session has shown into the scrollback: the output of this one repeats some of it. */
   #separate() {
     const { columns, rows, text } = this.#screen;
-    const output = `[twisted-exec: new session at ${dateTime(Date.now())}]\r\n`;
+    const output = `[twisted-exec: new session at ${zonedTime(Date.now())}]\r\n`;
     if (text.trim()) this.#screen.show((filled) => stateOutput({ output, columns }, filled), [columns, rows]);
   }
 
@@ -202,6 +203,11 @@ export class Attachment {
 /** The session of a console that the store keeps for a reload; null if there is none. */
 export function savedSession({ store }, place) {
   return store.get(keyOf(place));
+}
+
+/** How many keys of a console the server had not confirmed to the page before a reload. */
+export function savedKeys(saved) {
+  return saved ? InputQueue.restore(saved.input).keys : 0;
 }
 
 /** Forget the session of a console that the store keeps for a reload. */

@@ -8,6 +8,8 @@ export const NO_RECEIPT = "Your message may not have been sent: the server has n
 
 const MOST_IN_LINE = 3;
 const MOST_REMEMBERED = 8;
+const LONGEST_NAME = 64;
+const NOT_PRINTABLE = /(?! )[\p{C}\p{Z}]/gu;
 
 /**
  * @typedef {object} Person one session at the console
@@ -62,13 +64,25 @@ export class Company {
     const of = (some) => some.map(({ user }) => user);
     const count = (some, user) => of(some).filter((each) => each === user).length;
     const others = (some, known) => [...new Set(of(some))].filter((user) => !of(known).includes(user));
-    const joined = others(people, before).map((user) => user || "somebody");
-    const left = others(before, people).map((user) => user || "somebody").filter((name) => !this.#heard.some((each) => each.startsWith(`${name} has left;`)));
+    const joined = others(people, before).map(displayName);
+    const left = others(before, people).map(displayName).filter((name) => !this.#hasReadOf(name));
     const own = people.find(({ isOwn }) => isOwn)?.user;
     const isTwice = own !== undefined && isComplete && count(before, own) > 0 && count(people, own) > count(before, own);
     if (isTwice) joined.unshift("another session of yours");
     return [clause(joined, "joined"), clause(left, "left")].filter(Boolean).join("; ");
   }
+
+  #hasReadOf(name) {
+    return this.#heard.some((each) => each.split("; ").includes(`${name} has left`));
+  }
+}
+
+/** Return the name of a user as notices of the machine runtime show it: `display_name` of `twisted_exec/api/display.py`. */
+function displayName(user) {
+  if (!user) return "somebody";
+  const characters = [...user];
+  const shown = characters.length > LONGEST_NAME ? [...characters.slice(0, LONGEST_NAME - 1), "\u2026"] : characters;
+  return shown.join("").replace(NOT_PRINTABLE, "?");
 }
 
 function clause(names, act) {

@@ -1,87 +1,78 @@
 /** One console in the page: its session, its terminal and the bars around it. */
 
-import { acknowledged } from "../acts.js";
-import { confirmed, endRecordingConfirmed, powerOffConfirmed, recordedAlready, resetConfirmed } from "../dialogs.js";
+import { confirmed } from "../dialogs.js";
 import { button, fill, h, printable } from "../dom.js";
 import { machineTitle, partLinks } from "../frame.js";
-import { qualifiedName } from "../machines.js";
-import { itemPath, listPath, may } from "../objects.js";
+import { may } from "../objects.js";
 import { STOPPED } from "../session/session.js";
-import { minute } from "../times.js";
 import { save } from "../views/parts.js";
-import { isEndable, isOf, rowOf } from "../views/recording_model.js";
-import { Attachment, forget, savedSession } from "./attachment.js";
+import { Attachment, forget, savedKeys, savedSession } from "./attachment.js";
+import { Attendance } from "./attendance.js";
 import { Clipboard } from "./clipboard.js";
 import { NO_RECEIPT, RECEIPT_MILLISECONDS, messageLine } from "./company.js";
 import { askForMessage, chooseSysrq } from "./dialogs.js";
 import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
 import { Lifecycle } from "./lifecycle.js";
+import { MachineActs } from "./machine_acts.js";
 import { MachineWatch, stateOf } from "./machine_watch.js";
+import { Marks } from "./marks.js";
+import { MessageBox } from "./message_box.js";
 import { MessageList, keptMessages } from "./message_list.js";
 import { Panel } from "./panel.js";
-import { reset } from "./reset.js";
-import { explain, opening } from "./rights.js";
-import { Roles } from "./roles.js";
+import { explain, opening, untilOpenable } from "./rights.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { NO_POOL, POWERED_OFF, REVOKED, anewText, demands, droppedKeys, endText, endingOf, isServerStopped, largerText, lostText, readOnlyText, recordedFor, recordingNews, recordingRefusal, said, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { MACHINE_IS_OFF, NO_POOL, REVOKED, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
 
-const [ROLE_WARNING, ROLE_ERROR] = ["warning about-role", "error about-role"]; // kinds of a message
-const MESSAGE_MILLISECONDS = 10_000;
 const GAP_PIXELS = 7; // between messages
-const SHUTDOWN = "Shutdown"; // the state of a machine that is off
 const PENDING = "Pending";
+const ASK_FOR_TAKEOVER = "To take this console from its writer, ask an administrator for the role console-operator.";
+const POWER_NOTICES = ["interrupted", "restarted"]; // kinds: the machine has ended, or started again
 
 let hasToldKeys = false;
 
 export class Console {
   #on;
+  #started; // resolves when the first session begins to connect, or cannot
   #life = new Lifecycle({
     ask: () => this.#ask(),
     attach: (_rights, changed) => this.#attach(changed),
     state: (name, detail) => this.#stateChanged(name, detail),
     opened: () => this.#opened(),
     lost: () => this.#lost(),
-    resumed: () => this.#resumed(),
+    resumed: (detail) => this.#resumed(detail),
     ended: (detail) => this.#ended(detail),
     unauthorized: () => this.context.api.dispatchEvent(new Event("unauthorized")),
     reopen: (detail) => this.#follow(detail),
-    full: () => this.#tell("The connection is slow: this key was not accepted.", "warning"),
-    readOnly: () => this.#tellOnce(readOnlyText({ mayTakeOver: this.mayTakeOver, writer: this.writer })),
+    full: () => this.#messageBox.tell("The connection is slow: this key was not accepted.", "warning"),
+    readOnly: () => this.#messageBox.tellOnce(readOnlyText({ mayTakeOver: this.mayTakeOver, writer: this.writer })),
   });
   #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake(), "another user": () => this.#messages.forget() };
+  /** The page that follows a reload tells of the keys that end with this one. */
+  #left = () => {
+    const { sent, unsent } = this.#former?.unconfirmed ?? { sent: 0, unsent: 0 };
+    this.place.lost = { sent, unsent: unsent + this.#life.unkept };
+    this.#on.keep();
+  };
+  acts;
   clipboard = new Clipboard(this, {
     type: (bytes) => this.#life.typed(bytes),
-    tell: (text, kind) => this.#tell(text, kind),
+    tell: (text, kind) => this.#messageBox.tell(text, kind),
   });
   // Of the present session.
   /** @type {any} */
-  #rights = { drives: true, takesOver: false, mayType: true, switches: false, records: false, endsRecordings: false };
-  #roles;
+  #rights = { drives: true, takesOver: false, opens: true, mayType: true, switches: false, records: false, endsRecordings: false };
+  /** @type {{size: string, text: string, message?: import("./message_box.js").Message}} */
   #larger = { size: "", text: "" }; // of the window of another user, and what the user has read about it
-  #hasDriven = false; // it could type until now
-  /** @type {any} */
-  #former = null; // how and when the session before has ended, until the role in this one is known
-  /** @type {object[] | null} */
-  #recordings = null; // those that the user knows of
+  /** @type {number | undefined} when the user or the page has opened a session in the used terminal */
+  #openedAgain;
   /** @type {MachineWatch | null} */
   #machine = null;
-  /**
-   * How the user has switched the machine here the last time; empty if never.
-   *
-   * @type {"" | "On" | "Off"}
-   */
-  switched = "";
-  /** Whether the user has reset the machine, and its power is not on again. */
-  isResetting = false;
+  /** Whether the page was loaded again while it was open. */
+  isRestored;
   /** Whether the terminal has shown nothing yet. */
   isEmpty = true;
-  /** @type {{text: string, kind: string} | null} */
-  #held = null; // the newest message behind the panel of an attempt to connect
-  #approval = ""; // what the approver has said, before messages of the first seconds
-  /** @type {Record<string, string>} what the user was told of the session: its newest text by subject. */
-  #facts = {};
   /**
    * The machine as the page knows it; null if unknown.
    *
@@ -92,29 +83,21 @@ export class Console {
   /** @type {Screen | null} */
   #screen = null;
   #terminal;
+  #overlays = h("div", { class: "overlays" });
   #finder;
   #found;
-  #banner;
-  #message;
-  #note = h("div", { class: "note" }); // in the message: what passes while a warning stays
-  #messageTimer;
+  #messageBox;
+  #attendance;
   #messages;
   #receiptTimer;
+  /** @type {import("./message_box.js").Message | null} */
+  #noReceipt = null; // the warning that a message of the user may not have been sent
   /** Whether the output that is in sight is old. */
   isAway = false;
-  /** In its tab: the same. */
-  awayMark = h("span", { class: "badge waiting", hidden: true, title: "No connection" }, h("span", { class: "visually-hidden" }, "No connection "));
-  #isOver = false; // the state of the session is its end
   #free = 0; // the part of the terminal below the cursor
   #role;
   #number = h("span", { class: "number dim" });
-  #health = h("a", { class: "health badge bad", hidden: true });
-  /** In its tab: whether its machine is not healthy. */
-  mark = h("span", { class: "badge bad", hidden: true });
-  /** In its tab: whether its machine does not run. */
-  stoppedMark = h("span", { class: "badge off", hidden: true });
-  /** In its tab: whether its session has ended. */
-  endedMark = h("span", { class: "badge over", hidden: true, title: "No session" }, h("span", { class: "visually-hidden" }, "No session "));
+  marks = new Marks();
   #keys;
   #panel;
   #status;
@@ -122,8 +105,9 @@ export class Console {
 
   /**
    * @param {object} context of the page
-   * @param {object} place `{namespace, name, mode, reason, size, observes, closed}`; kept over reloads by the owner.
-   *     `observes`: the user is an observer who asked for input; `closed`: the facts whose messages the user has closed
+   * @param {object} place `{namespace, name, mode, reason, size, observes, closed, lost}`; kept over reloads by the owner.
+   *     `observes`: the user is an observer who asked for input; `closed`: the facts whose messages the user has closed; `lost`:
+   *     the keys that have ended with the page before a reload, as {sent, unsent}
    * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `close()`: it is to be closed;
    *     `active()`: it has the focus; `isActive()`: the user sees it; `keep()`: the place has changed;
    *     `news()`: whether its output is old, or the number of messages that were not in sight, has changed
@@ -133,11 +117,23 @@ export class Console {
     this.place = place;
     this.element = h("section", { class: "console", "aria-label": `Console of ${printable(place.name)}` });
     this.#on = on;
-    this.#roles = new Roles(place.mode === "observe" || place.observes, () => context.user);
+    this.isRestored = savedSession(context, place) !== null;
     this.#messages = new MessageList(keptMessages(context, place), { news: () => on.news(), moved: () => this.#placeMessages(), focus: () => this.focus() });
+    this.acts = new MachineActs(context, place, {
+      known: () => ({ machine: this.machine, recordings: this.#attendance.recordings, rights: this.#rights }),
+      tell: (text, kind) => this.#messageBox.tell(text, kind),
+      takeBack: (message) => this.#messageBox.takeBack(message),
+      focus: () => this.focus(),
+      poweredOn: () => this.#screen?.terminal.scrollToBottom(), // there is what the user waits for now
+      notReset: () => this.#showMachine(false),
+    });
     for (const [event, listener] of Object.entries(this.#listeners)) context.api.addEventListener(event, listener);
+    addEventListener("pagehide", this.#left);
     this.#build();
-    this.#start();
+    this.#started = this.#start();
+    const lost = droppedKeys(place.lost ?? { sent: 0, unsent: 0 });
+    delete place.lost;
+    if (lost) this.#messageBox.tell(lost, "warning");
   }
 
   get hasEnded() {
@@ -166,17 +162,29 @@ export class Console {
   /** End the session and forget it. */
   close() {
     for (const [event, listener] of Object.entries(this.#listeners)) this.context.api.removeEventListener(event, listener);
+    removeEventListener("pagehide", this.#left);
     this.#life.close();
+    this.acts.stop();
     forget(this.context, this.place);
     keptMessages(this.context, this.place).set(null);
     this.#status.stop();
     this.#panel.hide();
     this.#panel.release();
     this.#leaveMachine();
-    clearTimeout(this.#messageTimer);
+    this.#messageBox.stop();
     clearTimeout(this.#receiptTimer);
     this.#screen?.close();
     this.element.remove();
+  }
+
+  /** Whether the page can learn nothing about the machine. */
+  get isBlind() {
+    return this.#machine?.isBlind === true;
+  }
+
+  /** The user has opened it by its name once more. */
+  comeBack() {
+    this.#panel.comeBack();
   }
 
   /** Let the owner close it. */
@@ -197,7 +205,7 @@ export class Console {
       "header",
       { class: "console-head" },
       machineTitle("h2", namespace, name),
-      this.#health,
+      this.marks.health,
       partLinks(this.context, namespace, name, ""),
       h("span", { class: "grow" }),
       this.#number,
@@ -210,17 +218,25 @@ export class Console {
     );
     this.#finder = h("form", { class: "finder", role: "search", hidden: true, onsubmit: (event) => event.preventDefault() });
     this.#terminal = h("div", { class: "terminal-box" });
-    this.#banner = h("div", { class: "banner", role: "note", "aria-label": "Note of this machine", hidden: true });
-    this.#message = h("div", { class: "message", hidden: true });
     this.#panel = new Panel(this);
+    this.#messageBox = new MessageBox(this.place, this.#panel, {
+      moved: () => this.#placeMessages(),
+      announce: (text) => this.#announce(text),
+      closed: () => {
+        this.#on.keep();
+        this.focus();
+      },
+    });
+    this.#attendance = new Attendance(this.#messageBox, () => this.context.user);
+    this.#attendance.begin(this.place.mode === "observe" || this.place.observes);
     this.#keys = new KeyBar({
       type: (text) => this.type(text),
       isApplication: () => this.#screen?.terminal.modes.applicationCursorKeysMode ?? false,
     });
     this.#status = new StatusLine(this.context, this.place, {
       reconnect: () => this.connectNow(),
-      powerOn: () => this.switch(),
-      waiting: () => this.#life.waiting + (this.#former?.unconfirmed.unsent ?? 0),
+      powerOn: () => this.acts.switch(),
+      waiting: () => this.#life.waiting + (this.#former?.unconfirmed.unsent ?? 0) + this.#savedKeys,
       news: (text) => this.#tellCompany(text),
       messages: () => this.#messages.last,
       away: (isAway) => this.#turnAway(isAway),
@@ -228,14 +244,14 @@ export class Console {
     fill(
       this.element,
       head,
-      this.#banner,
+      this.marks.banner,
       h(
         "div",
         { class: "terminal-frame" },
         this.#terminal,
         this.#newest,
         // Over the terminal: another size of it would be another size for the machine.
-        h("div", { class: "overlays" }, this.#finder, this.#status.outage, this.#message, this.#messages.element, this.#panel.element),
+        fill(this.#overlays, this.#finder, this.#status.outage, this.#messageBox.element, this.#messages.element, this.#panel.element),
       ),
       h("div", { class: "foot" }, this.#keys.element, this.#status.element),
     );
@@ -299,9 +315,9 @@ export class Console {
     if (!rights.machine) return rights;
     const machine = stateOf(rights.machine, this.context.machines.parse(name).kind);
     this.#know(machine);
-    // The session of the page before a reload waits for the machine.
-    if (savedSession(this.context, this.place)) return rights;
-    if (machine.state === SHUTDOWN) return { ending: { reason: POWERED_OFF, message: "This machine is off.", isSeen: true } };
+    // The session of the page before a reload waits for the machine; the start of the machine gives nobody a right.
+    if (!rights.opens || savedSession(this.context, this.place)) return rights;
+    if (machine.state === SHUTDOWN) return { ending: MACHINE_IS_OFF };
     // No host has it: there is nothing to connect to.
     if (machine.state === PENDING && !machine.hasPool) return { ending: { reason: NO_POOL, message: "This machine does not run yet.", isSeen: true } };
     return rights;
@@ -321,28 +337,30 @@ export class Console {
         echo: (microseconds) => this.#status.echo(microseconds),
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
         quiet: (since) => this.#status.quiet(since),
-        uncertain: (dropped) => this.#tell(droppedKeys(dropped), "warning"),
+        uncertain: (dropped) => this.#messageBox.tell(droppedKeys(dropped), "warning"),
         skipped: (what) => this.#tellSkipped(what),
         state: changed,
       },
     });
-    this.#roles = new Roles(attachment.isReadOnly || this.place.observes, () => this.context.user);
-    this.#recordings = null;
+    this.#attendance.begin(attachment.isReadOnly || this.place.observes);
     this.#status.begin(attachment.isReadOnly);
     return attachment;
   }
 
   // News of the session.
 
+  get #former() {
+    return this.#attendance.former;
+  }
+
   #stateChanged(name, detail) {
-    const { since } = this.#former ?? {};
     if (detail.resumable === false) this.#roles.settle();
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
-    this.#status.state(name, { ...detail, ...(isStopped && { since, reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys }, this.#life.session?.id ?? "");
+    const saved = name === "connecting" && savedSession(this.context, this.place);
+    this.#status.state(name, { ...detail, ...(name === "connecting" && { since: this.#openedAgain }), ...(isStopped && { reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys, saved }, this.#life.session?.id ?? "");
     this.#showRole();
-    this.#isOver = name === "ended";
-    this.#markEnded();
-    if (this.#isOver) return;
+    this.marks.showEnd(name === "ended");
+    if (name === "ended") return;
     if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
     else this.#shown();
   }
@@ -352,7 +370,7 @@ export class Console {
     if (!this.isEmpty) return;
     this.isEmpty = false;
     this.#panel.hide();
-    if (this.#held) this.#tell(this.#held.text, this.#held.kind);
+    this.#messageBox.release();
   }
 
   #opened() {
@@ -369,6 +387,11 @@ export class Console {
     this.#showRole();
   }
 
+  /** How many keys wait in the session of the page before a reload, until this page goes on with it. */
+  get #savedKeys() {
+    return this.#life.session ? 0 : savedKeys(savedSession(this.context, this.place));
+  }
+
   /** Whether keys that wait for the next session are dropped: its machine may be at another prompt, or lack the keys before. */
   get #dropsKeys() {
     const { reason, unconfirmed } = this.#former ?? {};
@@ -380,8 +403,8 @@ export class Console {
     this.#showRole();
   }
 
-  #resumed() {
-    this.#announce("reconnected");
+  #resumed({ isNew }) {
+    this.#announce(isNew ? "new session" : "reconnected");
     this.#reached();
     this.#showRole();
   }
@@ -394,38 +417,27 @@ export class Console {
 
   /** A new session takes the place of one that has ended. */
   #follow(ending) {
-    this.#former = { ...ending, since: Date.now() };
+    this.#attendance.follow(ending);
     this.reopen();
     const text = anewText(ending);
     // Over a terminal that has shown something the outage says the same.
     if (isServerStopped(ending) && !this.#panel.isConnecting) {
-      if (!this.#isWarned) this.#endMessage(); // such as that the server stops soon
+      this.#messageBox.endPassing(); // such as that the server stops soon
       this.#announce(text);
-    } else this.#tell(text, ending.reason === STOPPED ? "warning" : ""); // until its user has started it
+    } else this.#attendance.tellOpening(text, ending.reason === STOPPED ? "warning" : ""); // until its user has started it
   }
 
   #ended(detail) {
-    if (this.#message.matches(".about-role")) this.#message.className = "message"; // the roles have ended with the session
-    const lost = this.#leaveFormer();
-    this.#announce(`${endingOf(detail, this.context.user).title}. ${sentence(endText(detail))}`.trim());
-    this.#endNote();
-    if (!this.#isWarned) this.#endMessage(); // the panel says what is true now
+    const lost = this.#attendance.leaveFormer();
+    this.#machine?.renew();
+    this.#announce(announcedEnd(detail, { place: this.place, machine: this.machine, user: this.context.user }));
+    this.#messageBox.endSession(); // the panel says what is true now
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
-    const news = lost ? { text: lost, kind: "warning" } : this.#held;
-    this.#held = null; // it is not news of a session that opens later
-    if (news?.kind) this.#tell(news.text, news.kind);
+    if (lost) this.#messageBox.tell(lost, "warning");
+    else this.#messageBox.release();
     if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();
     this.#showRole();
-  }
-
-  /** No session follows the former one: take back that one would follow, and return what the user reads of lost keys. */
-  #leaveFormer() {
-    if (!this.#former) return "";
-    const { unconfirmed } = this.#former;
-    this.#takeBack(anewText(this.#former));
-    this.#former = null;
-    return droppedKeys(unconfirmed);
   }
 
   #announce(text) {
@@ -435,7 +447,7 @@ export class Console {
   #watchMachine() {
     const watch = (this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
       this.#know(watch.machine);
-      this.#showHealth(watch.machine?.health);
+      this.marks.showHealth(watch.machine?.health, this.logLink);
       this.#showMachine(hasStarted);
     }));
     this.#followMachine(watch, false);
@@ -449,51 +461,19 @@ export class Console {
 
   #showMachine(hasStarted) {
     if (!this.#machine) return;
-    this.#markStopped(this.#machine.machine);
-    this.#status.machine(this.#machine.machine, this.maySwitch && !this.isResetting);
+    this.marks.showMachine(this.#machine.machine);
+    this.#status.machine(this.#machine.machine, this.acts.maySwitch && !this.acts.isResetting);
     this.#followMachine(this.#machine, hasStarted);
   }
 
   #know(machine) {
     this.machine = machine;
-    const text = machine?.banner ?? "";
-    this.#banner.hidden = !text;
-    const [first, ...others] = text.split("\n").map((line) => h("div", {}, printable(line)));
-    // A low window shows one line, and that there are more.
-    if (others.length) first.setAttribute("data-more", `+${others.length} ${others.length === 1 ? "line" : "lines"}`);
-    fill(this.#banner, first, ...others);
-  }
-
-  /** Mark a machine that is not healthy, with the way to the line that says so. */
-  #showHealth(health) {
-    const isSick = health?.isHealthy === false;
-    this.#health.hidden = this.mark.hidden = !isSick;
-    if (!isSick) return;
-    const reason = printable(health.reason);
-    this.#health.textContent = reason;
-    this.#health.title = this.mark.title = `${reason}: ${printable(health.message)}`;
-    this.#health.setAttribute("href", this.logLink && health.offset !== null ? `${this.logLink}?offset=${health.offset}` : "#/alerts");
-    fill(this.mark, h("span", { class: "visually-hidden" }, `${reason} `));
-  }
-
-  /** Mark the tab of a machine that does not run. */
-  #markStopped(machine) {
-    const isStopped = machine !== null && machine.state !== "Running";
-    this.stoppedMark.hidden = !isStopped;
-    this.#markEnded();
-    if (!isStopped) return;
-    this.stoppedMark.title = `Machine: ${printable(machine.state)}`;
-    fill(this.stoppedMark, h("span", { class: "visually-hidden" }, `${printable(machine.state)} `));
-  }
-
-  /** Mark the tab of a session that has ended, unless it has the mark of a machine that does not run. */
-  #markEnded() {
-    this.endedMark.hidden = !this.#isOver || !this.stoppedMark.hidden;
+    this.marks.showBanner(machine?.banner ?? "");
   }
 
   #leaveMachine() {
-    this.#showHealth(null);
-    this.#markStopped(null);
+    this.marks.showHealth(null, "");
+    this.marks.showMachine(null);
     this.#machine?.stop();
     this.#machine = null;
     this.#status.machine(null);
@@ -501,26 +481,20 @@ export class Console {
 
   #notice(mark) {
     if (mark.Kind === "banner") return; // shown above the terminal
-    if (mark.Kind === "interrupted" && this.isResetting) return; // the user knows better why
+    if (POWER_NOTICES.includes(mark.Kind)) this.#machine?.renew();
+    if (mark.Kind === "interrupted" && this.acts.isResetting) return; // the user knows better why
     if (mark.Kind === "said") {
       this.#messages.add(mark.Notice);
       return this.read();
     }
     if (mark.Kind === "receipt") {
       clearTimeout(this.#receiptTimer);
-      this.#takeBack(NO_RECEIPT);
+      this.#messageBox.takeBack(this.#noReceipt);
       return this.#messages.addOwn(mark.Notice);
     }
     this.#status.heard(mark.Notice);
-    const shown = this.#roles.read(mark);
+    this.#attendance.read(mark);
     if (!this.#roles.isObserver) this.#screen?.drawnForOwn();
-    if (!this.#roles.isObserver && this.#message.matches(".about-role")) this.#endMessage(); // its user types again
-    const isLoss = this.#hasDriven && this.#roles.isObserver;
-    const [text, kind] = isLoss ? [lostText(this.#roles), ROLE_WARNING] : [said(shown), ""];
-    const isReminder = this.#hasDriven && !this.#roles.isObserver; // after a reconnection
-    if (mark.Kind !== "role") this.#tell(text, kind);
-    else if (!isReminder) this.#tellFact("role", text, kind);
-    if (!this.#former && (this.#roles.isObserver || mark.Kind === "role")) this.#hasDriven = !this.#roles.isObserver;
     if (!this.#status.isReadOnly) this.place.observes = this.#roles.isObserver;
     this.#on.keep();
     this.#showRole();
@@ -528,31 +502,9 @@ export class Console {
 
   #viewersChanged(viewers) {
     this.#status.viewers(viewers);
-    this.#roles.settle(); // the first of these marks follows the first notice about the role
-    this.#roles.withheld = viewers.withheld;
-    const news = recordingNews(this.#recordings, viewers.recordings);
-    this.#recordings = viewers.recordings ?? this.#recordings;
-    if (news && !this.#former) this.#tellRecordings(news);
-    const told = printable(lostText(this.#roles));
-    // A notice names only the writer who takes the console from another one.
-    if (this.#roles.isObserver || !viewers.writer) this.#roles.writer = viewers.writer || null;
-    // A warning stays: it names the writer of now.
-    const loss = printable(lostText(this.#roles));
-    const shown = this.#told.replace(printable(this.#approval), "").trim();
-    if (loss !== told && shown.includes(told)) this.#tell(shown.replace(told, () => loss), shown === told ? ROLE_WARNING : "warning");
-    if (this.#former) this.#tellNew(this.#former, news);
-    this.#hasDriven = !this.#roles.isObserver;
+    this.#attendance.viewersChanged(viewers);
     this.#showRole();
     this.#compareSizes();
-  }
-
-  /** Tell of recordings; a message that says more about the session stays, with what is true of them now. */
-  #tellRecordings(news) {
-    const before = printable(this.#facts.recordings ?? "");
-    const shown = this.#told.replace(printable(this.#approval), "").trim();
-    const isPart = before !== "" && shown !== before && shown.includes(before);
-    this.#tellFact("recordings", isPart ? shown.replace(before, () => news) : news, isPart && this.#isWarned ? "warning" : "");
-    this.#facts.recordings = news;
   }
 
   /** Give what a program draws for another user the window that it draws for, and tell if that is the larger one. */
@@ -562,24 +514,13 @@ export class Console {
     const isForOther = size && this.#roles.isObserver && this.#screen.isDrawn(size[1]);
     this.#screen.drawnFor(isForOther ? size : null);
     const text = isForOther ? largerText(writer, size, this.#screen.room) : "";
-    const larger = { size: text && size.join("x"), text };
     const before = this.#larger;
     if (text === before.text) return;
-    this.#larger = larger;
-    this.#status.larger(larger);
+    this.#larger = { size: text && size.join("x"), text };
+    this.#status.larger(this.#larger);
     // A user who makes room has read it, and the line below still has the size.
-    if (larger.size !== before.size && text) this.#tell(text, "");
-    else this.#takeBack(before.text);
-  }
-
-  /** Tell that a session has taken the place of another one, whether its user no longer types, and that it is recorded. */
-  #tellNew(former, recorded) {
-    this.#former = null;
-    const isLoss = this.#hasDriven && this.#roles.isObserver;
-    const loss = isLoss ? lostText(this.#roles) : "";
-    this.#takeBack(anewText(former));
-    if (recorded) this.#facts.recordings = recorded;
-    this.#tell(anewText(former, { isOpen: true, loss, recorded }), isLoss || droppedKeys(former.unconfirmed) ? "warning" : "");
+    if (text && this.#larger.size !== before.size) this.#larger.message = this.#messageBox.tell(text, "");
+    else this.#messageBox.takeBack(before.message);
   }
 
   // Acts of the user.
@@ -607,17 +548,24 @@ export class Console {
   /** Take over, after one question if another user types, or become an observer. */
   async changeRole(role = this.#roles.isObserver ? "drive" : "observe") {
     const { writer } = this;
-    this.#hasDriven = false; // the user's own act is no loss
+    this.#attendance.changesRole();
     if (role === "drive" && writer) {
       const name = printable(writer);
       const isSure = await confirmed(`Take over ${printable(this.place.name)}?`, `${name} types at this console. If you take it over, ${name} only observes.`, "Take over");
       if (!isSure) return this.focus();
     }
-    const isOther = this.#isWarned && !this.#message.matches(".about-role") && !this.#told.includes(printable(lostText(this.#roles)));
-    if (!isOther) this.#message.hidden = true; // of the former role
+    this.#messageBox.leaveRole();
     if (this.#status.isReadOnly && role === "drive") await this.#openToType(writer && this.#rights.takesOver ? "takeover" : "drive");
     else this.#life.session?.role(role);
     this.focus();
+  }
+
+  /** Become an observer, as a link asks for; a console without a session opens as one. */
+  async observe() {
+    await this.#started; // before that there is no session to ask
+    if (!this.#screen || this.#life.isClosed) return;
+    if (!this.#life.session) this.reopen({ mode: "observe" });
+    else if (!this.isObserver) this.changeRole("observe");
   }
 
   /** A session that was opened to observe only never gets input: another one takes its place, if the server opens that. */
@@ -633,9 +581,9 @@ export class Console {
       const required = demands(refusal ?? {});
       if (refusal === null) this.reopen({ mode, observes: false });
       else if (required.reason || required.approval) this.#panel.askToType(refusal, { mode, openingWith });
-      else this.#tell(`You go on observing: ${refusal.message}`, ROLE_ERROR);
+      else this.#messageBox.show({ refusal: `You go on observing: ${refusal.message}`, kind: "error" });
     } catch (problem) {
-      this.#tell(`You go on observing: ${problem.message}`, ROLE_ERROR);
+      this.#messageBox.show({ refusal: `You go on observing: ${problem.message}`, kind: "error" });
     }
   }
 
@@ -650,134 +598,16 @@ export class Console {
     this.#life.reconnectNow();
   }
 
-  /** Whether the user may power the machine on and off. */
-  get maySwitch() {
-    return this.#rights.switches && this.machine !== null;
-  }
-
-  /** Whether the user may begin a recording. */
-  get mayRecord() {
-    return this.#hasRecordings && this.#rights.records;
-  }
-
-  /** Whether there is a recording, and the user may end recordings. */
-  get mayEndRecording() {
-    return this.#hasRecordings && this.#rights.endsRecordings && this.isRecorded;
-  }
-
-  get #hasRecordings() {
-    const { machines } = this.context;
-    return machines.has(machines.parse(this.place.name).kind, "recordings");
-  }
-
-  /** Whether the user may read a part of the machine, such as `log`. */
-  async mayRead(subresource) {
+  /** Whether the user may read a part of the machine, such as `log`; of a machine that is deleted, its log. */
+  async mayRead(subresource, isDeleted = false) {
     const { api, machines } = this.context;
+    const { namespace } = this.place;
+    if (isDeleted) {
+      const answers = [may(api, "list", "deletedconsoles", "", namespace), may(api, "get", "deletedconsoles", "log", namespace)];
+      return (await Promise.all(answers)).every(Boolean);
+    }
     const { kind, name } = machines.parse(this.place.name);
-    return api.can("get", kind.plural, subresource, this.place.namespace, name, kind.group).catch(() => false);
-  }
-
-  /** @param {"On" | "Off"} power */
-  async setPower(power) {
-    const { api, machines } = this.context;
-    await api.patch(machines.path(this.place.namespace, this.place.name), { spec: { power } });
-    this.switched = power;
-    if (power === "On") this.#screen?.terminal.scrollToBottom(); // there is what the user waits for now
-  }
-
-  /** Return the answer to what the user changes of the machine; a message says that the server is silent. */
-  #acknowledged(act, answer) {
-    return acknowledged(`${act} of ${this.place.name}`, answer, (text, kind) => this.#tell(text, kind));
-  }
-
-  /** Power the machine off after a question, or on. */
-  async switch() {
-    const name = printable(this.place.name);
-    const power = this.machine?.isOff ? "On" : "Off";
-    try {
-      if (power === "On" || (await powerOffConfirmed(name))) {
-        this.#tell(`${name} is being powered ${power === "On" ? "on" : "off"}.`, ""); // until the server says what follows
-        await this.#acknowledged(`Power ${power.toLowerCase()}`, this.setPower(power));
-      }
-    } catch (problem) {
-      this.#tell(`The power of ${name} was not changed: ${problem.message}`, "error");
-    }
-    this.focus();
-  }
-
-  /**
-   * Begin a recording of the machine after a question; a message says then that it is recorded. If it is recorded already,
-   * that can end instead.
-   */
-  async record() {
-    const { api, machines } = this.context;
-    const { namespace, name, reason } = this.place;
-    const wanted = this.isRecorded ? await recordedAlready(printable(name), printable(recordedFor(this.#recordings))) : "begin";
-    if (wanted === "end") return this.endRecording();
-    if (wanted === null) return this.focus();
-    const { kind, name: machine } = machines.parse(name);
-    const consequences = "What the machine prints is kept, and of what is typed only what the machine echoes. The recording goes on until a user ends it.";
-    const isSure = await confirmed(`Record ${printable(name)}?`, consequences, "Record");
-    this.focus();
-    if (!isSure) return;
-    const body = {
-      apiVersion: "console.twisted-exec.dev/v1alpha1",
-      kind: "ConsoleRecording",
-      metadata: { generateName: `${machine.slice(0, 200)}-` },
-      spec: { machine, machineResource: qualifiedName(kind), input: "masked", ...(reason && { reason }) },
-    };
-    try {
-      await this.#acknowledged("Recording", api.request(listPath("consolerecordings", namespace), { method: "POST", body }));
-    } catch (problem) {
-      this.#tell(recordingRefusal(problem, namespace), "error");
-    }
-  }
-
-  /** Whether a recording of the console goes on. */
-  get isRecorded() {
-    return Boolean(this.#recordings?.length);
-  }
-
-  /** End the only recording that the user may end, after a question; leave the choice among others to their list. */
-  async endRecording() {
-    const { api, link, machines, navigate } = this.context;
-    const { namespace, name } = this.place;
-    try {
-      const { items } = await api.request(listPath("consolerecordings", namespace));
-      const mayEnd = await may(api, "patch", "consolerecordings", "", namespace);
-      const mayUpdatePolicies = await may(api, "update", "consolepolicies", "", namespace);
-      const { kind, name: machine } = machines.parse(name);
-      const found = items
-        .filter((each) => isOf(each, { name: machine, resource: qualifiedName(kind) }))
-        .map((each) => ({ ...rowOf(each), mayEnd, mayUpdatePolicies }))
-        .filter(isEndable);
-      if (found.length > 1) return navigate(link(namespace, name, "recordings"));
-      if (found.length === 0) this.#tell("There is no recording here that you may end.", "warning");
-      else if (await endRecordingConfirmed(found[0])) {
-        await this.#acknowledged("The end of the recording", api.patch(itemPath("consolerecordings", namespace, found[0].name), { spec: { ended: true } }));
-      }
-    } catch (problem) {
-      this.#tell(`The recording was not ended: ${problem.message}`, "error");
-    }
-    this.focus();
-  }
-
-  /** Power the machine off, and on again when it has stopped, after a question. */
-  async reset() {
-    const name = printable(this.place.name);
-    const isSure = await resetConfirmed(name);
-    this.focus();
-    if (!isSure) return;
-    this.#tell(`${name} is being reset.`, "");
-    this.isResetting = true;
-    try {
-      await reset(this.context, this.place, { acknowledged: (answer) => this.#acknowledged("Reset", answer) });
-      this.isResetting = false; // the page learns in a moment that the power is on
-    } catch (problem) {
-      this.isResetting = false;
-      this.#showMachine(false);
-      this.#tell(`${name} was not reset: ${problem.message}`, "error");
-    }
+    return may(api, "get", kind.plural, subresource, namespace, name, kind.group);
   }
 
   /** The user waits for an approval since then, in milliseconds; null: no longer. */
@@ -785,10 +615,20 @@ export class Console {
     if (!this.isOpen) this.#status.state("ended", asked === null ? {} : { asked });
   }
 
-  /** Whether the user may send messages to the others at the console. */
+  /** Whether the user may send messages to the others at the console, also from a session that only observes. */
   get mayWriteMessage() {
-    const { isReadOnly, longestMessage } = this.#status;
-    return this.isOpen && longestMessage > 0 && this.#rights.mayType && !isReadOnly && !this.#roles.isDenied;
+    const { longestMessage } = this.#status;
+    return this.isOpen && longestMessage > 0 && this.#rights.mayType && !this.#roles.isDenied;
+  }
+
+  /** Whether the user is the only viewer, and nobody would read a message. */
+  get isAlone() {
+    return this.#status.viewersNow.count <= 1;
+  }
+
+  /** Whether the line to the machine carries a BREAK; true while that is unknown. */
+  get hasBreak() {
+    return this.#status.viewersNow.hasBreak !== false;
   }
 
   /** Send a message to all viewers of the console. */
@@ -797,8 +637,8 @@ export class Console {
     const text = messageLine((await askForMessage(this.place.name, viewerCount(viewersNow), longestMessage)) ?? "");
     if (text && this.#life.session?.say(text)) {
       clearTimeout(this.#receiptTimer);
-      this.#receiptTimer = setTimeout(() => this.#tell(NO_RECEIPT, "warning"), RECEIPT_MILLISECONDS);
-    } else if (text) this.#tell("Your message was not sent: the connection is lost.", "warning");
+      this.#receiptTimer = setTimeout(() => (this.#noReceipt = this.#messageBox.tell(NO_RECEIPT, "warning")), RECEIPT_MILLISECONDS);
+    } else if (text) this.#messageBox.tell("Your message was not sent: the connection is lost.", "warning");
     this.focus();
   }
 
@@ -824,18 +664,18 @@ export class Console {
 
   toggleCompany() {
     this.context.preferences.set("company", !this.tellsCompany);
-    this.#tell(this.tellsCompany ? "You read who joins and leaves." : "You do not read who joins and leaves.", "");
+    this.#messageBox.tell(this.tellsCompany ? "You are told who joins and leaves." : "You are no longer told who joins and leaves.", "");
     this.focus();
   }
 
   /** Tell who has joined or left. */
   #tellCompany(text) {
-    if (this.tellsCompany) this.#tell(sentence(text), "");
+    if (this.tellsCompany) this.#messageBox.tell(sentence(text), "");
   }
 
   sendBreak() {
     this.#life.session?.sendBreak();
-    this.#tell("BREAK sent.", "");
+    this.#messageBox.tell("BREAK sent.", "");
     this.focus();
   }
 
@@ -843,7 +683,7 @@ export class Console {
     const letter = await chooseSysrq(this.place.name);
     if (letter) {
       this.#life.session?.sysrq(letter);
-      this.#tell(`SysRq ${letter} sent.`, "");
+      this.#messageBox.tell(`SysRq ${letter} sent.`, "");
     }
     this.focus();
   }
@@ -865,7 +705,7 @@ export class Console {
 
   toggleScreenReader() {
     const on = this.#screen?.toggleScreenReader();
-    this.#tell(on ? "Screen reader mode is on: output is read aloud." : "Screen reader mode is off.", "");
+    this.#messageBox.tell(on ? "Screen reader mode is on: output is read aloud." : "Screen reader mode is off.", "");
     this.focus();
   }
 
@@ -875,29 +715,32 @@ export class Console {
     return { path, query: { ...query, ...(reason && { reason }) } };
   }
 
+  /** Resolve when the user may open the console, which was refused; nobody asks for it while the page is hidden. */
+  untilOpenable(isWanted, signal) {
+    return untilOpenable(this.context.api, () => this.openingWith(this.place.reason), () => !document.hidden && isWanted(), signal);
+  }
+
   /** Open the session again, with another reason or mode. */
   reopen(changes = {}) {
     Object.assign(this.place, changes);
     this.#on.keep();
     forget(this.context, this.place);
+    this.#openedAgain = !this.isEmpty || isServerStopped(this.#former ?? {}) ? Date.now() : undefined;
     if (this.#panel.takesFocus) this.#panel.hide(); // the answer of the server may take long
-    this.#life.open().catch((problem) => this.#tell(problem.message, "error"));
+    this.#life.open().catch((problem) => this.#messageBox.tell(problem.message, "error"));
     this.#stateChanged("connecting", {});
     if (this.isActive) this.#screen?.focus();
   }
 
   /** Show what the approver has said, before other messages about the session that begins. */
   tellApproval(text) {
-    this.#approval = sentence(text);
-    setTimeout(() => (this.#approval = ""), MESSAGE_MILLISECONDS);
-    this.#tell("", "");
+    this.#messageBox.tellApproval(text);
   }
 
   // Parts that the user sees.
 
-  /** Whether commands for the writer make sense. */
-  get drives() {
-    return this.isOpen && !this.#roles.isObserver;
+  get #roles() {
+    return this.#attendance.roles;
   }
 
   get isObserver() {
@@ -926,7 +769,8 @@ export class Console {
 
   #showRole() {
     const { isUnknown, isObserver, isDenied, withheld } = this.#roles;
-    this.#status.role(this.#roles, this.#rights.mayType);
+    const isRefused = this.isOpen && isObserver && !isDenied && !this.mayTakeOver;
+    this.#status.role(this.#roles, this.#rights.mayType, isRefused ? ASK_FOR_TAKEOVER : "");
     this.element.classList.toggle("unheard", isObserver || withheld !== "");
     this.#keys.element.hidden = isObserver || !this.#rights.mayType;
     const { isReadOnly } = this.#status;
@@ -936,72 +780,48 @@ export class Console {
     this.#role.classList.toggle("primary", isObserver);
     this.#role.disabled = isObserver && !this.mayTakeOver;
     this.#role.title = isReadOnly ? "This console was opened to observe only: open it to type." : "";
-    if (this.#role.disabled) {
-      this.#role.title = "To take this console from its writer, ask an administrator for the role console-operator.";
-    }
-  }
-
-  /**
-   * Show a message over the terminal, and let screen readers say it. Warnings stay until they are dismissed, or another one
-   * follows; what is no warning is shown below one, and goes alone.
-   *
-   * The newest one before the first screen waits for that; the panel shows a warning meanwhile.
-   *
-   * @param {string} text
-   * @param {string} kind "warning", "error", ROLE_WARNING, ROLE_ERROR, or empty
-   */
-  #tell(text, kind) {
-    if (this.#panel.isConnecting) {
-      if (kind) this.#panel.warn(text);
-      if (kind || !this.#held?.kind) this.#held = { text, kind };
-      return;
-    }
-    this.#held = null;
-    const shown = printable(`${this.#approval} ${text}`.trim());
-    clearTimeout(this.#messageTimer);
-    if (!kind && this.#isWarned) {
-      this.#note.textContent = shown;
-      this.#message.firstElementChild?.append(this.#note);
-    } else {
-      fill(
-        this.#message,
-        h("span", {}, h("span", {}, shown)),
-        button("×", () => this.#hideMessage(), { class: "quiet icon", "aria-label": "Dismiss this message" }),
-      );
-      this.#message.className = `message ${kind}`;
-      // A message that stays is read later.
-      this.#message.setAttribute("data-time", kind ? minute(Date.now(), Date.now()) : "");
-      this.#message.hidden = false;
-    }
-    this.#placeMessages();
-    if (!kind) this.#messageTimer = setTimeout(() => (this.#isWarned ? this.#endNote() : this.#endMessage()), MESSAGE_MILLISECONDS);
-    this.#announce(text || this.#approval);
-  }
-
-  /** Whether a message is shown that stays until it is dismissed. */
-  get #isWarned() {
-    return !this.#message.hidden && this.#message.matches(".warning, .error");
-  }
-
-  /** The message that is shown; empty if there is none. */
-  get #told() {
-    return (!this.#message.hidden && this.#message.firstElementChild?.firstElementChild?.textContent) || "";
+    if (this.#role.disabled) this.#role.title = ASK_FOR_TAKEOVER;
   }
 
   /** Where there is room below the cursor, messages and the panel cover no output; elsewhere they cover the oldest. */
   #placeMessages() {
-    const shown = [this.#status.outage, this.#message, this.#messages.element, this.#panel.element].filter((each) => each.offsetHeight);
+    const { outage } = this.#status;
+    const messages = [outage, this.#messages.element, this.#messageBox.element];
+    const scrolled = messages.map((each) => each.scrollTop);
+    this.#confine(messages, 0);
+    const shown = [...messages, this.#panel.element].filter((each) => each.offsetHeight);
     const height = shown.reduce((sum, each) => sum + each.offsetHeight + GAP_PIXELS, 0);
     const free = this.#free * this.#terminal.clientHeight;
     for (const each of shown) each.classList.toggle("below", free > height);
-    const { outage } = this.#status;
     outage.style.setProperty("--free", `${free - (outage.offsetHeight ? height - outage.offsetHeight - GAP_PIXELS : 0)}px`);
+    const isForPrompt = height > 0 && free <= height && this.#panel.element.hidden && this.#finder.hidden;
+    const room = isForPrompt ? this.#screen?.roomAround(this.#overlays) : null;
+    if (room && room.above < height) this.#confine(messages, Math.max(room.above, room.below), room.above < room.below);
+    messages.forEach((each, at) => (each.scrollTop = scrolled[at]));
+  }
+
+  /**
+   * Keep messages from the row of the cursor: the first one has the room above or below it, and the others wait behind it.
+   *
+   * @param {HTMLElement[]} messages
+   * @param {number} height in pixels; 0: no more than all of the terminal
+   */
+  #confine(messages, height, isBelow = false) {
+    const { style, classList } = this.#overlays;
+    classList.toggle("confined", height > 0);
+    style.height = height ? `${height}px` : "";
+    style.top = isBelow ? "auto" : "";
+    const [first, ...others] = height ? messages.filter((each) => each.offsetHeight) : [];
+    for (const each of messages) {
+      each.classList.toggle("behind", others.includes(each));
+      each.dataset.more = each === first && others.length ? `${others.length} more` : "";
+    }
   }
 
   /** The output in sight is old, or no longer: dim it, and mark the tab and the window. */
   #turnAway(isAway) {
     this.isAway = isAway;
-    this.awayMark.hidden = !isAway;
+    this.marks.showAway(isAway);
     this.element.classList.toggle("away", isAway);
     this.#placeMessages();
     this.#on.news();
@@ -1009,53 +829,8 @@ export class Console {
 
   /** Tell that output was left out, and where the user may read it; another warning stays: a mark in the terminal says the same. */
   async #tellSkipped(what) {
-    const isWarned = this.#isWarned;
-    this.#tell(`${what[0].toUpperCase()}${what.slice(1)} was skipped.`, isWarned ? "" : "warning");
-    const told = this.#held ? null : isWarned ? this.#note : this.#message.firstElementChild;
-    const mayRead = told && this.logLink !== "" && (await this.mayRead("log"));
-    if (mayRead) told.append(" ", h("a", { href: this.logLink }, "The log has all that was stored"), ".");
-  }
-
-  /** Tell what is in sight already only once: a user may press many keys. */
-  #tellOnce(text) {
-    if (!this.#isTold(text)) this.#tell(text, "");
-  }
-
-  #isTold(text) {
-    return [this.#told, this.#note.isConnected && this.#note.textContent].includes(printable(text));
-  }
-
-  /** Take a message back that is no longer true. */
-  #takeBack(text) {
-    if (!text) return;
-    if (this.#held?.text === text) this.#held = null;
-    if (this.#note.textContent === printable(text)) this.#endNote();
-    if (this.#told === printable(text)) this.#endMessage();
-  }
-
-  /** Tell a fact, unless the server says to a page that was loaded again what the user has closed. */
-  #tellFact(subject, text, kind) {
-    const isFirst = !(subject in this.#facts);
-    this.#facts[subject] = text;
-    if (!isFirst || this.place.closed?.[subject] !== text) this.#tell(text, kind);
-  }
-
-  #endNote() {
-    this.#note.remove();
-    this.#note.textContent = "";
-    this.#placeMessages();
-    this.#approval = "";
-  }
-
-  #endMessage() {
-    this.#message.hidden = true;
-    this.#endNote();
-  }
-
-  #hideMessage() {
-    this.#endMessage();
-    this.place.closed = { ...this.#facts };
-    this.#on.keep();
-    this.focus();
+    const text = `${what[0].toUpperCase()}${what.slice(1)} was skipped.`;
+    const message = this.#messageBox.tell(text, this.#messageBox.isWarned ? "" : "warning");
+    if (this.logLink !== "" && (await this.mayRead("log"))) this.#messageBox.addLog(message, this.logLink);
   }
 }

@@ -138,10 +138,11 @@ export function chooseSysrq(name) {
 }
 
 /**
- * Show commands with their keys in groups, and resolve with the chosen one. A title is the whole name where the label is cut.
+ * Show commands with their keys in groups, and resolve with the chosen one. A title is the whole name where the label is cut;
+ * `disabled` is why a command cannot be chosen, as a sentence.
  *
  * @param {string} title
- * @param {[string, {key: string, label: any, title?: string, shortcut?: string, action: () => void, disabled?: boolean}[]][]} groups
+ * @param {[string, {key: string, label: any, title?: string, shortcut?: string, action: () => void, disabled?: string | false}[]][]} groups
  */
 export function chooseCommand(title, groups) {
   const commands = groups.flatMap(([, each]) => each);
@@ -165,7 +166,7 @@ export function chooseCommand(title, groups) {
     const shown = (command) => {
       const { key, label, title, shortcut, disabled } = command;
       const words = [h("kbd", {}, key), h("span", {}, label), shortcut && h("span", { class: "shortcut dim" }, shortcut)];
-      return button(words, () => close(command), { class: "command", disabled, title, "aria-label": title });
+      return button(words, () => close(command), { class: "command", disabled, title: disabled || title, "aria-label": title && `${key} ${title}`.trim() });
     };
     return [
       button("Close", () => close(null), { class: "close", title: "Back to the terminal (Esc)" }),

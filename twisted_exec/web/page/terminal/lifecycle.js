@@ -14,7 +14,7 @@
 import { Backoff } from "../backoff.js";
 import { keysIn } from "../session/input.js";
 import { sleep } from "../watch.js";
-import { REVOKED, demands, isServerStopped } from "./texts.js";
+import { REVOKED, demands, isForbidden, isServerStopped } from "./texts.js";
 
 const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
 const MOST_EARLY = 1000; // keys and pastes
@@ -118,7 +118,7 @@ export class Lifecycle {
    *     ask(): resolves with what the user may do; or with `{ending}`, why there can be no session now.
    *     attach(rights, changed): returns an Attachment that is not started yet, whose state() is `changed`.
    *     state(name, detail): news of the session, before the following ones.
-   *     opened(), lost(), resumed(), ended(detail): the session is so now.
+   *     opened(), lost(), resumed(detail), ended(detail): the session is so now.
    *     unauthorized(): the user must log in for the session to go on.
    *     reopen(detail): the session has ended so, of the page before a reload, of a lost connection, of a server that
    *     stops, or of a former token: a new one is to take its place.
@@ -150,6 +150,11 @@ export class Lifecycle {
   /** How many keys the server has not confirmed. */
   get waiting() {
     return this.session?.waiting ?? keysIn(this.#state.early);
+  }
+
+  /** How many of these keys no other page can send. */
+  get unkept() {
+    return this.session?.save() ? 0 : this.waiting;
   }
 
   /** Whether what the user types is dropped. */
@@ -244,7 +249,7 @@ export class Lifecycle {
         break;
       case "resumed":
         this.#enter(new Attached(attachment, this.#on));
-        this.#on.resumed();
+        this.#on.resumed(detail);
         break;
       case "ended":
         this.#ended(attachment, detail);
@@ -286,6 +291,7 @@ export class Lifecycle {
     } else {
       const { reason, approval } = demands(refusal);
       if (reason || approval) this.#on.ended({ ...refusal, hadSession: detail.hadSession }); // what the user can give now
+      else if (isForbidden(refusal)) this.#on.ended({ ...refusal, reason: REVOKED, hadSession: detail.hadSession }); // whom to ask
     }
   }
 }

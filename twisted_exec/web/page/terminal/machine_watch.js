@@ -1,16 +1,21 @@
-/** The machine of one console: whether it runs, by a watch of its object. */
+/** The machine of one console: whether it runs, by a watch of its object, or by reading it now and then. */
 
+import { Backoff } from "../backoff.js";
 import { healthOf } from "../views/alert_model.js";
 import { rowOf } from "../views/machine_rows.js";
+import { rest } from "../watch.js";
 import { bannerText } from "./texts.js";
 
 const BANNER = "console.twisted-exec.dev/banner";
+const LOOK_SECONDS = { first: 1, longest: 10 }; // between reads of a machine that the user may not watch, and may have changed
 
 export class MachineWatch {
   /** @type {{state: string, problem: string, runs: boolean, isOff: boolean, hasPool: boolean, banner: string, health: any} | null} null if unknown. */
   machine = null;
   /** Whether the server has said that there is none. */
   isGone = false;
+  /** Whether the user may neither watch nor read it. */
+  isBlind = false;
   /**
    * While the server does not answer: since when, in milliseconds since 1970, and what is in the way.
    *
@@ -18,6 +23,9 @@ export class MachineWatch {
    */
   outage = null;
   #leaving = new AbortController();
+  /** @type {AbortController | null} of one read and the pause behind it; null while the machine is watched */
+  #reading = null;
+  #pauses = new Backoff(LOOK_SECONDS.first, LOOK_SECONDS.longest);
   #changed;
   #uid = ""; // another machine may get the name
 
@@ -29,26 +37,59 @@ export class MachineWatch {
   constructor({ api, machines }, { namespace, name: routeName }, changed) {
     this.#changed = changed;
     const { kind, name } = machines.parse(routeName);
-    /** Resolves when the watch has ended. */
-    this.ended = api.watch(machines.list(kind, namespace), (event) => this.#follow(event, kind), {
+    const forbidden = new AbortController();
+    const watched = api.watch(machines.list(kind, namespace), (event) => this.#follow(event, kind), {
       query: { fieldSelector: `metadata.name=${name}` },
-      signal: this.#leaving.signal,
-      onProblem: (error) => {
-        // A user of a console need not be able to list machines, and does without.
-        if (error?.code === 403) return this.stop();
-        const isOutage = error && (error.code === 0 || error.code >= 500);
-        if (Boolean(isOutage) === (this.outage !== null)) return;
-        this.outage = isOutage ? { asOf: Date.now(), message: error.message } : null;
-        changed(false);
-      },
+      signal: AbortSignal.any([this.#leaving.signal, forbidden.signal]),
+      // A user of a console need not be able to list machines.
+      onProblem: (error) => (error?.code === 403 ? forbidden.abort() : this.#tellOutage(error)),
     });
+    /** Resolves when nothing about the machine follows any more. */
+    this.ended = watched.then(() => this.#look(api, machines.path(namespace, routeName), kind));
   }
 
   stop() {
     this.#leaving.abort();
   }
 
-  #follow({ type, items, object }, kind) {
+  /** The machine has changed: what was read of it is old, and is read again at once. A watch says by itself what is new. */
+  renew() {
+    if (!this.#reading) return;
+    this.machine = null;
+    this.#pauses.reset();
+    this.#reading.abort();
+  }
+
+  /** Read the machine again and again; a user who may not do that either does without. */
+  async #look(api, path, kind) {
+    const { signal: leaving } = this.#leaving;
+    while (!leaving.aborted && !this.isBlind) {
+      this.#reading = new AbortController();
+      const signal = AbortSignal.any([leaving, this.#reading.signal]);
+      try {
+        const machine = await api.request(path, { signal });
+        this.#tellOutage(null);
+        this.#follow({ type: "RESET", items: [machine] }, kind);
+      } catch (error) {
+        if (signal.aborted) continue;
+        this.#tellOutage(error);
+        if (error.code === 404) this.#follow({ type: "RESET", items: [] }, kind);
+        this.isBlind = error.code === 403;
+        if (this.isBlind) this.#changed(false);
+      }
+      if (!this.isBlind) await rest(this.#pauses.pause(), signal, api);
+    }
+  }
+
+  #tellOutage(error) {
+    const isOutage = error && (error.code === 0 || error.code >= 500);
+    if (Boolean(isOutage) === (this.outage !== null)) return;
+    this.outage = isOutage ? { asOf: Date.now(), message: error.message } : null;
+    this.#changed(false);
+  }
+
+  /** @param {{type: string, items?: any[], object?: any}} event */
+  #follow({ type, items = [], object }, kind) {
     const found = type === "RESET" ? items[0] : type === "DELETED" ? undefined : object;
     const [before, uid] = [this.machine, this.#uid];
     this.machine = found ? stateOf(found, kind) : null;

@@ -3,19 +3,22 @@
 import { acknowledged } from "../acts.js";
 import { causesOf, withoutRemedy } from "../details.js";
 import { button, fill, h, printable } from "../dom.js";
+import { may } from "../objects.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
 import { asOfText, copyButton, isSilence, outageNotice, silenceText } from "../views/parts.js";
-import { Denied, EndedRequest, NOT_NEEDED, actOf, answered, approved, createRequest, isNeeded, rightOf, waitingRequest } from "./approval.js";
+import { TAKE_BACK } from "../views/request_model.js";
+import { Denied, EndedRequest, NOT_NEEDED, actOf, answered, approved, createRequest, isNeeded, rightOf, takeBack, takingBackConfirmed, waitingRequest } from "./approval.js";
 import { suggested } from "./suggestion.js";
-import { MACHINE_DELETED, NOT_RUNNING, attemptText, behindTitle, demandAlone, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_RUNNING, OPENS, REVOKED, SHUTDOWN, attemptText, behindTitle, demandAlone, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TURN_MILLISECONDS = 1500; // for the user who has powered the machine on: the first session is the writer
-const OPENS = "This console opens as soon as the machine runs.";
 const STARTING = "The machine is starting";
 const RUNNING = "The machine is running";
 const RESETTING = "The machine is being reset";
+const MAY_OPEN = "You may open this console now";
+const OUTPUT_COMES_BACK = "The output before the reload comes back with the connection: the browser keeps none.";
 const SERVER_IS_BACK = "The server answers again.";
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
@@ -23,6 +26,7 @@ const PATIENCE_MILLISECONDS = 5000; // before the words of the server are shown
 export class Panel {
   #owner;
   #waiting;
+  #looking = new AbortController(); // for a right that the user lacks
   /** @type {Claim | null} */
   #claim = null; // on the approval of a request, among the windows of the user that wait for it
   /** @type {((machine: any, hasStarted: boolean, isGone: boolean, isOutage: boolean) => void) | null} */
@@ -53,6 +57,7 @@ export class Panel {
 
   hide() {
     this.#waiting?.abort();
+    this.#looking.abort();
     this.#followMachine = null;
     this.#leaveAttempt();
     const hadFocus = this.element.contains(document.activeElement);
@@ -64,6 +69,11 @@ export class Panel {
   release() {
     this.#claim?.release();
     this.#claim = null;
+  }
+
+  /** The user comes back to it: that is another attempt where the page learns nothing about the machine. */
+  comeBack() {
+    if (this.#owner.isBlind && !this.element.hidden) /** @type {HTMLElement | null} */ (this.element.querySelector(".again"))?.click();
   }
 
   /** Whether it is to be told about the machine. */
@@ -102,7 +112,7 @@ export class Panel {
       return;
     }
     const title = h("h3", {}, `Connecting to ${printable(this.#owner.place.name)}`);
-    const [warning, state, text, more] = [h("p"), h("p", { class: "dim" }), h("p"), h("p", { class: "dim" })];
+    const [warning, state, text, more, output] = [h("p"), h("p", { class: "dim" }), h("p"), h("p", { class: "dim" }), h("p", { class: "dim" })];
     const again = button("Try now", () => this.#tryNow(), { class: "primary", hidden: true });
     const draw = () => {
       if (!this.#attempt) return;
@@ -113,15 +123,17 @@ export class Panel {
       warning.textContent = printable(this.#attempt.warning);
       const machineText = machine ? `The machine is ${runs ? "running" : `in the state ${printable(machine)}`}. ` : "";
       const server = printable(this.#owner.context.config.cluster || location.host);
-      const step = name === "open" ? "The session is open; its output is on its way" : `Waiting for the server (${server})`;
+      const waiting = detail.code ? "The page has tried" : `Waiting for the server (${server})`; // which has answered then
+      const step = name === "open" ? "The session is open; its output is on its way" : waiting;
       state.textContent = `${machineText}${step} for ${duration(waited)}.`;
       const silence = attempt.text || name === "open" ? 0 : waited;
       text.textContent = printable(attempt.text) || silenceText(silence);
       more.textContent = waited < PATIENCE_MILLISECONDS ? "" : printable(attempt.detail);
+      output.textContent = this.#owner.isRestored && (attempt.text || waited >= PATIENCE_MILLISECONDS) ? OUTPUT_COMES_BACK : "";
       again.hidden = !attempt.text && !isSilence(silence);
-      [warning, text, more].forEach((each) => (each.hidden = !each.textContent));
+      [warning, text, more, output].forEach((each) => (each.hidden = !each.textContent));
     };
-    this.#fill("", title, warning, state, text, more, h("div", { class: "actions" }, again, this.#link("logs", "Log"), this.#link("screen", "Screen")));
+    this.#fill("", title, warning, state, text, more, output, h("div", { class: "actions" }, again, this.#link("logs", "Log"), this.#link("screen", "Screen")));
     this.element.classList.add("connecting");
     this.#attempt = { name, detail, warning: "", begin: Date.now(), timer: setInterval(draw, TICK_MILLISECONDS), draw };
     draw();
@@ -166,10 +178,10 @@ export class Panel {
       this.#showNoMachine(printable(known.title), isDeleted || ending.kind ? known.text : text, isDeleted);
     } else if (isMachineStopped(ending)) {
       // A machine that has never run has printed nothing.
-      const links = isWithoutPool(ending) ? [this.#link("events", "Events")] : [this.#link("logs", "Log"), this.#link("screen", "Screen")];
+      const links = isWithoutPool(ending) ? [this.#link("events", "Events")] : [this.#logLink(), this.#screenLink()];
       this.#showStopped(text, ending, links);
     } else if (isForbidden(ending)) {
-      this.#showForbidden(text, observe);
+      this.#showForbidden(ending, observe);
     } else {
       const again = button("Open again", () => this.#owner.reopen(), { class: ending.code === 403 ? "" : "primary" });
       const { title, advice } = endingOf(ending, this.#owner.context.user);
@@ -178,7 +190,7 @@ export class Panel {
         text && h("p", {}, printable(text)),
         advice && h("p", {}, advice),
         detail && h("p", { class: "dim" }, printable(detail)),
-        h("div", { class: "actions" }, observe, again, this.#link("logs", "Log"), this.#link("screen", "Screen")),
+        h("div", { class: "actions" }, observe, again, this.#logLink(), this.#screenLink()),
       );
     }
     if (this.#owner.isActive) this.focus();
@@ -199,25 +211,39 @@ export class Panel {
   }
 
   /** Nothing that the user does here helps, but another right does: another attempt is no remedy. */
-  #showForbidden(text, observe) {
-    const links = [this.#link("logs", "Log"), this.#link("screen", "Screen")];
-    ["log", "screen"].forEach((part, at) => {
-      if (links[at]) links[at].hidden = true;
-      this.#owner.mayRead(part).then((may) => may && links[at] && (links[at].hidden = false));
-    });
+  #showForbidden(ending, observe) {
+    const { text } = explained(withoutRemedy(ending.message, ending.causes ?? []));
     this.#fill(
-      "You may not open this console",
+      ending.reason === REVOKED ? endingOf(ending).title : "You may not open this console",
       h("p", {}, "It needs the verb observe or drive on machines/console. Ask your administrator for the role “console-observer”, to watch, or “console-user”, to type, in the namespace ", h("strong", {}, printable(this.#owner.place.namespace)), "."),
-      h("p", { class: "dim" }, printable(withoutRemedy(text))),
+      h("p", { class: "dim" }, printable(text)),
       h(
         "div",
         { class: "actions" },
         observe,
-        links,
+        this.#logLink(),
+        this.#screenLink(),
         h("a", { class: "button", href: "#/machines" }, "List of machines"),
         button("Try again", () => this.#owner.reopen()),
       ),
     );
+    this.#look(() => this.#owner.reopen());
+  }
+
+  /**
+   * Offer the console as soon as the user may open it: only the user decides to take the floor.
+   *
+   * @param {() => void} open
+   * @param {() => boolean} [isIdle] whether the user does nothing else about it
+   */
+  async #look(open, isIdle = () => true) {
+    const { signal } = (this.#looking = new AbortController());
+    const { context, place } = this.#owner;
+    await this.#owner.untilOpenable(() => isIdle() && this.element.checkVisibility(), signal);
+    if (signal.aborted) return;
+    this.#waiting?.abort();
+    this.#fill(MAY_OPEN, h("div", { class: "actions" }, button("Open", open, { class: "primary again" }), this.#logLink(), this.#screenLink()));
+    context.announce(`${place.name}: ${MAY_OPEN}.`);
   }
 
   /** xterm.js is not part of this installation, or cannot be loaded. */
@@ -248,14 +274,14 @@ export class Panel {
       fill(heading, title);
       state.textContent = printable(text);
     };
-    const again = button("Open again", () => this.#owner.reopen(), { class: "primary" });
+    const again = button("Open again", () => this.#owner.reopen(), { class: "primary again" });
     const power = button("Power on", () => this.#powerOn(power, say), { class: "primary" });
     const remedy = h("p", { class: "dim remedy", hidden: true }, "To learn what to change: ", h("code", {}, printable(this.#doctor)));
-    const copy = copyButton("Copy the command", () => this.#doctor);
+    const copy = copyButton("Copy the command", () => this.#doctor, { title: printable(this.#doctor) }); // a low panel shows it only so
     copy.hidden = true;
-    const mayPowerOn = (machine) => machine?.isOff === true && this.#owner.maySwitch && !this.#owner.isResetting;
+    const mayPowerOn = (machine) => machine?.isOff === true && this.#owner.acts.maySwitch && !this.#owner.acts.isResetting;
     power.hidden = !mayPowerOn(this.#owner.machine);
-    const reason = h("p", { hidden: isSeen }, printable(text));
+    const reason = h("p", {}, printable(text));
     this.#fill(
       heading,
       reason,
@@ -271,18 +297,18 @@ export class Panel {
       const isStopped = machine?.runs === false;
       const isAsBefore = before?.state === machine?.state && (before?.isOff || (isStarting && before.problem === machine.problem));
       isStarting = isStopped && !machine.isOff && isAsBefore;
-      const isResetting = isStopped && this.#owner.isResetting;
+      const isResetting = isStopped && this.#owner.acts.isResetting;
       before = machine;
-      reason.hidden = isSeen || isStarting || isResetting || (isStopped && (machine.isOff || machine.problem !== "")); // its state says the same
-      const texts = isStopped && !isResetting && [stoppedText({ ...machine, isOwn: this.#owner.switched === "Off" }), OPENS, startText(machine, this.#owner.maySwitch)];
+      reason.hidden = isStarting || isResetting || (isSeen && machine !== null) || (isStopped && (machine.isOff || machine.problem !== "")); // its state says the same
+      const texts = isStopped && !isResetting && [stoppedText({ ...machine, isOwn: this.#owner.acts.switched === "Off" }), OPENS, startText(machine, this.#owner.acts.maySwitch)];
       say(isResetting ? RESETTING : isStarting ? STARTING : machine?.runs ? RUNNING : NOT_RUNNING, isStarting || isResetting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
       remedy.hidden = copy.hidden = isStarting || isResetting || !(isStopped && (machine.problem || lacksPool) && !machine.isOff);
       const opensItself = isOpening || hasStarted || (isSeen && machine?.runs === true);
-      this.#offer(again, machine?.runs === true && !opensItself);
+      this.#offerAgain(again, machine?.runs === true && !opensItself);
       if (machine) this.#offer(power, mayPowerOn(machine) && !isOutage);
       if (isOpening || !opensItself) return;
       isOpening = true;
-      if (this.#owner.switched === "On") open();
+      if (this.#owner.acts.switched === "On") open();
       else setTimeout(open, TURN_MILLISECONDS);
     };
     this.#followMachine = follow;
@@ -301,7 +327,7 @@ export class Panel {
     power.disabled = true;
     say(STARTING, OPENS);
     try {
-      await acknowledged(`Power on of ${this.#owner.place.name}`, this.#owner.setPower("On"), (text, kind) => say(kind ? NOT_RUNNING : STARTING, kind ? text : OPENS));
+      await acknowledged(`Power on of ${this.#owner.place.name}`, this.#owner.acts.setPower("On"), (text, kind) => say(kind ? NOT_RUNNING : STARTING, kind ? text : OPENS));
     } catch (problem) {
       power.disabled = false;
       say(NOT_RUNNING, `The machine could not be powered on: ${problem.message}`);
@@ -312,10 +338,10 @@ export class Panel {
   #showNoMachine(title, text, isDeleted) {
     const { place, context } = this.#owner;
     const name = printable(place.name);
-    const again = button("Open again", () => this.#owner.reopen(), { class: "primary", hidden: true });
+    const again = button("Open again", () => this.#owner.reopen(), { class: "primary again", hidden: true });
     const close = button("Close this console", () => this.#owner.leave(), { class: "primary" });
     const reason = text && h("p", {}, printable(text));
-    const hint = isDeleted ? h("p") : suggested(context, place);
+    const hint = isDeleted ? h("p") : suggested(context, place, "", (text) => context.announce(`${place.name}: ${title}. ${text}`));
     const created = h("p", { hidden: true }, `A machine with the name ${name} was created. “Open again” opens its console.`);
     const heading = h("span", {}, title);
     this.#fill(
@@ -328,7 +354,7 @@ export class Panel {
         { class: "actions" },
         again,
         close,
-        isDeleted ? this.#link("logs", "Log") : null,
+        isDeleted ? this.#logLink(true) : null,
         h("a", { class: "button", href: "#/machines" }, "List of machines"),
       ),
     );
@@ -339,16 +365,38 @@ export class Panel {
       if (reason) reason.hidden = exists;
       hint.hidden = exists;
       created.hidden = !exists;
-      close.classList.toggle("primary", !exists);
-      this.#offer(again, exists);
+      close.classList.toggle("primary", !exists && !this.#owner.isBlind);
+      this.#offerAgain(again, exists);
     };
   }
 
+  /** Return a link to a part of the machine; null if the server has none. */
   #link(part, label) {
     const { place, context } = this.#owner;
     const { kind } = context.machines.parse(place.name);
     if (!context.machines.has(kind, part)) return null;
     return h("a", { class: "button", href: context.link(place.namespace, place.name, part) }, label);
+  }
+
+  #logLink(isDeleted = false) {
+    return this.#readable("log", this.#link("logs", "Log"), isDeleted);
+  }
+
+  #screenLink() {
+    return this.#readable("screen", this.#link("screen", "Screen"));
+  }
+
+  /** Return a link that goes if the user may not read the subresource to which it leads. */
+  #readable(subresource, link, isDeleted = false) {
+    if (link) this.#owner.mayRead(subresource, isDeleted).then((may) => this.#offer(link, may));
+    return link;
+  }
+
+  /** Offer to open the console again; always where the page learns nothing about the machine. */
+  #offerAgain(again, isOffered) {
+    const { isBlind } = this.#owner;
+    fill(again, isBlind ? "Try again" : "Open again");
+    this.#offer(again, isBlind || isOffered);
   }
 
   #offer(element, isOffered) {
@@ -374,7 +422,15 @@ export class Panel {
     const error = h("p", { class: "problem", id: `reason-of-${place.namespace}/${place.name}`, role: "alert" });
     /** @type {any} */
     let request = null; // that the user has stopped waiting for
+    let demand = refused.others;
     let hasAskedToType = false; // also an observer, who opens it as the writer then, unless there is one
+    let mayTakeBack = false;
+    if (required.approval) {
+      may(context.api, "delete", "consolerequests", "", place.namespace).then((isAllowed) => {
+        mayTakeBack = isAllowed;
+        back.hidden = copy.hidden || !isAllowed;
+      });
+    }
     let isFormer = true; // the reason: what the user types replaces it
     const input = h("input", {
       oninput: () => (isFormer = false), onfocus: () => isFormer && input.select(),
@@ -402,9 +458,10 @@ export class Panel {
     };
     const draw = (waits, state = title) => {
       fill(heading, printable(state));
+      fill(refusal, printable(state === title ? behindTitle(demand) : demand));
       ask.disabled = input.readOnly = waits;
       again.hidden = waits;
-      stop.hidden = copy.hidden = true; // until the request is there
+      stop.hidden = back.hidden = copy.hidden = true; // until the request is there
       if (waits) refuse("");
       else this.#owner.waitsForApproval(null);
     };
@@ -422,6 +479,7 @@ export class Panel {
       context.announce(approval ? text : `${text}${command()}.`);
       stop.hidden = false;
       copy.hidden = Boolean(approval);
+      back.hidden = copy.hidden || !mayTakeBack;
       if (document.activeElement === this.element) stop.focus();
       this.#owner.waitsForApproval(Date.parse(creationTimestamp));
     };
@@ -449,7 +507,7 @@ export class Panel {
         // An old denial is not why this session has ended, or is not open.
         const isNews = problem instanceof Denied && (request !== null || (hasEnded && problem.isWithdrawn));
         request = null;
-        if (problem instanceof EndedRequest) fill(refusal, printable(behindTitle(demandAlone(ending.causes, Boolean(place.reason))))); // it says more of the request
+        if (problem instanceof EndedRequest) demand = demandAlone(ending.causes, Boolean(place.reason)); // it says more of the request
         draw(false, isNews ? denied(problem) : title);
         const { reason, others } = demandTexts(causesOf(problem.status), true);
         refuse(reason);
@@ -476,8 +534,25 @@ export class Panel {
       say(`Request "${request.metadata.name}" stays: after its approval, “${isObserving ? actOf(wanted) === "type" ? "Type here" : "Take over" : "Try again"}” opens the console.`);
       ask.focus();
     });
+    const back = button(TAKE_BACK, async () => {
+      const { signal } = this.#waiting;
+      const { metadata } = request;
+      if (!(await takingBackConfirmed(place.name)) || signal.aborted) return;
+      try {
+        await acknowledged("Taking back your request", takeBack(context, metadata), say);
+      } catch (problem) {
+        if (!signal.aborted && problem.code !== 404) say(`Your request is as it was: ${problem.message}`);
+        return;
+      }
+      if (signal.aborted) return; // the console opens
+      this.#waiting.abort();
+      request = null;
+      draw(false);
+      say("Your request is taken back.");
+      ask.focus();
+    });
     const copy = copyButton("Copy the command", command);
-    const refusal = h("p", { hidden: !refused.others }, printable(behindTitle(refused.others)));
+    const refusal = h("p", { hidden: !demand }, printable(behindTitle(demand)));
     this.#fill(
       heading,
       refusal,
@@ -488,23 +563,26 @@ export class Panel {
         "form",
         { onsubmit: submit, class: "stack" },
         h("label", { class: "field" }, h("span", {}, "Reason"), input),
-        h("div", { class: "actions" }, ask, required.approval && [again, stop, copy]),
+        h("div", { class: "actions" }, ask, again, required.approval && [stop, back, copy]),
       ),
     );
-    stop.hidden = copy.hidden = true;
+    stop.hidden = back.hidden = copy.hidden = true;
     refuse(refused.reason);
-    this.#followMachine = (_machine, _hasStarted, isGone) => {
-      if (!isGone) return;
+    this.#followMachine = (machine, _hasStarted, isGone) => {
+      const isOff = machine?.state === SHUTDOWN && isFormer && !isObserving && !ask.disabled; // what the user types is not lost
+      if (!isGone && !isOff) return;
       this.#owner.waitsForApproval(null);
-      this.show({ reason: MACHINE_DELETED }, {}, false);
-      context.announce(`${place.name}: the machine was deleted.`);
+      this.show(isGone ? { reason: MACHINE_DELETED } : MACHINE_IS_OFF, {}, false);
+      context.announce(`${place.name}: the machine ${isGone ? "was deleted" : "is off"}.`);
     };
+    if (!isObserving) this.#look(open, () => !ask.disabled);
     // Of the page before a reload, of another tab, or of the command line.
     if (former) wait((signal) => waitingRequest(context, wanted, former, signal));
   }
 
   #fill(title, ...children) {
     this.#leaveAttempt();
+    this.#looking.abort();
     this.element.classList.toggle("connecting", false);
     this.element.classList.toggle("middle", this.#owner.isEmpty);
     this.#outage = null;

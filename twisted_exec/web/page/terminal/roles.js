@@ -5,6 +5,8 @@
  * runtime decides about input in any case. The mark says what it is about; the wording never counts.
  */
 
+const WAIT = "(you may not take over)"; // in place of a hint; the buttons of the page say the same
+
 export class Roles {
   /** @type {"unknown" | "writer" | "observer" | "denied"} "denied": the user may only observe. */
   #role;
@@ -59,10 +61,21 @@ export class Roles {
       this.writer = typeof writer === "string" && writer ? writer : null;
     }
     if (kind === "role" && this.isOwn) return "you only observe: another session of yours types here";
-    if (typeof hint !== "string" || !hint || !text.endsWith(hint)) return text;
-    // A notice says it after what a user has done with "this console".
-    if (kind !== "discarded") return text.slice(0, -hint.length).trimEnd().replace(/; this console has no writer$/, "; nobody types here now");
+    if (typeof hint !== "string" || !hint || !text.endsWith(hint)) return inWordsOfPage(text, writer);
+    if (kind !== "discarded") return inWordsOfPage(text.slice(0, -hint.length).trimEnd(), writer);
     if (this.writer === null) return "what you type is not sent: choose Type here first.";
     return `what you type is not sent: ${this.isOwn ? "you type in another session. Choose Type here first" : `${this.writer} types here`}.`;
   }
+}
+
+/** Say who types as the page says it elsewhere; a name may read like any of these words. */
+function inWordsOfPage(notice, writer) {
+  const text = notice.endsWith(` ${WAIT}`) ? notice.slice(0, -WAIT.length - 1) : notice;
+  const words = [[`the writer of this console is ${writer}`, `${writer} types here now`], ["this console has no writer", "nobody types here now"]];
+  for (const [said, page] of words) {
+    if (text === `${said}; you are an observer`) return `${page}; you only observe`;
+    if (text === `you are an observer; ${said}`) return `you only observe; ${page}`;
+    if (text.endsWith(said)) return text.slice(0, -said.length) + page;
+  }
+  return text;
 }

@@ -1,4 +1,4 @@
-/** One xterm.js terminal: appearance, size, search, clipboard. */
+/** One xterm.js terminal: appearance, size, search, and what a program draws for the window of another user. */
 
 import { loadStyles, loadVendored } from "../dom.js";
 import { DrawnRows } from "./drawn_rows.js";
@@ -286,6 +286,16 @@ export class Screen {
     const { cursorX, cursorY } = this.terminal.buffer.active;
     const [left, top] = [Math.min(cursorX, this.columns - 1) * width, cursorY * height];
     return { left, top, right: left + width, bottom: top + height };
+  }
+
+  /** How much of an element is above and below the row of the cursor, in pixels; null if the output in sight is not the newest. */
+  roomAround(element) {
+    const { viewportY, baseY } = this.terminal.buffer.active;
+    if (viewportY < baseY) return null;
+    const { top, bottom } = this.#cursor;
+    const from = /** @type {HTMLElement} */ (this.#element.querySelector(".xterm-screen")).getBoundingClientRect().top;
+    const box = element.getBoundingClientRect();
+    return { above: from + top - box.top, below: box.bottom - from - bottom };
   }
 
   get #isCursorInSight() {

@@ -1,18 +1,20 @@
 /** The line below a terminal: state of the connection, roles, recordings and viewers, and speed. */
 
+import { causesOf, withoutRemedy } from "../details.js";
 import { ask } from "../dialogs.js";
 import { button, fill, h, printable, renew } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { Objects, listPath } from "../objects.js";
 import { minute } from "../times.js";
-import { skeleton } from "../views/parts.js";
+import { askFor, silenceText, skeleton } from "../views/parts.js";
 import { Company, MOST_TOLD } from "./company.js";
-import { amount, causeText, isAway, presentText, recordedFor, roleText, sentence, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
+import { amount, causeText, isAway, isOpeningAgain, presentText, recordedFor, roleText, sentence, unansweredText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
 const LOOKS = 5; // at the list, beside the first
 const MOST_BESIDE_VIEWERS = 32; // characters about the role, on a phone
+const DOCTOR = "twisted-exec doctor";
 const VIEWERS = "Sessions at this console, with this one, and their users; lost: a user whose connection is lost may come back";
 const SPEED =
   "Echo: from a key at the runtime to the machine's next output. Round trip: from this page to the runtime and back.";
@@ -23,8 +25,8 @@ export class StatusLine {
   #state;
   #waiting;
   #isPowerOffered = false;
-  /** @type {{roles: any, mayType: boolean}} */
-  #role = { roles: { isObserver: false, withheld: "" }, mayType: true };
+  /** @type {{roles: any, mayType: boolean, refusal: string}} */
+  #role = { roles: { isObserver: false, withheld: "" }, mayType: true, refusal: "" };
   #facts;
   /** @type {() => number | null} */
   #offset;
@@ -135,8 +137,13 @@ export class StatusLine {
     this.#draw();
   }
 
-  role(roles, mayType) {
-    this.#role = { roles, mayType };
+  /**
+   * @param {any} roles
+   * @param {boolean} mayType
+   * @param {string} [refusal] why the user may not take over; empty if that is not so, or not the point
+   */
+  role(roles, mayType, refusal = "") {
+    this.#role = { roles, mayType, refusal };
     this.#draw();
   }
 
@@ -273,7 +280,7 @@ export class StatusLine {
   #peopleOf(sessions) {
     return sessions
       .map(({ spec, status = {} }) => ({
-        user: spec.user ?? "",
+        user: nameOf(spec),
         isOwn: Boolean(spec.session) && spec.session === this.#session,
         role: status.role ?? "",
         address: spec.address ?? "",
@@ -292,14 +299,15 @@ export class StatusLine {
     const people = h("div", {}, skeleton(2));
     const messages = h("dl", { class: "facts" });
     const said = h("div");
-    let problem = "";
+    /** @type {any} */
+    let problem = null;
     this.#drawDetails = () => {
       drawFacts(facts, this.#presentFacts);
       drawFacts(debug, this.#debugFacts);
       const last = this.#messages();
       if (last.length && !said.firstChild) fill(said, h("h3", {}, "Last messages"), messages);
       drawFacts(messages, last.map(({ text, at }) => [minute(at, Date.now()), text]));
-      if (problem) renew(people, [h("p", { class: "dim" }, `Names are not shown: ${printable(problem)}`)]);
+      if (problem) renew(people, [this.#nameless(problem)]);
       else if (sessions.isKnown) renew(people, [peopleTable(withRoles(this.#peopleOf(sessions.all), this.#role.roles.isObserver))]);
     };
     const onEvent = (event) => {
@@ -307,7 +315,7 @@ export class StatusLine {
       this.#drawDetails();
     };
     const onProblem = (error) => {
-      problem = error?.message ?? "";
+      problem = error;
       if (error?.code === 403) leaving.abort();
       this.#drawDetails();
     };
@@ -329,6 +337,13 @@ export class StatusLine {
     this.#drawDetails = () => {};
   }
 
+  /** Why the people at the console are not shown: first what the user can do, then the words of the server. */
+  #nameless({ code, message, status }) {
+    if (code !== 403) return h("p", { class: "dim" }, `Names are not shown: ${printable(message)}`);
+    const advice = `Names are not shown: you may not list sessions. ${askFor("console-session-reader", this.#place.namespace)}`;
+    return h("div", {}, h("p", {}, advice), h("p", { class: "dim" }, printable(withoutRemedy(message, causesOf(status)))));
+  }
+
   get #presentFacts() {
     const { viewers } = this.#facts;
     const facts = [["State", presentText(this.#state, Date.now()).text]];
@@ -338,6 +353,7 @@ export class StatusLine {
     if (missed) facts.push(["Output", `${amount(missed)} followed after the reconnection`]);
     if (this.#isOpen) {
       facts.push(["Typing", writerText(viewers, Date.now(), this.#role.roles)], ["Viewers", viewers ? viewerCount(viewers).replace(/ viewers?/, "") : "Unknown"]);
+      if (this.#role.refusal) facts.push(["Take over", this.#role.refusal]);
       if (viewers?.recordings) facts.push(["Recorded", viewers.recordings.length ? `For ${recordedFor(viewers.recordings)}` : "No"]);
     }
     return facts;
@@ -359,7 +375,7 @@ export class StatusLine {
     const { kind, text } = presentText(this.#state, Date.now());
     if (this.#stateText.textContent !== text) this.#stateText.textContent = this.#stateText.title = text;
     this.#stateText.className = `badge ${kind} ${text === "Connected" ? "open" : ""}`;
-    this.#stateText.hidden = isAway(this.#state);
+    this.#stateText.hidden = isAway(this.#state, Date.now());
     this.#reconnect.hidden = this.#state.detail.since === undefined;
     this.#drawPeople();
     this.#drawOutage(kind, text);
@@ -388,11 +404,14 @@ export class StatusLine {
   }
 
   #drawOutage(kind, text) {
-    const isNow = isAway(this.#state);
+    const isNow = isAway(this.#state, Date.now());
     const hasChanged = this.outage.hidden === isNow;
     const keys = this.#roleText.hidden ? "" : this.#roleText.textContent;
     const { detail } = this.#state;
-    const said = [text, causeText(detail).text, detail.advice, keys].filter(Boolean).map((each) => sentence(each)).join(" ");
+    const isUnanswered = isOpeningAgain(this.#state) && !detail.code && silenceText(Date.now() - detail.since) !== "";
+    // Without a message the first attempt goes on: nothing has refused it.
+    const cause = isUnanswered ? unansweredText({ isSilent: !detail.message, ...detail }, this.#context.api.unreachable) : causeText(detail).text;
+    const said = [text, cause, detail.advice, keys].filter(Boolean).map((each) => sentence(each)).join(" ");
     if (isNow && this.#outageText.textContent !== said) this.#outageText.textContent = said;
     this.outage.classList.toggle("error", kind === "bad");
     this.outage.classList.toggle("warning", kind !== "bad");
@@ -417,6 +436,11 @@ export class StatusLine {
     if (this.#roleText.textContent !== (waiting || role)) this.#roleText.textContent = waiting || role;
     this.#roleText.title = printable(roles.withheld) || this.#roleText.textContent;
   }
+}
+
+/** Return the name of a session's user; that of a check names the user, too, because a client may give any agent. */
+function nameOf({ user = "", agent }) {
+  return agent === DOCTOR ? `${DOCTOR} of ${user}` : user;
 }
 
 /** Draw facts into a list; those that stay keep what the user has selected in them. */

@@ -1,7 +1,7 @@
 /** Texts of a console's status, without a DOM. */
 
-import { startCommand } from "../api.js";
-import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, REASON_REQUIRED, causesOf, has, kindOf } from "../details.js";
+import { NO_ANSWER, startCommand } from "../api.js";
+import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, MISSING_RIGHT, NOT_RECORDED, REASON_REQUIRED, causesOf, has, kindOf, withoutRemedy } from "../details.js";
 import { STOPPED } from "../session/session.js";
 import { duration, minute, size } from "../times.js";
 import { counted } from "../views/session_model.js";
@@ -9,51 +9,59 @@ import { counted } from "../views/session_model.js";
 export { size as amount };
 
 const RESUMED_MILLISECONDS = 10_000;
+const OPENING_MILLISECONDS = 2000; // until a new session counts as delayed
 /** Reasons of a Status. */
 export const MACHINE_DELETED = "MachineDeleted";
 export const POWERED_OFF = "PoweredOff";
 export const SHUTTING_DOWN = "ShuttingDown";
+const SESSION_DELETED = "SessionDeleted";
 const POOL_DELETED = "PoolDeleted";
 export const REVOKED = "AuthorizationWithdrawn"; // a token or a permission has ended
-const SHUTDOWN = "Shutdown"; // state of a machine that is off
+export const SHUTDOWN = "Shutdown"; // state of a machine that is off
 export const NO_POOL = "NoMachinePool"; // of the page alone
 /** Title of a console whose machine does not run. */
 export const NOT_RUNNING = "The machine is not running";
+/** What follows behind that title, unless only its user can start the machine. */
+export const OPENS = "This console opens as soon as the machine runs.";
 const DELETED = "The machine is deleted";
 const NO_MACHINE = "There is no such machine"; // behind its name
+/** Why there can be no session with a machine that is known to be off. */
+export const MACHINE_IS_OFF = { reason: POWERED_OFF, message: "This machine is off.", isSeen: true };
 const POOLS = ["machinepools", "fleets"]; // kinds, by dialect
 
 const BANNER = { lines: 4, columns: 80 };
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
 const INNER = /poollet|websocket/i; // parts of the service that its users need not know
 const HOST_AWAY = "host of the machine cannot be reached now";
-const DELETED_BY = /^(.+) deleted the console session \S+$/; // the name of the object tells the user nothing
 const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
+const LACKS_RIGHT = /is forbidden: User "[^"]*" cannot /; // the words of RBAC
 const MACHINE = /^\w+ "[^"]+"/; // of this console
 const TIMES = /\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g;
-const MISSING_POOL = /("[^"]+") not found$/;
-const DELETED_POOL = /("[^"]+") was deleted$/;
-const BY_POLICY = /^(ConsolePolic(?:y|ies) .+?)(?: \(input: \w+\), and this session began without)?(?:: open it again)?$/s; // an ending that a new session may follow
 const PLAIN_DEMAND = /(?<=^ConsolePolicy "[^"]+" requires )(a reason|the approval of another user)(?=\.$)/;
-const FIRST_WORD = /^(a|an|another|cannot|from|machine|message|no|nobody|nothing|somebody|the|there|this|what|you|your)\b/; // others may be names
+const FIRST_WORD = /^(a|an|another|cannot|from|machine|message|no|nobody|nothing|request|somebody|the|there|this|what|you|your)\b/; // others may be names
 
 /**
  * Return `{kind, text}` of a state of a session; kind: good, waiting, bad or off.
  *
  * @param {string} name
- * @param {any} detail as ConsoleSession says; `since` and `reason` of the state connecting: a server was stopped then; `asked` of the
+ * @param {any} detail as ConsoleSession says; `since` of the state connecting: the terminal has been used before; its `reason`: a
+ *     server was stopped then; `asked` of the
  *     state ended: the user has asked for an approval then
  * @param {number} now milliseconds
  */
 export function stateText(name, detail, now) {
   if (detail.since !== undefined) {
-    const stop = name === "connecting" && (STOPS[detail.reason] ?? STOPS[SHUTTING_DOWN]);
+    const stop = STOPS[detail.reason];
+    const isAgain = isOpeningAgain({ name, detail });
     const isBack = waitsForLogin(detail);
-    const what = stop && isBack ? stop.back : `${stop ? stop.brief : "Connection lost"} for ${duration(now - detail.since)}`;
-    return { kind: "bad", text: `${what}${isBack ? "; waiting for your login" : ""}` };
+    const what = stop && isBack ? stop.back : `${stop?.brief ?? (isAgain ? "Connecting" : "Connection lost")} for ${duration(now - detail.since)}`;
+    return { kind: isAgain ? "waiting" : "bad", text: `${what}${isBack ? "; waiting for your login" : ""}` };
   }
   if (name === "connecting") return { kind: "waiting", text: "Connecting" };
-  if (name === "resumed") return { kind: "good", text: detail.seconds < 1 ? "Reconnected" : `Reconnected after ${duration(detail.seconds * 1000)}` };
+  if (name === "resumed") {
+    const what = detail.isNew ? "New session" : "Reconnected";
+    return { kind: "good", text: detail.seconds < 1 ? what : `${what} after ${duration(detail.seconds * 1000)}` };
+  }
   if (name === "open") {
     return { kind: "good", text: detail.resumable === false ? "Connected (cannot be resumed)" : "Connected" };
   }
@@ -79,9 +87,19 @@ export function presentText({ name, detail, at, silentSince }, now) {
   return isOld ? stateText("open", {}, now) : stateText(name, detail, now);
 }
 
-/** Whether the output that is in sight is old: the connection of a session is lost, or its server is silent. */
-export function isAway({ detail, silentSince }) {
-  return detail.since !== undefined || silentSince !== null;
+/** Whether a new session connects in a terminal that has been used, and no server has been stopped. */
+export function isOpeningAgain({ name, detail }) {
+  return name === "connecting" && detail.since !== undefined && !(detail.reason in STOPS);
+}
+
+/**
+ * Whether the output that is in sight is old: the connection of a session is lost, its server is silent, or something is
+ * in the way of a new session.
+ */
+export function isAway(state, now) {
+  const { detail, silentSince } = state;
+  const isAtOnce = isOpeningAgain(state) && !detail.message && now - detail.since < OPENING_MILLISECONDS;
+  return silentSince !== null || (detail.since !== undefined && !isAtOnce);
 }
 
 /** Return what the user reads of input that was dropped after a loss; `unsent` pieces are behind those that were sent. */
@@ -98,20 +116,26 @@ function keys(count) {
 /**
  * Return what becomes of keys while there is no session, or the server does not answer; empty if nothing is special.
  *
- * @param {{name: string, detail: any, silentSince: number | null}} state `drops` of its detail: the next session gets
- *     none of them; `keptUntil`: afterwards the server may have ended the session
+ * @param {{name: string, detail: any, silentSince: number | null}} state of its detail, beside what ConsoleSession says, `drops`:
+ *     the next session gets none of them; `saved`: the session of the page before a reload, with which this page is to go on
  * @param {number} waiting keys that the server has not confirmed
  * @param {number} now milliseconds
  */
 export function waitingText({ name, detail, silentSince }, waiting, now) {
   const typed = waiting ? keys(waiting) : "What you type";
   if (name === "connecting" && detail.drops) return `${typed} will not be sent`;
-  if (name === "reconnecting" && now > detail.keptUntil) return `${typed} ${waiting > 1 ? "are" : "is"} sent only if the server still has this session`;
   const wait = `${keys(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
+  const lost = name === "reconnecting" ? { lostAt: detail.since, seconds: detail.keptSeconds } : name === "connecting" && detail.saved;
+  if (lost) return keptText(typed, lost, detail, now);
   if (name === "connecting") return waiting ? `${wait} for the connection` : "";
-  if (name === "reconnecting") return waiting ? `${wait} to be sent after the reconnection` : "What you type is sent after the reconnection";
   if (silentSince === null || name === "ended") return "";
   return waiting ? `${wait} for the answer` : "What you type waits for the answer";
+}
+
+/** The server may have noticed the loss later than the page, so the page never knows that the session is gone. */
+function keptText(typed, { lostAt, seconds }, detail, now) {
+  if (seconds && lostAt && now - lostAt > seconds * 1000) return `${typed} will probably not be sent: the server keeps a session for ${duration(seconds * 1000)}`;
+  return `${typed} will be sent${waitsForLogin(detail) ? " after your login" : ""} if the server still has this session`;
 }
 
 /** Return who types, and for how long by now; `viewers` are those of the moment `at`. */
@@ -182,9 +206,25 @@ export function viewerNames(people) {
   return [...own, ...counted(others), ...counted(lost, "lost")];
 }
 
+function demandedBy({ user, policies = [] }) {
+  if (!policies.length) return user || "somebody";
+  return `${policies.length === 1 ? "ConsolePolicy" : "ConsolePolicies"} ${policies.join(", ")}`;
+}
+
 /** Return for whom a console is recorded, and which input: `ada (input: masked), bob (input: all)`. */
 export function recordedFor(recordings) {
-  return recordings.map(({ user, input }) => `${user || "somebody"} (input: ${input})`).join(", ");
+  return recordings.map((each) => `${demandedBy(each)} (input: ${each.input})`).join(", ");
+}
+
+/** Whether a policy requires a recording, which its users cannot end then. */
+export function isRequired({ policies = [] }) {
+  return policies.length > 0;
+}
+
+/** Return when the recordings end that policies require, as a sentence; empty if there are none. */
+export function requiredText(recordings) {
+  const policies = [...new Set(recordings.filter(isRequired).map(demandedBy))].join(" and ");
+  return policies && `The recording for ${policies} ends after the last session; only users who may update the policy can end it earlier.`;
 }
 
 /**
@@ -249,7 +289,7 @@ export function readOnlyText({ mayTakeOver, writer }) {
 /** Return a message as a sentence: with a full stop, and with a capital unless it may begin with a name. */
 export function sentence(message) {
   const text = FIRST_WORD.test(message) ? message[0].toUpperCase() + message.slice(1) : message;
-  return /\w$/.test(text) ? `${text}.` : text;
+  return /[\w)]$/.test(text) ? `${text}.` : text;
 }
 
 /** Return what a server says as a sentence, with the user's own time. */
@@ -268,16 +308,27 @@ export function explained(message) {
 }
 
 /**
+ * Return what is in the way of a session if no server has answered.
+ *
+ * @param {any} state its detail
+ * @param {string} unreachable of a server that nothing reaches
+ */
+export function unansweredText({ isSilent = false }, unreachable) {
+  return isSilent ? NO_ANSWER : unreachable;
+}
+
+/**
  * Return `{text, detail}` of the attempts to connect, for a panel; empty while the first one goes on, or after a success.
  *
  * @param {string} name of the state of the session
- * @param {object} state its detail
- * @param {string} unreachable what is in the way if nothing answers
+ * @param {any} state its detail
+ * @param {string} unreachable of a server that nothing reaches
  */
-export function attemptText(name, { message = "", code = 0, unauthorized = false }, unreachable) {
+export function attemptText(name, state, unreachable) {
+  const { message = "", code = 0, unauthorized = false } = state;
   if (waitsForLogin({ unauthorized, code })) return { text: "Waiting for your login.", detail: "" };
   if (name !== "reconnecting" && !message) return { text: "", detail: "" };
-  if (!code) return { text: `${sentence(unreachable)} The page tries again by itself.`, detail: message === unreachable ? "" : message };
+  if (!code) return { text: `${sentence(unansweredText(state, unreachable))} The page tries again by itself.`, detail: message === unreachable ? "" : message };
   const { detail } = explained(message);
   const why = detail ? `the ${HOST_AWAY}` : message.replace(/\.$/, "");
   return { text: `The console cannot be opened now: ${why}. The page tries again by itself.`, detail };
@@ -320,26 +371,39 @@ export function stopAdvice({ reason, unconfirmed: { sent } }, detail = {}) {
  * Return what a user reads when a new session follows one that has ended so.
  *
  * @param {any} ending
- * @param {{isOpen?: boolean, loss?: string, recorded?: string}} next the new one; `loss`: as {@link lostText} says, if its
- *     user no longer types; `recorded`: as {@link recordingNews} says
+ * @param {boolean} [isOpen] the new one
  */
-export function anewText({ reason, message, unconfirmed }, { isOpen = false, loss = "", recorded = "" } = {}) {
+export function anewText({ reason, message, unconfirmed, causes = [] }, isOpen = false) {
   // The end of a token concerns nobody who has the next one.
-  const [, rule = ""] = BY_POLICY.exec(reason === REVOKED ? message : "") ?? [];
-  const { was, opens } = STOPS[reason] ?? { was: rule ? sentence(rule) : "The session before is over.", opens: "A new session opens." };
+  const over = has(causes, NOT_RECORDED) ? sentence(message) : "The session before is over.";
+  const { was, opens } = STOPS[reason] ?? { was: over, opens: "A new session opens." };
   // Until it is open, the line below the terminal counts what is not sent.
   const dropped = isOpen ? unconfirmed : { ...unconfirmed, unsent: 0 };
-  return [was, isOpen ? "This is a new session." : opens, droppedKeys(dropped), loss, recorded].filter(Boolean).join(" ");
+  return [was, isOpen ? "This is a new session." : opens, droppedKeys(dropped)].filter(Boolean).join(" ");
+}
+
+/**
+ * Return the contents of messages, as a MessageBox shows them, of a new session that has taken the place of one that has ended
+ * so. A warning stays, so recordings, which may change meanwhile, are a message of their own then.
+ *
+ * @param {any} ending
+ * @param {{loss: string, recorded: string}} next the new one; `loss`: as {@link lostText} says, if its user no longer types;
+ *     `recorded`: as {@link recordingNews} says
+ */
+export function anewMessages(ending, { loss, recorded }) {
+  const text = anewText(ending, true);
+  if (!loss && !droppedKeys(ending.unconfirmed)) return [{ text, recorded }];
+  return [{ text, loss, kind: "warning" }, ...(recorded ? [{ recorded }] : [])];
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */
 const ENDINGS = {
-  SessionDeleted: { title: "A user has ended this session", advice: "You may open a new one." },
+  [SESSION_DELETED]: { title: "A user has ended this session", advice: "You may open a new one." },
   Idle: { title: "The session has ended, because it was idle", advice: "The machine goes on; a new session shows its output." },
   TimeOver: { title: "The time for this session is over", advice: "A new one may need a reason or an approval again." },
   [REVOKED]: { title: "Your right to this session has ended", advice: "If a new one is refused, too, ask your administrator." },
   [POWERED_OFF]: { title: NOT_RUNNING, advice: "" },
-  [POOL_DELETED]: { title: "The pool of this machine was deleted", advice: "The console can be opened again when the machine has another pool." },
+  [POOL_DELETED]: { title: "The machine has lost its pool", advice: "The console can be opened again when the machine has another pool." },
   LineLost: { title: "The console of the machine is lost", advice: "Log and Screen have its last output. Open the console again when the machine is back." },
   TooManyViewers: { title: "There are too many sessions at this console", advice: "Try again when another one has ended." },
   Resumed: { title: "The session goes on in another window", advice: "A session that you open here is another one." },
@@ -355,21 +419,19 @@ const ENDINGS = {
  * @param {any} ending
  * @param {string} [ownName] of the user
  */
-export function endingOf({ reason, message, exitCode, code, kind, hadSession = true }, ownName = "") {
-  const user = deletedBy({ reason, message });
-  if (user) return { ...ENDINGS.SessionDeleted, title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
+export function endingOf({ reason, exitCode, code, kind, hadSession = true, causes = [] }, ownName = "") {
+  const user = deletedBy({ reason, causes });
+  if (user) return { ...ENDINGS[SESSION_DELETED], title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
   if (exitCode !== null && exitCode !== undefined) return { title: "The program at the console has ended", advice: "" };
   if (isMachineStopped({ reason, code, kind })) return { title: NOT_RUNNING, advice: "" };
   if (isMachineMissing({ reason, code, kind })) return { title: reason === MACHINE_DELETED || hadSession ? DELETED : NO_MACHINE, advice: "" };
-  const [, pool = ""] = DELETED_POOL.exec(reason === POOL_DELETED ? message : "") ?? [];
-  if (pool) return { ...ENDINGS[reason], title: `The pool ${pool} of this machine was deleted` };
+  if (reason === REVOKED && has(causes, NOT_RECORDED)) return { ...ENDINGS[REVOKED], advice: "" }; // the message says what it takes
   return ENDINGS[reason] ?? { title: code || !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
 }
 
-/** Return the user who has ended a session; empty if no user has, or if the server does not say who. */
-function deletedBy({ reason, message }) {
-  const [, user = ""] = DELETED_BY.exec(reason === "SessionDeleted" ? message : "") ?? [];
-  return user;
+/** Return the user who has ended a session; empty if no user has, or if only the message says who: a server of release 0.2.0. */
+function deletedBy({ reason, causes }) {
+  return (reason === SESSION_DELETED && causes.find((cause) => cause.reason === reason)?.user) || "";
 }
 
 /**
@@ -377,21 +439,22 @@ function deletedBy({ reason, message }) {
  *
  * @param {any} ending
  */
-export function endText({ reason, message, exitCode, code, kind, causes = [] }) {
+export function endText({ reason, message, exitCode, code, kind, name, causes = [] }) {
   if (reason === "UserLeft") return "You have closed this session.";
   if (exitCode !== null && exitCode !== undefined && (exitCode !== 0 || !message)) {
     return `Its exit code is ${exitCode}.`;
   }
   if (!message && !reason) return "";
-  if (deletedBy({ reason, message }) || reason === POOL_DELETED) return ""; // the title says it
+  if (deletedBy({ reason, causes })) return ""; // the title says it
   if (reason === POWERED_OFF) return message.replace(MACHINE, "It");
-  if (code === 404 && POOLS.includes(kind)) return `The pool ${MISSING_POOL.exec(message)?.[1] ?? "of this machine"} does not exist.`;
+  if (reason === REVOKED && LACKS_RIGHT.test(message)) return ""; // the title says it
+  if (code === 404 && POOLS.includes(kind)) return `The pool ${name ? `"${name}"` : "of this machine"} does not exist.`;
   if (kind && isMachineMissing({ reason, code, kind })) return ""; // the title says it
   if (code === 404 && kind === KEPT_SESSION) return `The session could not be kept for so long: ${message}`;
   // The message has commands, too, which the page has as buttons.
   const { reason: needsReason, approval } = demands({ causes });
   if (needsReason || approval) return `${demandsText(causes)}.`;
-  return message || (reason in ENDINGS ? "" : reason);
+  return withoutRemedy(message, causes) || (reason in ENDINGS ? "" : reason);
 }
 
 /**
@@ -402,7 +465,10 @@ export function endText({ reason, message, exitCode, code, kind, causes = [] }) 
  */
 export function demandTexts(causes, hasReason) {
   const isOfReason = (cause) => hasReason && cause.reason === REASON_REQUIRED;
-  const text = (some) => (some.length ? explained(`${demandsText(some)}.`).text : "");
+  const text = (some) => {
+    const demanded = demandsText(some);
+    return demanded ? explained(`${demanded}.`).text : "";
+  };
   return { reason: text(causes.filter(isOfReason)), others: text(causes.filter((each) => !isOfReason(each))) };
 }
 
@@ -422,13 +488,29 @@ export function demandAlone(causes, hasReason) {
 function demandsText(causes) {
   /** @type {[string, string[]][]} */
   const texts = [];
-  for (const { message } of causes) {
+  for (const { message } of causes.filter(({ reason }) => reason !== MISSING_RIGHT)) {
     const [, policy = "", demand = message] = DEMAND.exec(message) ?? [];
     const last = texts.at(-1);
     if (policy && last?.[0] === policy) last[1].push(demand);
     else texts.push([policy, [demand]]);
   }
   return texts.map(([policy, demands]) => policy + demands.join(", and ")).join("; ");
+}
+
+/**
+ * Return what screen readers say of an end, which is what the panel shows of it.
+ *
+ * @param {any} ending
+ * @param {{place: {namespace: string, name: string}, machine: any, user: string}} known `machine`: as of MachineWatch; null if unknown
+ */
+export function announcedEnd(ending, { place, machine, user }) {
+  if (isMachineMissing(ending)) {
+    const { title, text } = missingTexts(ending.reason === MACHINE_DELETED || ending.hadSession, place);
+    return `${title}. ${text}`.trim();
+  }
+  const isStopped = isMachineStopped(ending) && machine?.runs === false;
+  const text = isStopped ? `${stoppedText(machine)} ${OPENS}` : sentence(endText(ending));
+  return `${endingOf(ending, user).title}. ${text}`.trim();
 }
 
 /** Whether the machine of a console does not exist. */
@@ -488,13 +570,25 @@ export function startText({ state, isOff }, maySwitch) {
  * @param {any} refusal
  */
 export function isForbidden({ code, kind, causes = [] }) {
-  return code === 403 && Boolean(kind) && causes.every(({ reason }) => reason === DECIDED);
+  return code === 403 && Boolean(kind) && causes.every(({ reason }) => reason === DECIDED || reason === MISSING_RIGHT);
 }
 
 /** Return why a recording was not begun: which role the user lacks, if that is it. */
 export function recordingRefusal({ code, message, status }, namespace) {
   if (!isForbidden({ code, kind: kindOf(status), causes: causesOf(status) })) return `The recording was not begun: ${message}`;
   return `You may not record this console. Ask your administrator for the role “edit” in the namespace ${namespace}.`;
+}
+
+/**
+ * Return why a recording has not begun, or has failed, as sentences; empty if it has begun, is to end, or nobody knows yet. The
+ * runtime begins a recording of the first sort later, so its object stays.
+ *
+ * @param {any} recording
+ */
+export function notBegunText({ metadata: { name }, spec, status: { phase = "", message = "" } = {} }) {
+  if (!message || spec.ended) return "";
+  if (phase === "Failed") return said(`The recording ${name} has failed: ${message}`);
+  return phase ? "" : `${said(`The recording ${name} has not begun: ${message}`)} It begins by itself as soon as that is possible; “Recordings” can end it.`;
 }
 
 /**

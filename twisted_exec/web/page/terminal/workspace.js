@@ -21,6 +21,8 @@ export function show(container, context, { namespace, name, query }) {
   if (name) {
     const mode = MODES.includes(query.get("mode")) ? query.get("mode") : "drive";
     workspace.open({ namespace, name, mode, reason: "" });
+    // A reload, or the way back, is no other wish.
+    if (query.has("mode")) history.replaceState(null, "", context.link(namespace, name));
   } else {
     workspace.select(workspace.active);
   }
@@ -106,9 +108,12 @@ class Workspace {
     return this.#strip;
   }
 
-  /** Open a console, or select it if it is open. */
+  /** Open a console, or select it if it is open; one that is to observe gives the floor up. */
   open(place) {
-    this.select(this.#find(place) ?? this.#add(place));
+    const found = this.#find(place);
+    this.select(found ?? this.#add(place));
+    if (place.mode === "observe") found?.observe();
+    else found?.comeBack();
   }
 
   #find(wanted) {
@@ -227,38 +232,42 @@ class Workspace {
   async #menu() {
     const console = this.active;
     if (!console) return;
-    const { place, drives, isObserver, maySwitch, machine } = console;
+    const { place, isObserver, acts, machine } = console;
     const { machines } = this.#context;
     const { kind } = machines.parse(place.name);
     const part = (key, label, name) => ({
       key,
       label,
       action: () => this.#context.navigate(this.#context.link(place.namespace, place.name, name)),
-      disabled: !machines.has(kind, name),
+      disabled: !machines.has(kind, name) && "This server has none of this machine.",
     });
-    const alone = this.#consoles.length < 2;
-    const change = maySwitch && machine ? powerChange(machine) : "";
+    const alone = this.#consoles.length < 2 && "No other console is open.";
+    const closed = !console.isOpen && "The console is not open.";
+    const sized = (steps, size) => !console.screen?.hasFontSize(steps) && `The text has its ${size} size.`;
+    const mute = closed || (isObserver && "You only observe."); // nothing can be typed
+    const withoutBreak = mute || (!console.hasBreak && "This console has no BREAK.");
+    const change = acts.maySwitch ? powerChange(machine) : "";
     /** @type {Parameters<typeof chooseCommand>[1]} */
     const groups = [
       ["Text", [
-        { key: "i", label: "Paste", shortcut: "Ctrl Shift V", action: () => console.clipboard.paste(), disabled: !drives },
+        { key: "i", label: "Paste", shortcut: "Ctrl Shift V", action: () => console.clipboard.paste(), disabled: mute },
         { key: "f", label: "Find", action: () => console.find() },
         { key: "c", label: "Copy selection", shortcut: "Ctrl Shift C", action: () => console.clipboard.copy() },
         { key: "x", label: "Text to select", action: () => console.clipboard.show() },
         { key: "y", label: "Copy all output", action: () => console.clipboard.copy(console.screen?.text, "All output") },
         { key: "o", label: "Save all output", action: () => console.saveOutput() },
-        { key: "+", label: "Larger", action: () => console.changeFontSize(1), disabled: !console.screen?.hasFontSize(1) },
-        { key: "-", label: "Smaller", action: () => console.changeFontSize(-1), disabled: !console.screen?.hasFontSize(-1) },
-        { key: "0", label: "Usual size", action: () => console.changeFontSize(0), disabled: !console.screen?.hasFontSize(0) },
+        { key: "+", label: "Larger", action: () => console.changeFontSize(1), disabled: sized(1, "largest") },
+        { key: "-", label: "Smaller", action: () => console.changeFontSize(-1), disabled: sized(-1, "smallest") },
+        { key: "0", label: "Usual size", action: () => console.changeFontSize(0), disabled: sized(0, "usual") },
         { key: "a", label: "Screen reader mode", action: () => console.toggleScreenReader() },
       ]],
       ["Machine", [
-        { key: "t", label: console.writer ? "Take over" : "Type here", action: () => console.changeRole("drive"), disabled: !isObserver || !console.mayTakeOver },
-        { key: "r", label: "Observe only", action: () => console.changeRole("observe"), disabled: !drives },
-        ...(change ? [{ key: "P", label: `Power ${change.toLowerCase()}`, action: () => console.switch() }] : []),
-        ...(change === "Off" ? [{ key: "X", label: "Reset", action: () => console.reset() }] : []),
-        ...(console.mayRecord ? [{ key: "k", label: "Record", action: () => console.record() }] : []),
-        ...(console.mayEndRecording ? [{ key: "K", label: "End recording", action: () => console.endRecording() }] : []),
+        { key: "t", label: console.writer ? "Take over" : "Type here", action: () => console.changeRole("drive"), disabled: closed || (isObserver ? !console.mayTakeOver && "You may not type here." : "You type here.") },
+        { key: "r", label: "Observe only", action: () => console.changeRole("observe"), disabled: mute },
+        ...(change ? [{ key: "P", label: `Power ${change.toLowerCase()}`, action: () => acts.switch() }] : []),
+        ...(change === "Off" ? [{ key: "X", label: "Reset", action: () => acts.reset() }] : []),
+        ...(acts.mayRecord ? [{ key: "k", label: "Record", action: () => acts.record() }] : []),
+        ...(acts.mayEndRecording ? [{ key: "K", label: "End recording", action: () => acts.endRecording() }] : []),
         { key: "e", label: "Details", action: () => console.showDetails() },
         { key: "j", label: console.tellsCompany ? "Do not tell who joins" : "Tell who joins", action: () => console.toggleCompany() },
         part("g", "Log", "logs"),
@@ -267,18 +276,18 @@ class Workspace {
         part("E", "Events", "events"),
       ]],
       ["Send", [
-        { key: "b", label: "BREAK", action: () => console.sendBreak(), disabled: !drives },
-        { key: "M", label: "Message to viewers …", action: () => console.writeMessage(), disabled: !console.mayWriteMessage },
-        { key: "s", label: "SysRq …", action: () => console.sysrq(), disabled: !drives },
-        { key: "]", label: "Ctrl ]", action: () => console.type("\x1d"), disabled: !drives },
-        { key: "z", label: "Terminal size (stty)", action: () => console.typeSize(), disabled: !drives },
+        { key: "b", label: "BREAK", action: () => console.sendBreak(), disabled: withoutBreak },
+        { key: "M", label: "Message to viewers …", action: () => console.writeMessage(), disabled: closed || (!console.mayWriteMessage && "You may not write to viewers here.") || (console.isAlone && "Nobody else is at this console.") },
+        { key: "s", label: "SysRq …", action: () => console.sysrq(), disabled: withoutBreak },
+        { key: "]", label: "Ctrl ]", action: () => console.type("\x1d"), disabled: mute },
+        { key: "z", label: "Terminal size (stty)", action: () => console.typeSize(), disabled: mute },
       ]],
       ["Consoles", [
         { key: "l", label: "List of machines", action: () => this.#context.navigate("#/machines") },
         { key: "n", label: "Next console", action: () => this.#step(1), disabled: alone },
         { key: "p", label: "Previous console", action: () => this.#step(-1), disabled: alone },
-        { key: "v", label: this.#isSplit ? "One at a time" : "Split view", action: () => this.toggleSplit(), disabled: alone || !ROOM.matches },
-        { key: "F", label: document.fullscreenElement ? "Leave full screen" : "Full screen", action: () => this.#turnFullScreen(), disabled: !document.fullscreenEnabled },
+        { key: "v", label: this.#isSplit ? "One at a time" : "Split view", action: () => this.toggleSplit(), disabled: alone || (!ROOM.matches && "The window is too small.") },
+        { key: "F", label: document.fullscreenElement ? "Leave full screen" : "Full screen", action: () => this.#turnFullScreen(), disabled: !document.fullscreenEnabled && "The browser does not let this page fill the screen." },
         // The address of the local page leads nobody else there.
         ...(this.#context.config.local ? [] : [{ key: "u", label: "Copy link", action: () => console.clipboard.copy(this.#addressOf(console), "Link") }]),
         { key: "w", label: "Close this console", action: () => this.close(console) },
@@ -294,7 +303,7 @@ class Workspace {
   /** The command that leads to an open console, the one at this place. */
   #command(each, at) {
     const name = printable(this.#label(each));
-    return { key: at < 9 ? String(at + 1) : "", label: cutInTheMiddle(name), title: name, action: () => this.#go(each), disabled: each === this.active };
+    return { key: at < 9 ? String(at + 1) : "", label: cutInTheMiddle(name), title: name, action: () => this.#go(each), disabled: each === this.active && "This console is shown." };
   }
 
   #addressOf({ place }) {
@@ -358,10 +367,7 @@ class Workspace {
     return h(
       "li",
       { class: isSelected ? "selected" : "" },
-      each.mark,
-      each.stoppedMark,
-      each.endedMark,
-      each.awayMark,
+      each.marks.tab,
       each.unreadMark,
       nameLink(href, label, { onclick, "aria-current": isSelected ? "page" : null, title: printable(`${namespace} / ${name}`) }),
       button("×", () => this.close(each), { class: "quiet icon", "aria-label": `Close the console of ${printable(label)}` }),

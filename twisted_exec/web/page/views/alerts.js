@@ -6,7 +6,7 @@ import { listPath } from "../objects.js";
 import { age, zonedTime } from "../times.js";
 import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, sickSince, stateText, textsOf } from "./alert_model.js";
 import { ListView } from "./list_view.js";
-import { badge, copyButton, listHead, Table } from "./parts.js";
+import { badge, copyButton, countOf, listHead, Table } from "./parts.js";
 
 const OPTIONS = { plural: "consolealerts", role: "view", missing: "This server has no alerts: it is not an exec-apiserver." };
 const MOST_MATCHES = 500;
@@ -45,6 +45,7 @@ class Alerts extends ListView {
     this.matched = new Table("Matches of alerts", this.#matchColumns());
     this.alerts = new Table("Alerts", alertColumns());
     this.none = h("div", { hidden: true });
+    this.count = h("span", { class: "dim" });
     this.example = h("div", { class: "notice empty" },
       h("p", {}, "No alert looks at what machines print. This one finds kernel panics, lock-ups and failed boots of Linux:"),
       h("pre", { class: "mono scroll", tabindex: 0 }, EXAMPLE), copyButton("Copy the command", () => EXAMPLE));
@@ -52,7 +53,7 @@ class Alerts extends ListView {
       h("section", {}, h("h2", {}, "Consoles that are not healthy"), this.problems.machines, this.health.element),
       h("section", {}, h("h2", {}, "Matches of the last hour"), this.problems.matches, this.matched.element),
       h("section", {}, h("h2", {}, "All alerts"), this.problem, this.alerts.element));
-    fill(container, listHead(this.toolbar, "Alerts"), this.news, this.none, this.sections);
+    fill(container, listHead(this.toolbar, "Alerts", this.count), this.news, this.none, this.sections);
   }
 
   begin() {
@@ -62,7 +63,7 @@ class Alerts extends ListView {
     if (this.isServed) {
       this.list((namespace) => listPath(this.plural, namespace), {
         onChange: (objects) => {
-          this.#alerts = objects.map(rowOf).sort((first, second) => (first.key < second.key ? -1 : 1));
+          this.#alerts = objects && objects.map(rowOf).sort((first, second) => (first.key < second.key ? -1 : 1));
         },
       });
     }
@@ -71,8 +72,8 @@ class Alerts extends ListView {
       problem: this.problems.matches,
       select: (event) => matchOf(event) !== null,
       onChange: (objects) => {
-        const found = objects.map((each) => /** @type {any} */ (matchOf(each))).sort((first, second) => (first.time < second.time ? 1 : -1));
-        this.#matches = found.slice(0, MOST_MATCHES);
+        const found = objects?.map((each) => /** @type {any} */ (matchOf(each))).sort((first, second) => (first.time < second.time ? 1 : -1));
+        this.#matches = found?.slice(0, MOST_MATCHES) ?? null;
       },
     });
     for (const kind of machines.kinds) {
@@ -80,7 +81,7 @@ class Alerts extends ListView {
         plural: kind.plural,
         problem: this.problems.machines,
         select: (machine) => healthOf(machine)?.isHealthy === false,
-        onChange: (objects) => this.#unhealthy.set(kind, objects),
+        onChange: (objects) => (objects ? this.#unhealthy.set(kind, objects) : this.#unhealthy.delete(kind)),
       });
     }
     this.draw();
@@ -95,6 +96,7 @@ class Alerts extends ListView {
     this.matched.update(found, this.emptyOf(this.#matches, this.noRows("matched line", this.#matches?.length ?? 0, "No alert has matched in the last hour.")));
     const alerts = this.matching(this.#alerts ?? [], textsOf).map((row) => ({ ...row, age: age(row.last, now) }));
     this.alerts.update(alerts, this.emptyOf(this.#alerts, this.noRows("alert", this.#alerts?.length ?? 0, "There are no alerts.")));
+    this.count.textContent = this.#alerts ? countOf(alerts.length, this.#alerts.length, "alert") : "";
     this.none.hidden = !isHealthKnown || unhealthy.length + (this.#matches?.length ?? 1) + (this.#alerts?.length ?? 1) > 0;
     this.sections.hidden = !this.none.hidden;
     const none = this.noRows("alert", 0, this.example);

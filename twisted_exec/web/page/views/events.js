@@ -36,7 +36,7 @@ class Events extends ListView {
     this.list((namespace) => `/api/v1/namespaces/${encodeURIComponent(namespace)}/events`, {
       query: { fieldSelector: `involvedObject.name=${this.machine}` },
       onChange: (events) => {
-        this.#rows = events.map(rowOf).sort(newestFirst);
+        this.#rows = events && events.map(rowOf).sort(newestFirst);
       },
     });
     this.draw();
@@ -53,7 +53,7 @@ class Events extends ListView {
 
 function columns() {
   return [
-    { title: `Last (${zone(-new Date().getTimezoneOffset())})`, class: "time", cell: (row) => h("span", { title: `${zonedTime(row.time)}, ${row.age} ago` }, dateTime(row.time)) },
+    { title: `Last (${zone(-new Date().getTimezoneOffset())})`, class: "time", cell: (row) => h("span", { title: `${zonedTime(row.time)}, ${row.age} ago` }, dateTime(row.time), h("span", { class: "zone" }, zonedTime(row.time).slice(19))) },
     { title: "Type", cell: (row) => badge(row.type, KINDS[row.type]) },
     { title: "Reason", cell: (row) => row.reason, class: "wide" },
     { title: "Message", cell: (row) => row.message, class: "wide" },

@@ -152,7 +152,7 @@ export class ListView {
    *
    * @param {(namespace: string) => string} path
    * @param {object} options
-   * @param {(objects: any[]) => void} options.onChange is called before `draw()`.
+   * @param {(objects: any[] | null) => void} options.onChange is called before `draw()`; null: none of the lists is known any more.
    * @param {(object: any) => boolean} [options.select] others are not kept.
    * @param {(object: any) => any} [options.make] returns what is kept of an object.
    * @param {Record<string, string>} [options.query]
@@ -163,7 +163,7 @@ export class ListView {
   list(path, { onChange, select, make, query, plural = this.plural, role = this.#options.role, problem = this.#notices }) {
     const { instead } = this.#options;
     const others = this.#hasFixedNamespace ? null : () => reveal(this.namespaces);
-    const update = () => onChange(lists.flatMap((each) => each.all));
+    const update = () => onChange(lists.some((each) => each.isKnown) ? lists.flatMap((each) => each.all) : null);
     const lists = namespacesOf(this.namespaces.value).map((namespace) => {
       const source = path(namespace);
       const objects = this.#kept(source, { query, select, make });
@@ -208,6 +208,10 @@ export class ListView {
       signal,
       onProblem: (error) => {
         if (error) objects.leave();
+        if (error && isRefusal(error)) {
+          objects.forget();
+          this.changed(update);
+        }
         onProblem(error);
       },
     });
@@ -245,7 +249,12 @@ export class ListView {
       const source = listPath(plural, namespace);
       const objects = this.#kept(source);
       may(api, "list", plural, "", namespace).then((isAllowed) => {
-        if (isAllowed && !signal.aborted) this.#watch(source, objects, update);
+        if (signal.aborted) return;
+        if (isAllowed) this.#watch(source, objects, update);
+        else if (objects.isKnown) {
+          objects.forget(); // of a former view
+          this.changed(update);
+        }
       });
       return objects;
     });
@@ -306,7 +315,8 @@ export class ListView {
     if (hidden) return emptyState(`The filter hides ${countOf(hidden, hidden, noun)}.`, "Clear the filter", () => this.clear(this.filter));
     const names = namespacesOf(this.namespaces.value).map(printable).join(", ");
     if (!names || this.#hasFixedNamespace) return none;
-    return emptyState(`There are no ${noun}s in ${names}; other namespaces are not shown.`, "Show all namespaces", () => this.clear(this.namespaces));
+    const label = this.rightsIn("").mayList ? "Show all namespaces" : "";
+    return emptyState(`There are no ${noun}s in ${names}; other namespaces are not shown.`, label, () => this.clear(this.namespaces));
   }
 
   /**
@@ -339,7 +349,7 @@ export class ListView {
     this.#typing = setTimeout(() => this.#follow(), TYPED_MILLISECONDS);
   }
 
-  /** Return the rights to the objects of a namespace; empty until the server has answered, and then `draw()` follows. */
+  /** Return the rights to the objects of a namespace, or that to list those of all, `mayList`; empty until the server has answered, and then `draw()` follows. */
   rightsIn(namespace) {
     const known = this.#rights.get(namespace);
     if (known) return known;
@@ -434,13 +444,18 @@ export class ListView {
   }
 
   async #learn(namespace) {
-    const rights = Object.entries(this.#options.rights ?? {});
+    const rights = Object.entries(namespace ? (this.#options.rights ?? {}) : { mayList: ["list", ""] });
     const answers = await Promise.all(
       rights.map(([, [verb, subresource, plural = this.plural]]) => may(this.context.api, verb, plural, subresource, namespace)),
     );
     this.#rights.set(namespace, Object.fromEntries(rights.map(([name], at) => [name, answers[at]])));
     if (!this.signal.aborted) this.draw();
   }
+}
+
+/** Whether the server does not give a list to this user, as opposed to not now. */
+function isRefusal({ code }) {
+  return code === 403 || code === 404;
 }
 
 function pathOf({ hash }) {
@@ -452,7 +467,7 @@ function explained(error, { plural, namespace, role, labels, instead, others }) 
   if (error.code === 401) return notice("warning", "Waiting for your login.");
   if (error.code === 403) {
     const where = namespace ? `in the namespace ${printable(namespace)}` : "in all namespaces";
-    const advice = `${others ? "Type the namespaces in which you may list them, or ask" : "Ask"} your administrator for the role “${role}” there.`;
+    const advice = `${others ? "Type the namespaces in which you may list them, or ask" : "Ask"} your administrator for the role “${role}” ${where}.`;
     const noun = plural.replace(/^console/, ""); // as in the navigation
     return lacking(`You may not list ${noun} ${where}.`, advice, error, [instead?.(namespace), others && button("Choose other namespaces", others)]);
   }

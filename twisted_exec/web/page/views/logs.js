@@ -1,18 +1,15 @@
 /** The log of a machine's console: by time, by boot and by offset, back and forth, with search and new output. */
 
-import { Backoff } from "../backoff.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { sentence } from "../terminal/texts.js";
 import { dateTime, parseTime, size, TIME_FORMS, zonedTime } from "../times.js";
-import { rest } from "../watch.js";
 import { deletedLog, LogReplaced, LogSource, SEARCH_BYTES } from "./log/source.js";
 import { LogWindow } from "./log/window.js";
 import { lacksMachine, noMachine } from "./missing.js";
-import { asOfText, askFor, copyButton, field, foldable, lacking, menu, outageNotice, reachBySlash, save, showWaiting, skeleton } from "./parts.js";
+import { asOfText, askFor, copyButton, field, foldable, lacking, menu, outageNotice, reachBySlash, save, showWaiting, skeleton, whenServed } from "./parts.js";
 
 const MOST_DOWNLOAD_BYTES = 256 << 20;
 const MOST_PENDING_LINES = 1000;
-const LONGEST_WAIT_SECONDS = 15; // between two attempts to open the log
 
 /**
  * @param {HTMLElement} container
@@ -57,7 +54,7 @@ class LogView {
     this.following = h("input", { type: "checkbox", disabled: true, onchange: () => this.#act(() => this.#followChanged()) });
     this.colours = h("input", { type: "checkbox", checked: true, onchange: () => this.#coloursChanged() });
     this.time = h("input", { type: "text", size: 20, "aria-label": "Time", placeholder: "Time, or 1h ago", title: TIME_FORMS });
-    this.text = h("input", { type: "search", size: 16, "aria-label": "Search the log", placeholder: "Search the log", oninput: () => this.text.value || this.#mark("") });
+    this.text = h("input", { type: "search", size: 16, "aria-label": "Search the log", placeholder: "Search the log", oninput: () => this.text.value || this.#endSearch() });
     reachBySlash(this.text, this.#stopped.signal);
     this.bootList = h("div");
     this.boots = menu("Boots", this.bootList, () => this.#run(() => this.#listBoots(), true));
@@ -145,7 +142,8 @@ class LogView {
     const { signal } = this.#stopped;
     const boot = this.query.get("boot");
     const endWaiting = showWaiting(this.problem, this.context);
-    const range = await this.#openWhenServed(boot === null ? null : Number(boot), signal).finally(endWaiting);
+    const open = () => this.#open(boot === null ? null : Number(boot), signal);
+    const range = await whenServed(this.context, this.problem, "No log", signal, open).finally(endWaiting);
     this.frame.hidden = false;
     if (!range) {
       this.controls.hidden = true;
@@ -162,24 +160,6 @@ class LogView {
     else if (this.query.get("time")) await this.#goToTime(this.query.get("time"));
     else if (boot !== null) await this.#goTo(range.start);
     else await this.#showNewest();
-  }
-
-  /** Open the log, and try again while the server cannot be reached, as lists and consoles do. */
-  async #openWhenServed(boot, signal) {
-    const since = Date.now();
-    let said = "";
-    const backoff = new Backoff(1, LONGEST_WAIT_SECONDS);
-    for (;;) {
-      try {
-        return await this.#open(boot, signal);
-      } catch (error) {
-        if (!error.isPassing || error.code === 401 || error.code === 501) throw error;
-        // A button that is drawn again loses the focus.
-        if (said !== error.message) fill(this.problem, outageNotice(this.context.api, "No log", error.message, { since }));
-        said = error.message;
-        await rest(backoff.pause(), signal, this.context.api);
-      }
-    }
   }
 
   /** Open the log of the machine, or if it was deleted, of what is retained of it. */
@@ -258,22 +238,23 @@ class LogView {
 
   /** Say which of the lines that the search finds is marked, and offer a link to it. */
   #showFound() {
-    const { link } = this.context;
+    const { link, config } = this.context;
     const { origin, pathname } = location;
     const address = `${origin}${pathname}${link(this.namespace, this.name, "logs")}?offset=${this.#match}`;
+    // The address of the local page leads nobody else there.
+    const copy = !config.local && copyButton("Copy link", () => address, { class: "small", title: "Copy a link to this line" });
     const place = this.#hits ? placeOf(this.#hits, this.#match) : "";
     const title = place && `Lines with “${printable(this.#hits?.text)}”, from the oldest on`;
-    fill(this.found, place && h("span", { title }, place), copyButton("Copy link", () => address, { class: "small", title: "Copy a link to this line" }));
+    fill(this.found, place && h("span", { title }, place), copy);
     this.found.hidden = false;
     return place;
   }
 
   /** Learn how many lines have a text; meanwhile the user goes on. */
   async #count(text) {
-    this.#counting.abort();
+    this.#forgetHits();
     this.#counting = new AbortController();
     const { signal } = this.#counting;
-    this.#hits = null;
     const hits = await this.source.count(text, signal).catch(() => null); // without a number the line is as good
     if (signal.aborted || !hits) return;
     this.#hits = { text, ...hits };
@@ -344,7 +325,7 @@ class LogView {
 
   /** @param {string} direction */
   #find(direction) {
-    if (!this.text.value) return;
+    if (!this.text.value) return this.#endSearch();
     this.#act(() => {
       this.#searching = new AbortController();
       return this.#search(this.text.value, direction, this.#searching.signal);
@@ -369,11 +350,30 @@ class LogView {
     }
     this.#match = answer.isEnd ? NaN : answer.offset;
     this.found.hidden = true;
+    if (this.#hits?.text !== text) this.#forgetHits();
+    this.#mark(text);
     const place = direction === "forward" ? "from here on " : goesOn ? "before this place " : "";
     const message = answer.isEnd
       ? `No line ${place}has "${printable(text)}".`
       : `No line in the next ${size(SEARCH_BYTES)} has "${printable(text)}": search again to go on.`;
     fill(this.problem, notice("", message));
+    context.announce(""); // it does not search any more, and the notice is read out
+  }
+
+  /** The user has emptied the field: nothing is marked, counted or looked for. */
+  #endSearch() {
+    this.#searching.abort();
+    this.#forgetHits();
+    this.#searched = "";
+    this.#match = NaN;
+    this.found.hidden = true;
+    this.window.element.querySelector(".line.match")?.classList.remove("match");
+    this.#mark("");
+  }
+
+  #forgetHits() {
+    this.#counting.abort();
+    this.#hits = null;
   }
 
   /** Mark a text in all lines, also in those that are shown later. */
@@ -406,8 +406,7 @@ class LogView {
     this.#act(async () => {
       this.#stopFollowing();
       const range = await this.source.open(boot, this.#stopped.signal);
-      this.#counting.abort();
-      this.#hits = null;
+      this.#forgetHits();
       fill(this.problem);
       this.#showBoot();
       this.window.clear();
@@ -520,10 +519,10 @@ function isCounted({ offsets, isWhole }, offset) {
   return offsets.includes(offset) || (!isWhole && offset < (offsets[0] ?? Infinity));
 }
 
-/** Return which of the lines that were counted is at an offset, such as `3 of 17`. */
+/** Return which of the lines that were counted is at an offset, such as `3 of 17`; empty for a line without the text. */
 function placeOf({ offsets, isWhole }, offset) {
   const at = offsets.indexOf(offset);
-  if (isWhole && at >= 0) return `${at + 1} of ${offsets.length}`;
+  if (isWhole) return at >= 0 ? `${at + 1} of ${offsets.length}` : "";
   return `${offsets.length} in the newest ${size(SEARCH_BYTES)}`;
 }
 

@@ -10,7 +10,11 @@ import { countOf, emptyState, field, listHead, skeleton, toolbar } from "./parts
 import { VisibleRows } from "./visible_rows.js";
 
 const NAMESPACES = "namespaces"; // in the store
-const RIGHTS = { maySwitch: ["patch", ""], drives: ["drive", "console"], execs: ["get", "exec"] }; // see opening() in rights.js
+/** Those to a console are the ones of opening() in rights.js. */
+const RIGHTS = {
+  maySwitch: ["patch", ""], readsLog: ["get", "log"], readsScreen: ["get", "screen"],
+  drives: ["drive", "console"], execs: ["get", "exec"], observes: ["observe", "console"], takesOver: ["takeover", "console"], creates: ["create", "exec"],
+};
 const MOST_STATES = 8;
 const UNKNOWN_USERS = "The server does not say now who is there";
 /** On a phone a tap anywhere on a row opens the console; the other links are behind the row's button. */
@@ -134,7 +138,7 @@ class MachineList extends ListView {
         plural: kind.plural,
         query: { labelSelector: this.#selector.value.trim() },
         make: (machine) => rowOf(machine, kind),
-        onChange: (rows) => this.#rows.set(kind, rows),
+        onChange: (rows) => this.#rows.set(kind, rows ?? []),
       });
     }
     this.beside("consolesessions", (sessions) => this.#rows.setSessions(sessions));
@@ -232,15 +236,18 @@ class MachineList extends ListView {
     return `${link(namespace, machines.routeName(kind, name), "logs")}?offset=${offset}`;
   }
 
-  /** The links and buttons of a machine; each calls `chosen` first. Until the rights are known, that of the power is hidden. */
+  /**
+   * The links and buttons of a machine that its user has the right to; each calls `chosen` first. Until the rights are known,
+   * only the button of the power is disabled.
+   */
   #actions(row, chosen = () => {}) {
     const { link, machines } = this.context;
-    const { maySwitch, drives, execs } = this.rightsIn(row.namespace);
-    const observes = drives === false && execs === false;
+    const { maySwitch, readsLog, readsScreen, drives, execs, observes, takesOver, creates } = this.rightsIn(row.namespace);
+    const lacks = (...rights) => rights.every((each) => each === false);
     const name = machines.routeName(row.kind, row.name);
     const label = printable(row.name);
     const action = (text, href, attributes = {}) => h("a", { href, onclick: chosen, "aria-label": `${text} ${label}`, ...attributes }, text);
-    const part = (text, where) => machines.has(row.kind, where) && action(text, link(row.namespace, name, where), { "aria-label": `${text} of ${label}` });
+    const part = (text, where, isReadable) => isReadable !== false && machines.has(row.kind, where) && action(text, link(row.namespace, name, where), { "aria-label": `${text} of ${label}` });
     const change = powerChange(row);
     const power = change === "On" ? "Power on" : "Power off";
     const switched = () => {
@@ -248,8 +255,9 @@ class MachineList extends ListView {
       this.#switch(row);
     };
     return [
-      !observes && action("Open", link(row.namespace, name)), action("Observe", `${link(row.namespace, name)}?mode=observe`),
-      part("Log", "logs"), part("Screen", "screen"),
+      !lacks(drives, execs) && action("Open", link(row.namespace, name)),
+      !lacks(drives, execs, observes, takesOver, creates) && action("Observe", `${link(row.namespace, name)}?mode=observe`),
+      part("Log", "logs", readsLog), part("Screen", "screen", readsScreen),
       maySwitch !== false && button(power, switched, { class: "power", disabled: !maySwitch || !change, "aria-label": `${power} ${label}` }),
     ];
   }

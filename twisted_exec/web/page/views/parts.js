@@ -1,8 +1,10 @@
 /** Parts that the views share: tables that keep the focus, menus, downloads. */
 
-import { withoutRemedy } from "../details.js";
+import { Backoff } from "../backoff.js";
+import { causesOf, withoutRemedy } from "../details.js";
 import { button, fill, h, notice, printable, renew } from "../dom.js";
 import { duration, minute } from "../times.js";
+import { rest } from "../watch.js";
 
 const TICK_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 2000; // before the page says that it waits
@@ -11,17 +13,18 @@ const SILENT_MILLISECONDS = 20_000; // before it says that the server does not a
 const SILENT = "It may be busy or stopped, or the network may be down.";
 const STEP = 200; // rows that are drawn at once; more follow when the user asks for them
 const SKELETON_ROWS = 6;
+const LONGEST_WAIT_SECONDS = 15; // between two attempts to read what is not watched
 
 /**
  * Return the notice of a right that the user lacks.
  *
  * @param {string} text what the user may not do.
  * @param {string} advice
- * @param {{message: string}} error the server's words.
+ * @param {{message: string, status?: any}} error the server's words.
  * @param {any} [instead] what the user may do.
  */
 export function lacking(text, advice, error, instead) {
-  return notice("warning", h("p", {}, text), h("p", {}, advice), instead, h("p", { class: "dim mono" }, printable(withoutRemedy(error.message))));
+  return notice("warning", h("p", {}, text), h("p", {}, advice), instead, h("p", { class: "dim mono" }, printable(withoutRemedy(error.message, causesOf(error.status)))));
 }
 
 /** Return the advice to ask for a role in a namespace. */
@@ -51,6 +54,36 @@ export function outageNotice(api, state, message, { since = null, more = null } 
   const timer = setInterval(() => (made.isConnected ? tell() : clearInterval(timer)), TICK_MILLISECONDS);
   tell();
   return made;
+}
+
+/**
+ * Return what an attempt reads. While the server cannot be reached, or the user has to log in, a notice says it, and the page
+ * tries again, as lists and consoles do.
+ *
+ * @template Result
+ * @param {any} context of the page
+ * @param {HTMLElement} place of the notice
+ * @param {string} state such as `No log`
+ * @param {AbortSignal} signal
+ * @param {() => Promise<Result>} attempt
+ * @returns {Promise<Result>}
+ */
+export async function whenServed({ api }, place, state, signal, attempt) {
+  const since = Date.now();
+  const backoff = new Backoff(1, LONGEST_WAIT_SECONDS);
+  let said = "";
+  for (;;) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (signal.aborted || !error.isPassing || error.code === 501) throw error;
+      const text = error.code === 401 ? "Waiting for your login." : error.message;
+      // A button that is drawn again loses the focus.
+      if (said !== text) fill(place, error.code === 401 ? notice("warning", text) : outageNotice(api, state, text, { since }));
+      said = text;
+    }
+    await rest(backoff.pause(), signal, api);
+  }
 }
 
 /** Return what is said of rows or a screen that may be old, which are grey then. */

@@ -14,11 +14,15 @@ const POSTER_MARGIN = 0.01; // the same, with as many digits as the poster's pos
 /** @type {Promise<any> | null} */
 let loading = null;
 
-function load() {
+/** Load the library of the player; @throws {Error} this installation has none, or the server cannot be reached. */
+export function load() {
   // The player reads its colours from the style sheet when it is created.
   loading ??= Promise.all([loadVendored("asciinema-player.js"), loadStyles("vendor/asciinema-player.css")]).then(
     ([library]) => library,
-    () => null,
+    (problem) => {
+      loading = null; // it may be loaded again later
+      throw problem;
+    },
   );
   return loading;
 }
@@ -26,6 +30,7 @@ function load() {
 /**
  * Open a player in an element.
  *
+ * @param {any} library see {@link load}.
  * @param {HTMLElement} stage is emptied.
  * @param {{header: any, events: [number, string, string][]}} cast
  * @param {object} options
@@ -38,12 +43,10 @@ function load() {
  * @param {number} options.poster the position that is shown before it plays.
  * @param {(isPlaying: boolean) => void} options.changed
  * @param {() => void} options.ended
- * @returns {Promise<null | {play(): void, pause(): void, seek(position: number): void, position(): number,
- *   showsPoster: boolean, isPlaying: boolean, dispose(): void}>} null if the player is not installed.
+ * @returns {{play(): void, pause(): void, seek(position: number): void, position(): number,
+ *   showsPoster: boolean, isPlaying: boolean, dispose(): void}}
  */
-export async function openPlayer(stage, cast, options) {
-  const library = await load();
-  if (!library) return null;
+export function openPlayer(library, stage, cast, options) {
   stage.replaceChildren();
   const { cols, rows } = cast.header.term;
   const colours = coloursOf(options.theme);

@@ -1,17 +1,19 @@
 /** One recording: its facts, its content in a player, and what is known about its proof. */
 
-import { kindOf } from "../details.js";
+import { ApiError } from "../api.js";
+import { causesOf, kindOf } from "../details.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { itemPath, may } from "../objects.js";
 import { size, zonedTime } from "../times.js";
-import { sentence } from "../terminal/texts.js";
-import { askFor, badge, field, foldable, save, showWaiting } from "./parts.js";
-import { openPlayer } from "./player.js";
-import { beginOf, clock, inputText, MOST_CONTENT_BYTES, parseCast, proofOf, rowOf, STATE_KINDS, Timeline, withoutKeys } from "./recording_model.js";
+import { isForbidden, sentence } from "../terminal/texts.js";
+import { askFor, badge, field, foldable, lacking, save, showWaiting, whenServed } from "./parts.js";
+import { load as loadPlayer, openPlayer } from "./player.js";
+import { beginOf, clock, inputText, MOST_CONTENT_BYTES, parseCast, positionOf, proofOf, rowOf, Timeline, withoutKeys } from "./recording_model.js";
 
 const IDLE_SECONDS = 2;
 const MOST_MARKS = 500;
 const CLOCK_MS = 500;
+const PLAYS = "console-recording-reader"; // the role, which includes the right to see recordings
 const SPEEDS = [0.5, 1, 2, 4, 8, 16];
 
 /**
@@ -36,6 +38,9 @@ class RecordingView {
   #isWhole = false;
   /** @type {any} */
   #timeline = null;
+  #sought = h("div"); // what is to say of the position that the user has typed
+  /** @type {any} of the player; null: it is not installed. */
+  #library = null;
 
   constructor(container, context, { namespace, name, at }) {
     this.context = context;
@@ -70,7 +75,8 @@ class RecordingView {
       foldable("More", [
         field("Skip idle time", this.idle), keys, field("100 %", fullSize), field("Speed", this.speed),
         h("span", { class: "joined" }, field("Go to", this.seek), h("button", { type: "submit", class: "button" }, "Go")),
-        button("Copy link to this moment", () => this.#copyLink()), this.file,
+        // The address of the local page leads nobody else there.
+        context.config.local ? null : button("Copy link to this moment", () => this.#copyLink()), this.file,
       ]),
     );
     fill(
@@ -96,41 +102,66 @@ class RecordingView {
   }
 
   async #start() {
-    const { api } = this.context;
     const { signal } = this.#stopped;
     const endWaiting = showWaiting(this.problem, this.context);
     try {
-      this.recording = await api.request(itemPath("consolerecordings", this.namespace, this.name), { signal });
-      this.#showFacts(rowOf(this.recording));
-      if (!(await may(api, "get", "consolerecordings", "content", this.namespace, this.name))) {
-        fill(this.problem, notice("warning", "You may see but not play this recording. ", askFor("console-recording-reader", this.namespace)));
+      const isPlayable = await whenServed(this.context, this.problem, "No recording", signal, () => this.#read(signal));
+      if (signal.aborted) return;
+      if (!isPlayable) {
+        this.#refuse(notice("warning", "You may see but not play this recording. ", askFor(PLAYS, this.namespace)));
         return;
       }
-      await this.#load(signal);
-      if (signal.aborted) return;
       fill(this.problem);
       this.#showFacts(rowOf(this.recording, this.#cast));
       this.#showProof();
       this.#showLacks();
-      await this.#play(this.at);
+      this.#play(this.at);
     } catch (error) {
-      if (!signal.aborted) fill(this.problem, notice("error", printable(this.#isMissing(error) ? `The namespace ${this.namespace} has no recording ${this.name}.` : sentence(error.message))));
+      if (!signal.aborted) this.#refuse(this.#explained(error));
     } finally {
       endWaiting();
     }
   }
 
-  #isMissing({ code, status }) {
-    return code === 404 && kindOf(status) === "consolerecordings";
-  }
-
-  /** Load the content, at most a bounded part of it. */
-  async #load(signal) {
+  /** Read the recording and, if the user may play it, its content; return whether. */
+  async #read(signal) {
+    const { api, config } = this.context;
+    this.recording = await api.request(itemPath("consolerecordings", this.namespace, this.name), { signal });
+    this.#showFacts(rowOf(this.recording));
+    if (!(await may(api, "get", "consolerecordings", "content", this.namespace, this.name))) return false;
     const path = itemPath("consolerecordings", this.namespace, this.name, "content");
-    const { blob, isWhole } = await this.context.api.blob(path, MOST_CONTENT_BYTES, { signal });
+    const { blob, isWhole } = await api.blob(path, MOST_CONTENT_BYTES, { signal }); // a bounded part of it
+    const unloaded = () => {
+      throw new ApiError(0, api.unreachable);
+    };
+    this.#library = config.vendor === false ? null : await loadPlayer().catch(unloaded);
     this.#bytes = blob;
     this.#isWhole = isWhole;
     this.#cast = parseCast(await blob.text());
+    return true;
+  }
+
+  /** Show why the recording is not played, until the user wants another attempt. */
+  #refuse(reason) {
+    const again = () => {
+      this.context.api.forget();
+      this.#start();
+    };
+    fill(this.problem, reason, button("Try again", again));
+  }
+
+  /** Return the notice of why the recording is not shown. */
+  #explained(error) {
+    const { code, message, status } = error;
+    const kind = kindOf(status);
+    if (isForbidden({ code, kind, causes: causesOf(status) })) return lacking("You may not play this recording.", askFor(PLAYS, this.namespace), error);
+    if (code === 409) {
+      const { state, message: why } = rowOf(this.recording);
+      const text = state === "Failed" ? "The recording has no content" : "The recording has not begun yet";
+      return notice("warning", printable(why ? `${text}: ${why}` : `${text}.`));
+    }
+    const isMissing = code === 404 && kind === "consolerecordings";
+    return notice("error", printable(isMissing ? `The namespace ${this.namespace} has no recording ${this.name}.` : sentence(message)));
   }
 
   #showFacts(row) {
@@ -142,10 +173,10 @@ class RecordingView {
     fill(this.about, " Machine ", machineLink(), users && `, recorded for ${users}`, row.input && `, ${printable(inputText(row.input))}`, row.begin && `, since ${zonedTime(row.begin)}`);
     const facts = [
       ["Machine", machineLink()],
-      ["State", [badge(row.state, STATE_KINDS[row.state]), row.message && ` ${printable(row.message)}`]],
+      ["State", [badge(row.state, row.kind), row.message && h("div", { class: `problem ${row.severity}` }, printable(row.message))]],
       ["Begin", zonedTime(row.begin)],
       ["End", zonedTime(row.end) || row.until],
-      ["Output", [size(row.bytes) && `${size(row.bytes)}${row.isOpen ? " so far" : ""}, `, h("a", { href: this.#logLink(row) }, `offset ${row.first ?? "?"} to ${row.last ?? "?"} of the log`)]],
+      ["Output", row.isPlayable && [size(row.bytes) && `${size(row.bytes)}${row.isOpen ? " so far" : ""}, `, h("a", { href: this.#logLink(row) }, `offset ${row.first} to ${row.last} of the log`)]],
       ["Input", row.input],
       ["Users", printable(row.users.join(", "))],
       ["Policies", printable(row.policies.join(", "))],
@@ -180,7 +211,7 @@ class RecordingView {
     return `${link(namespace, machines.routeName(machines.kindOf(machineResource), machine), "logs")}?offset=${first ?? 0}`;
   }
 
-  async #play(seconds) {
+  #play(seconds) {
     const cast = this.#cast;
     if (!cast) return;
     const wasPlaying = this.#player?.isPlaying ?? false;
@@ -188,22 +219,17 @@ class RecordingView {
     const limit = this.idle.checked ? IDLE_SECONDS : Infinity;
     const { cols, rows } = cast.header.term;
     this.#timeline = new Timeline(cast.events, limit, `${cols}x${rows}`);
-    const player = await openPlayer(this.stage, cast, {
+    this.#player = this.#library && openPlayer(this.#library, this.stage, cast, {
       limit, marks: this.#timeline.marks, poster: this.#timeline.playLength, position: this.#timeline.position(seconds), theme: this.context.theme, speed: Number(this.speed.value), showsKeys: this.keys.checked,
       changed: (isPlaying) => (this.toggle.textContent = isPlaying ? "Pause" : "Play"),
       ended: () => this.context.announce("The recording ends here."),
     });
-    if (this.#stopped.signal.aborted) {
-      player?.dispose();
-      return;
-    }
-    this.#player = player;
     this.toggle.textContent = "Play";
-    this.toggle.disabled = player === null;
-    if (!player) {
+    this.toggle.disabled = this.#player === null;
+    if (!this.#player) {
       fill(this.problem, notice("warning", "The player is not installed with this server: it was built without npm. To play the recording: ", h("code", {}, `twisted-exec recording play ${printable(this.name)}`)));
     } else if (wasPlaying) {
-      player.play();
+      this.#player.play();
     }
     this.controls.hidden = false;
     this.#showMarks();
@@ -221,15 +247,17 @@ class RecordingView {
 
   #seekTyped(event) {
     event.preventDefault();
-    const match = /^(?:(?:(\d+):)?(\d+):)?(\d+(?:\.\d+)?)$/.exec(this.seek.value.trim());
-    if (!match) {
-      this.context.announce("Write a position as 1:30, or as seconds.");
-      return;
+    this.#sought.remove();
+    try {
+      const { length } = this.#timeline;
+      const at = positionOf(this.seek.value);
+      this.#goTo(at);
+      if (at <= length) this.context.announce(`At ${clock(at)}.`);
+      else this.#sought = notice("", `The recording ends at ${clock(length)}: this is its last screen.`);
+    } catch (error) {
+      this.#sought = notice("warning", printable(sentence(error.message)));
     }
-    const [hours, minutes, seconds] = match.slice(1).map((each) => Number(each ?? 0));
-    const at = hours * 3600 + minutes * 60 + seconds;
-    this.#goTo(at);
-    this.context.announce(`At ${clock(at)}.`);
+    this.problem.append(this.#sought);
   }
 
   async #copyLink() {

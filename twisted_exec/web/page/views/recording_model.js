@@ -4,13 +4,13 @@
  * The page does not verify signatures: it says what the recording claims, and which command proves it.
  */
 
-import { dateTime } from "../times.js";
+import { dateTime, shortened } from "../times.js";
 
 /** Bytes of content that the page loads; `twisted-exec recording export` has no such limit. */
 export const MOST_CONTENT_BYTES = 32 << 20;
 
-/** Kinds of badges by state. */
-export const STATE_KINDS = { Recording: "recorded", Failed: "bad", Pending: "waiting", Ending: "waiting" };
+/** Kinds of badges by state, for recordings without a problem. */
+const STATE_KINDS = { Recording: "recorded", Failed: "bad", Pending: "waiting", Ending: "waiting" };
 
 /**
  * The state of a ConsoleRecording: its phase, Pending, or Ending.
@@ -42,7 +42,8 @@ export function hasContent(recording) {
  */
 export function rowOf(recording, cast = null) {
   const { spec = {}, status = {}, metadata } = recording;
-  const isOpen = !["Closed", "Failed", "Ending"].includes(stateOf(recording));
+  const state = stateOf(recording);
+  const isOpen = !["Closed", "Failed", "Ending"].includes(state);
   const last = cast?.endOffset ?? status.endOffset ?? status.firstOffset;
   const bytes = status.firstOffset === undefined ? NaN : last - status.firstOffset;
   const users = [...new Set([spec.user, ...(spec.users ?? [])].filter(Boolean))];
@@ -52,8 +53,10 @@ export function rowOf(recording, cast = null) {
     name: metadata.name,
     machine: spec.machine ?? "",
     machineResource: spec.machineResource ?? "",
-    state: stateOf(recording),
+    state,
+    kind: isOpen && status.message ? "waiting" : (STATE_KINDS[state] ?? ""),
     message: status.message ?? "",
+    severity: state === "Failed" ? "bad" : "waiting", // of the message
     until: !isOpen ? "" : spec.endsWithSessions ? "Goes on until a minute or two after the last session" : "Goes on until a user ends it",
     input: spec.input ?? "",
     users,
@@ -291,6 +294,18 @@ export function clock(seconds) {
   const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
   const rest = String(whole % 60).padStart(2, "0");
   return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
+}
+
+/**
+ * Return the seconds of a position that a user typed, such as `90`, `1:30` or `1:00:30`.
+ *
+ * @throws {RangeError} with a message for the user.
+ */
+export function positionOf(text) {
+  const match = /^(?:(?:(\d{1,9}):)?(\d{1,9}):)?(\d{1,9}(?:\.\d+)?)$/.exec(text.trim());
+  if (!match) throw new RangeError(`"${shortened(text.trim())}" is not a position: write 1:30, or 90 for seconds`);
+  const [hours, minutes, seconds] = match.slice(1).map((each) => Number(each ?? 0));
+  return hours * 3600 + minutes * 60 + seconds;
 }
 
 /** Return what corresponds to a value of one scale in another: the time of skipped pauses runs faster. */

@@ -8,7 +8,7 @@ import { age, dateTime, duration, size, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
 import { badge, countOf, emptyState, listHead, Table, toolbar } from "./parts.js";
 import { recordingLink, showRecording } from "./recording.js";
-import { inputText, isEndable, isOf, rowOf, STATE_KINDS, textsOf } from "./recording_model.js";
+import { inputText, isEndable, isOf, rowOf, textsOf } from "./recording_model.js";
 
 const OPTIONS = {
   plural: "consolerecordings",
@@ -61,7 +61,7 @@ class Recordings extends ListView {
     this.list((namespace) => listPath(this.plural, namespace), {
       select: (recording) => !machine || isOf(recording, machine),
       onChange: (objects) => {
-        this.#rows = objects.map((each) => rowOf(each)).sort((first, second) => (first.begin < second.begin ? 1 : -1));
+        this.#rows = objects && objects.map((each) => rowOf(each)).sort((first, second) => (first.begin < second.begin ? 1 : -1));
       },
     });
     this.draw();
@@ -101,10 +101,10 @@ class Recordings extends ListView {
       { title: "Recording", cell: (row) => nameLink(recordingLink(row), row.name), class: "name" },
       { title: "Namespace", cell: (row) => row.namespace, class: "rare" },
       { title: "Machine", cell: (row) => nameLink(this.machineLink(row), row.machine, { title: `${printable(row.namespace)} / ${printable(row.machine)}` }), class: "name" },
-      { title: "State", cell: (row) => [h("span", { title: row.until || null }, badge(row.state, STATE_KINDS[row.state])), row.message && h("div", { class: "dim" }, printable(row.message))] },
+      { title: "State", cell: (row) => [h("span", { title: row.until || null }, badge(row.state, row.kind)), row.message && h("div", { class: `problem ${row.severity}` }, printable(row.message))], class: "wide" },
       { title: `Begin (${zone(-new Date().getTimezoneOffset())})`, class: "time", cell: (row) => h("span", { title: `${zonedTime(row.begin)}, ${row.age} ago` }, dateTime(row.begin)) },
       { title: "Length", cell: (row) => row.length },
-      { title: "Content", cell: (row) => [size(row.bytes), inputText(row.input)].filter(Boolean).join(", ") },
+      { title: "Content", cell: (row) => [size(row.bytes), inputText(row.input)].filter(Boolean).join(", "), class: "short" },
       { title: "Users", cell: (row) => row.users.join(", ") },
       { title: "Reason", cell: (row) => [row.policies.length && `policy ${row.policies.join(", ")}`, row.reason].filter(Boolean).join("; "), class: "wide" },
       {

@@ -5,6 +5,8 @@
 import { duration, minute } from "../times.js";
 
 export const WAITING = "Waiting";
+/** What a user may do with an own request that waits. */
+export const TAKE_BACK = "Take back";
 export const STATE_KINDS = { [WAITING]: "waiting", Approved: "good", Denied: "bad", Withdrawn: "bad", Used: "off", Expired: "off", Deleted: "off" };
 
 const WAITING_MILLISECONDS = 86_400_000; // twisted_exec/api/kinds/consolerequests.py: PENDING_SECONDS
@@ -59,7 +61,7 @@ export function rowOf(request, now, reader, sessions = null) {
     since: metadata.creationTimestamp ?? "",
     state,
     decision: isOwn && isWaiting ? "Another user must approve it." : decision,
-    actions: isOwn ? [] : [isWaiting && "Approve", isWaiting && "Deny", isInForce && !isOver && "Withdraw"].filter(Boolean),
+    actions: isOwn ? (isWaiting ? [TAKE_BACK] : []) : [isWaiting && "Approve", isWaiting && "Deny", isInForce && !isOver && "Withdraw"].filter(Boolean),
   };
 }
 

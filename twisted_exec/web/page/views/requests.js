@@ -3,17 +3,18 @@
 import { ask } from "../dialogs.js";
 import { button, fill, h, nameLink, printable } from "../dom.js";
 import { itemPath, listPath } from "../objects.js";
+import { takeBack, takingBackConfirmed } from "../terminal/approval.js";
 import { age, zonedTime } from "../times.js";
 import { selectorText } from "./alert_model.js";
 import { ListView } from "./list_view.js";
 import { badge, countOf, emptyState, field, listHead, Table } from "./parts.js";
-import { demandOf, order, rowOf, STATE_KINDS, textsOf } from "./request_model.js";
+import { demandOf, order, rowOf, STATE_KINDS, TAKE_BACK, textsOf } from "./request_model.js";
 
 const OPTIONS = {
   plural: "consolerequests",
   role: "console-session-reader",
   missing: "This server has no requests for approvals: it is not an exec-apiserver.",
-  rights: { mayDecide: ["patch", "approval"] },
+  rights: { mayDecide: ["patch", "approval"], mayDelete: ["delete", ""] },
 };
 const LONGEST_NOTE = 1024;
 /** What an action is in a sentence, and what the request is after it. */
@@ -65,7 +66,7 @@ class Requests extends ListView {
     const now = Date.now();
     const all = (this.#requests ?? []).map((each) => rowOf(each, now, this.context.user, this.#sessions)).sort(order);
     const rows = this.matching(all, textsOf).map((row) => ({ ...row, ...this.rightsIn(row.namespace), age: age(row.since, now) }));
-    const empty = this.noRows("request", all.length, emptyState("No user has asked for the approval that a ConsolePolicy may require."));
+    const empty = this.noRows("request", all.length, emptyState("There are no requests: a user makes one at a console for which a ConsolePolicy requires an approval."));
     this.table.update(rows, this.emptyOf(this.#requests, empty));
     this.count.textContent = this.#requests ? countOf(rows.length, all.length, "request") : "";
   }
@@ -75,20 +76,36 @@ class Requests extends ListView {
     return [
       { title: "Machine", cell: (row) => nameLink(this.machineLink(row), row.machine), class: "name" },
       { title: "Namespace", cell: (row) => row.namespace, class: "rare" },
-      { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`)] },
-      { title: "Asks for", cell: (row) => [printable(row.right), row.length && h("span", { class: "dim" }, ` for ${row.length}`)] },
+      { title: "User", cell: (row) => [printable(row.user), row.caller && h("span", { class: "dim" }, ` by ${printable(row.caller)}`)], class: "users" },
+      { title: "Asks for", cell: (row) => [printable(row.right), row.length && h("span", { class: "dim" }, ` for ${row.length}`)], class: "short" },
       { title: "Age", cell: (row) => h("span", { title: zonedTime(row.since) }, row.age) },
       { title: "State", cell: (row) => [badge(row.state, STATE_KINDS[row.state]), dim(row.decision)], class: "wide" },
       { title: "Reason", cell: (row) => row.reason, class: "wide" },
-      { title: "", cell: (row) => row.mayDecide && this.#buttons(row) },
+      { title: "", cell: (row) => this.#buttons(row) },
     ];
   }
 
   #buttons(row) {
-    return row.actions.map((action) =>
+    if (row.actions.includes(TAKE_BACK)) {
+      const label = `${TAKE_BACK} your request for ${printable(row.machine)}`;
+      return row.mayDelete && button(TAKE_BACK, () => this.#takeBack(row), { "data-action": TAKE_BACK, "aria-label": label });
+    }
+    return row.mayDecide && row.actions.map((action) =>
       button(action, () => this.#decide(row, action), {
         "data-action": action, "aria-label": `${questionOf(action, printable(row.user))} for ${printable(row.machine)}`,
       }));
+  }
+
+  async #takeBack(row) {
+    if (!(await takingBackConfirmed(row.machine))) return;
+    const whose = `our request for ${printable(row.machine)}`;
+    try {
+      await this.acknowledged(`Taking back y${whose}`, takeBack(this.context, row));
+      this.context.announce(`Y${whose} is taken back.`);
+    } catch (error) {
+      if (error.code === 404) this.say("", `Y${whose} is gone already.`);
+      else this.say("error", `Y${whose} is as it was: ${printable(error.message)}`);
+    }
   }
 
   async #decide(row, action) {

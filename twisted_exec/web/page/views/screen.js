@@ -1,6 +1,6 @@
 /** The screen of a machine's console, now or at any time that its journal retains. */
 
-import { causesOf } from "../details.js";
+import { MISSING_RIGHT, causesOf } from "../details.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { readScreen } from "../screens.js";
 import { demands, endText, sentence } from "../terminal/texts.js";
@@ -230,9 +230,10 @@ class ScreenView {
     this.frame.hidden = true;
     const toConsole = h("p", {}, h("a", { class: "button", href: this.context.link(namespace, name) }, "Go to the console"));
     if (!needs.reason && !needs.approval) {
-      const lacksRight = error.message.includes(" cannot observe resource ");
+      const lacksRight = causes.some(({ reason, verb }) => reason === MISSING_RIGHT && verb === "observe");
       const advice = lacksRight ? askFor("console-observer", namespace) : "If you may open the console, it shows the same.";
-      this.#say(lacking("You may not see this screen.", advice, error, lacksRight ? null : toConsole));
+      const again = button("Try again", () => this.#showTyped());
+      this.#say(lacking("You may not see this screen.", advice, error, lacksRight ? null : toConsole), again);
       return;
     }
     const [title, advice] = needs.approval
@@ -310,7 +311,7 @@ function segment({ text, columns, style }) {
 
 /** Return a time beside another one, without its date if that is the same. */
 function beside(time, other) {
-  return localDay(time) === localDay(other) ? dateTime(time).slice(11) : zonedTime(time);
+  return localDay(time) === localDay(other) ? zonedTime(time).slice(11) : zonedTime(time);
 }
 
 /** Whether a place of the log is an offset, not a time. */

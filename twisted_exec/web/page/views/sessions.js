@@ -43,7 +43,7 @@ class Sessions extends ListView {
     if (!this.isServed) return;
     this.list((namespace) => listPath(this.plural, namespace), {
       onChange: (objects) => {
-        this.#rows = objects.map(rowOf).sort(order);
+        this.#rows = objects && objects.map(rowOf).sort(order);
       },
     });
     this.draw();

@@ -15,7 +15,7 @@ test("escape sequences are removed, whatever they ask for", () => {
     ["\x1bP+q544e\x1b\\x\x1b[c\x1b[6n\x1b[>0q", "x"],
     ["\x1b[2J\x1b[H\x1b(Bhome", "home"],
     ["\x1b[?1049h\x1b[>4;2mfull", "full"],
-    ["a\x00\x07\x08b\x7f\x9b31mc", "ab31mc"],
+    ["a\x00\x07\x0bb\x7f\x9b31mc", "ab31mc"],
     ["cut \x1b[3", "cut "],
     ["cut \x1b", "cut "],
     ["tab\there", "tab\there"],
@@ -24,6 +24,27 @@ test("escape sequences are removed, whatever they ask for", () => {
     ["\rfirst", "first"],
   ];
   for (const [text, shown] of cases) assert.equal(plain(text), shown, JSON.stringify(text));
+});
+
+test("backspaces are carried out as in plain logs", () => {
+  const cases = [
+    ["# passwrod\b \b\b \b\b \bord x\r", "# password x"],
+    ["=> hv\b \b\b \b", "=> "],
+    ["ls x\b\x1b[K\b\x1b[K\r", "ls"],
+    ["$ ls x\b\x1b[J\b\x1b[0J\r", "$ ls"],
+    ["the same direct \bory:", "the same directory:"],
+    ["ab\b\bXab\b\b", "Xab"],
+    ["\b\b\btwo\rx\b\bthree", "two\nthree"],
+    ["caf\u00e9\b \b\u{1f600}", "caf\u{1f600}"],
+    ["ab\b\x1b[m\x1b[Kc\x1b[K\x0b", "ac"],
+    ["ab\b\x1b[0", "ab"],
+  ];
+  for (const [text, shown] of cases) assert.equal(plain(text), shown, JSON.stringify(text));
+  assert.deepEqual(runsOf("\x1b[1mab\b\x1b[31mc\x1b[m d").runs, [
+    { text: "a", style: { bold: true } },
+    { text: "c", style: { bold: true, foreground: 1 } },
+    { text: " d", style: {} },
+  ]);
 });
 
 test("colours become styles and continue on the next line", () => {

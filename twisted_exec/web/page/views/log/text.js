@@ -3,7 +3,8 @@
  *
  * Nothing that a machine prints acts on the page: sequences are removed, whatever they are, except that colours and
  * weights (SGR) become names of CSS classes or colours out of a fixed palette. A lone carriage return, by which programs
- * redraw a line, becomes a new line, so that nothing is hidden.
+ * redraw a line, becomes a new line, so that nothing is hidden. Backspaces are carried out as in `--plain` of
+ * `twisted-exec logs`: the next text overwrites.
  *
  * Sources: ECMA-48, 5th edition, 5.3 to 5.6; xterm's ctlseqs.
  */
@@ -13,9 +14,12 @@ const SEQUENCE = new RegExp(
   "\\x1b(?:\\[([0-?]*)[ -/]*([@-~])?" +
     "|[\\]PX^_][^\\x07\\x18\\x1a\\x1b\\x9c]*(?:\\x07|\\x1b\\\\|\\x9c)?" +
     "|[ -/]*[0-~]?)" +
-    "|[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f]",
+    "|[\\x00-\\x07\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f]",
   "g",
 );
+// EL and ED, by which shells erase what they moved back over.
+const ERASE = /^\x1b\[0?[JK]$/;
+const BACKSPACE = "\b";
 const MOST_PARAMETERS = 32;
 const FLAGS = { 1: "bold", 2: "faint", 3: "italic", 4: "underline", 7: "inverse", 9: "strikethrough" };
 const OFF = { 22: ["bold", "faint"], 23: ["italic"], 24: ["underline"], 27: ["inverse"], 29: ["strikethrough"] };
@@ -59,9 +63,11 @@ export function runsOf(text, style = {}) {
     add(text.slice(at, match.index));
     at = match.index + match[0].length;
     if (match[2] === "m") style = styled(style, match[1]);
+    // A vertical tab of the machine itself is removed like other control characters.
+    else if (text[match.index - 1] === BACKSPACE && ERASE.test(match[0])) add("\v");
   }
   add(text.slice(at));
-  return { runs: withoutReturns(runs), style };
+  return { runs: withoutReturns(text.includes(BACKSPACE) ? edited(runs) : runs), style };
 }
 
 /**
@@ -120,6 +126,38 @@ function extended(codes, at) {
     return [`#${parts.map((each) => each.toString(16).padStart(2, "0")).join("")}`, 4];
   }
   return [null, 0];
+}
+
+/** Carry out backspaces; a vertical tab erases the rest of the line. Blanks written over the end of a line are no part of it. */
+function edited(runs) {
+  /** @type {{text: string, style: Style}[]} */
+  const done = [];
+  let line = [];
+  let at = 0;
+  const endLine = () => {
+    const isBlank = line.slice(at).every(({ text }) => text === " ");
+    for (const { text, style } of isBlank ? line.slice(0, at) : line) {
+      const last = done[done.length - 1];
+      if (last && last.style === style) last.text += text;
+      else done.push({ text, style });
+    }
+    [line, at] = [[], 0];
+  };
+  for (const { text: characters, style } of runs) {
+    for (const text of characters) {
+      if (text === BACKSPACE) at = Math.max(0, at - 1);
+      else if (text === "\v") line.length = at;
+      else if (text === "\r") {
+        endLine();
+        done.push({ text, style });
+      } else {
+        line[at] = { text, style };
+        at += 1;
+      }
+    }
+  }
+  endLine();
+  return done;
 }
 
 /** Drop returns at the end of the line, and let others begin a new line. */
