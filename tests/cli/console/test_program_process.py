@@ -781,14 +781,14 @@ class TerminalTests(TerminalCase):
         command = """
 import signal
 from twisted_exec.cli.console import program, session
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     signal.pause()
 except KeyboardInterrupt:
     program.conclude(session.Outcome(signal=signal.SIGINT, line="interrupted"), mid_line=False)
 """
         process = self.start_on_terminal(command=command)
-        await process.until(b"ready")
+        await process.until(b"ready\r\n")
         process.type(b"\x03")
         await self.ends_so(process, -signal.SIGINT)
         self.assertEqual(process.stdout, b"ready\r\n^C\r\ninterrupted\r\n")

@@ -301,6 +301,7 @@ class LifeTests(HeldCase):
                 f"no modules; its log is {self.log}",
             )
         os.unlink(self.log)
+        os.unlink(self.path)  # which a keeper removes at its own end
 
     async def test_deleted_state(self) -> None:
         """A keeper ends with what it holds if the state directory or the socket was deleted."""
