@@ -40,7 +40,6 @@ class Alerts extends ListView {
 
   constructor(container, context, parameters) {
     super(context, parameters, OPTIONS);
-    this.problems = { matches: h("div"), machines: h("div") };
     this.health = new Table("Consoles that are not healthy", this.#healthColumns());
     this.matched = new Table("Matches of alerts", this.#matchColumns());
     this.alerts = new Table("Alerts", alertColumns());
@@ -50,10 +49,10 @@ class Alerts extends ListView {
       h("p", {}, "No alert looks at what machines print. This one finds kernel panics, lock-ups and failed boots of Linux:"),
       h("pre", { class: "mono scroll", tabindex: 0 }, EXAMPLE), copyButton("Copy the command", () => EXAMPLE));
     this.sections = h("div", {},
-      h("section", {}, h("h2", {}, "Consoles that are not healthy"), this.problems.machines, this.health.element),
-      h("section", {}, h("h2", {}, "Matches of the last hour"), this.problems.matches, this.matched.element),
-      h("section", {}, h("h2", {}, "All alerts"), this.problem, this.alerts.element));
-    fill(container, listHead(this.toolbar, "Alerts", this.count), this.news, this.none, this.sections);
+      h("section", {}, h("h2", {}, "Consoles that are not healthy"), this.health.element),
+      h("section", {}, h("h2", {}, "Matches of the last hour"), this.matched.element),
+      h("section", {}, h("h2", {}, "All alerts"), this.alerts.element));
+    fill(container, listHead(this.toolbar, "Alerts", this.count), this.problem, this.none, this.sections);
   }
 
   begin() {
@@ -69,7 +68,6 @@ class Alerts extends ListView {
     }
     this.list(eventsPath, {
       plural: "events",
-      problem: this.problems.matches,
       select: (event) => matchOf(event) !== null,
       onChange: (objects) => {
         const found = objects?.map((each) => /** @type {any} */ (matchOf(each))).sort((first, second) => (first.time < second.time ? 1 : -1));
@@ -79,7 +77,6 @@ class Alerts extends ListView {
     for (const kind of machines.kinds) {
       this.list((namespace) => machines.list(kind, namespace), {
         plural: kind.plural,
-        problem: this.problems.machines,
         select: (machine) => healthOf(machine)?.isHealthy === false,
         onChange: (objects) => (objects ? this.#unhealthy.set(kind, objects) : this.#unhealthy.delete(kind)),
       });
@@ -91,11 +88,11 @@ class Alerts extends ListView {
     const now = Date.now();
     const unhealthy = [...this.#unhealthy].flatMap(([kind, objects]) => objects.map((machine) => this.#healthRow(kind, machine, now)));
     const isHealthKnown = this.#unhealthy.size === this.context.machines.kinds.length;
-    this.health.update(this.matching(unhealthy, healthTextsOf), this.emptyOf(isHealthKnown, this.noRows("unhealthy console", unhealthy.length, "All consoles are healthy, as far as alerts say.")));
+    this.#update(this.health, this.matching(unhealthy, healthTextsOf), this.emptyOf(isHealthKnown, this.noRows("unhealthy console", unhealthy.length, "All consoles are healthy, as far as alerts say.")));
     const found = this.matching(this.#matches ?? [], matchTextsOf).map((row) => ({ ...row, age: age(row.time, now) }));
-    this.matched.update(found, this.emptyOf(this.#matches, this.noRows("matched line", this.#matches?.length ?? 0, "No alert has matched in the last hour.")));
+    this.#update(this.matched, found, this.emptyOf(this.#matches, this.noRows("matched line", this.#matches?.length ?? 0, "No alert has matched in the last hour.")));
     const alerts = this.matching(this.#alerts ?? [], textsOf).map((row) => ({ ...row, age: age(row.last, now) }));
-    this.alerts.update(alerts, this.emptyOf(this.#alerts, this.noRows("alert", this.#alerts?.length ?? 0, "There are no alerts.")));
+    this.#update(this.alerts, alerts, this.emptyOf(this.#alerts, this.noRows("alert", this.#alerts?.length ?? 0, "There are no alerts.")));
     this.count.textContent = this.#alerts ? countOf(alerts.length, this.#alerts.length, "alert") : "";
     this.none.hidden = !isHealthKnown || unhealthy.length + (this.#matches?.length ?? 1) + (this.#alerts?.length ?? 1) > 0;
     this.sections.hidden = !this.none.hidden;
@@ -104,6 +101,12 @@ class Alerts extends ListView {
   }
 
   #healthRow(kind, machine, now) {
+  /** Draw a table; its section is left out where the server gives no list for it. */
+  #update(table, rows, empty) {
+    table.update(rows, empty);
+    table.element.closest("section").hidden = !rows.length && empty === "";
+  }
+
     const { machines, link } = this.context;
     const { namespace, name } = machine.metadata;
     const health = /** @type {any} */ (healthOf(machine));
