@@ -159,6 +159,16 @@ class ListTests(FleetTestCase):
         await user.page.resize(*SIZES["phone"])
         await user.page.until("document.querySelector('.facing tbody tr')?.offsetHeight < 844 / 5")
 
+    async def test_room_of_message(self) -> None:
+        """In a narrow window what is wrong with a machine begins or ends where nobody is there: nothing empty is beside it."""
+        user = await self.user()
+        await user.page.until(row("db-2"))
+        for size in ((390, 844), (720, 800), (844, 390), (900, 700), (1000, 700)):
+            await user.page.resize(*size)
+            self.assertEqual(
+                await lasting(user.page, _EMPTY_BESIDE % json.dumps(size[0] < 701)), [], size
+            )
+
     async def test_words(self) -> None:
         """On a phone a word that has room in a line of its own is not broken beside the title of its column."""
         about = {"apiVersion": MACHINES.api_version, "kind": MACHINES.kind, "name": "web-1"}
@@ -924,6 +934,11 @@ _LINES = """((range) => (range.selectNodeContents(%s), range.getClientRects().le
 # Numbers of machines that are not in sight as a whole.
 _CUT_STATES = """[...document.querySelectorAll('.states .button')].filter((each) => {
     const {left, right} = each.getBoundingClientRect();
+# Empty pixels beside a message that is cut: before the age of a phone's row, or behind the state.
+_EMPTY_BESIDE = """((isPhone) => [...document.querySelectorAll('.visible-rows tr:has(.problem)')].map((each) => {
+    const [line, state, age] = ['.last-line', '.state', '.created'].map((cell) => each.querySelector(cell).getBoundingClientRect());
+    return isPhone ? age.left - line.right : line.left - state.right;
+}).filter((pixels) => pixels < 0 || pixels > 14))(%s)"""
     return left < 0 || right > innerWidth || right > each.parentElement.getBoundingClientRect().right + 1;
 }).map((each) => each.innerText)"""
 # Numbers of machines whose buttons other parts cover, and the empty pixels between the bar and them.
