@@ -135,6 +135,10 @@ class LoginTests(ChainTestCase):
         for _ in range(3):
             await page.press("Escape")
         await page.until(f"{DIALOG}.open")
+        views = "[...document.querySelectorAll('nav a')].filter((each) => each.checkVisibility()).map((each) => each.innerText).join()"
+        self.assertEqual(
+            await page.evaluate(views), "Machines,Consoles,Sessions,Recordings,Alerts,Requests"
+        )
         offered = "/Log out/.test(document.getElementById('bar').innerText)"
         self.assertFalse(await page.evaluate(offered))
         for token, until in (
