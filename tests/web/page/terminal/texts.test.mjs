@@ -76,6 +76,15 @@ test("the user of a silent server reads for how long, and how many keys wait for
     const refused = { ...each, detail: { ...each.detail, code: 401 } };
     assert.equal(waitingText(refused, 2, 2), "2 keys will be sent after your login if the server still has this session");
   }
+  // A machine may have got keys that the server had no time to confirm.
+  for (const each of [{ ...lost, detail: { ...lost.detail, sent: 1 } }, { ...reloaded, detail: { saved: { ...reloaded.detail.saved, sent: 1 } } }]) {
+    assert.deepEqual([0, 1, 2].map((count) => waitingText(each, count, 60_001)), [
+      "What you type will be sent if the server still has this session",
+      "1 key, unless it has arrived, will be sent if the server still has this session",
+      "2 keys, unless they have arrived, will be sent if the server still has this session",
+    ]);
+    assert.equal(waitingText(each, 2, 60_002), "2 keys, unless they have arrived, will probably not be sent: the server keeps a session for 60s");
+  }
   const stopped = { name: "connecting", detail: { since: 1, drops: true }, silentSince: null };
   assert.deepEqual([0, 1, 2].map((count) => waitingText(stopped, count)), ["What you type will not be sent", "1 key will not be sent", "2 keys will not be sent"]);
   const first = { ...stopped, detail: {} };

@@ -356,7 +356,8 @@ export class Console {
   #stateChanged(name, detail) {
     if (detail.resumable === false) this.#roles.settle();
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
-    const saved = name === "connecting" && savedSession(this.context, this.place);
+    const kept = name === "connecting" && savedSession(this.context, this.place);
+    const saved = kept && { ...kept, sent: savedKeys(kept).sent };
     this.#status.state(name, { ...detail, ...(name === "connecting" && { since: this.#openedAgain }), ...(isStopped && { reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys, saved }, this.#life.session?.id ?? "");
     this.#showRole();
     this.marks.showEnd(name === "ended");
@@ -389,7 +390,7 @@ export class Console {
 
   /** How many keys wait in the session of the page before a reload, until this page goes on with it. */
   get #savedKeys() {
-    return this.#life.session ? 0 : savedKeys(savedSession(this.context, this.place));
+    return this.#life.session ? 0 : savedKeys(savedSession(this.context, this.place)).keys;
   }
 
   /** Whether keys that wait for the next session are dropped: its machine may be at another prompt, or lack the keys before. */

@@ -123,10 +123,12 @@ function keys(count) {
  */
 export function waitingText({ name, detail, silentSince }, waiting, now) {
   const typed = waiting ? keys(waiting) : "What you type";
+  const unlessArrived = waiting === 1 ? ", unless it has arrived," : ", unless they have arrived,";
   if (name === "connecting" && detail.drops) return `${typed} will not be sent`;
   const wait = `${keys(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
-  const lost = name === "reconnecting" ? { lostAt: detail.since, seconds: detail.keptSeconds } : name === "connecting" && detail.saved;
-  if (lost) return keptText(typed, lost, detail, now);
+  const lost = name === "reconnecting" ? { lostAt: detail.since, seconds: detail.keptSeconds, sent: detail.sent } : name === "connecting" && detail.saved;
+  // The server confirms keys up to a second after the machine has got them.
+  if (lost) return keptText(lost.sent && waiting ? typed + unlessArrived : typed, lost, detail, now);
   if (name === "connecting") return waiting ? `${wait} for the connection` : "";
   if (silentSince === null || name === "ended") return "";
   return waiting ? `${wait} for the answer` : "What you type waits for the answer";
