@@ -9,7 +9,7 @@ import { save } from "../views/parts.js";
 import { Attachment, forget, savedKeys, savedSession } from "./attachment.js";
 import { Attendance } from "./attendance.js";
 import { Clipboard } from "./clipboard.js";
-import { NO_RECEIPT, RECEIPT_MILLISECONDS, messageLine } from "./company.js";
+import { NO_RECEIPT, RECEIPT_MILLISECONDS, isPassedOn, messageLine } from "./company.js";
 import { askForMessage, chooseSysrq } from "./dialogs.js";
 import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
@@ -48,7 +48,7 @@ export class Console {
     full: () => this.#messageBox.tell("The connection is slow: this key was not accepted.", "warning"),
     readOnly: () => this.#messageBox.tellOnce(readOnlyText({ mayTakeOver: this.mayTakeOver, writer: this.writer })),
   });
-  #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake(), "another user": () => this.#messages.forget() };
+  #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake(), "another user": () => this.#forgetMessages() };
   /** The page that follows a reload tells of the keys that end with this one. */
   #left = () => {
     const { sent, unsent } = this.#former?.unconfirmed ?? { sent: 0, unsent: 0 };
@@ -92,6 +92,10 @@ export class Console {
   #receiptTimer;
   /** @type {import("./message_box.js").Message | null} */
   #noReceipt = null; // the warning that a message of the user may not have been sent
+  /** @type {{text: string, message: any} | null} the last notice that the machine has ended, until it runs again, or its message names a user */
+  #interrupted = null;
+  #draft = ""; // of a message, until the server has passed it on
+  #drawQuestion = () => {}; // while the user is asked for it
   /** Whether the output that is in sight is old. */
   isAway = false;
   #free = 0; // the part of the terminal below the cursor
@@ -360,6 +364,7 @@ export class Console {
     const saved = kept && { ...kept, sent: savedKeys(kept).sent };
     this.#status.state(name, { ...detail, ...(name === "connecting" && { since: this.#openedAgain }), ...(isStopped && { reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys, saved }, this.#life.session?.id ?? "");
     this.#showRole();
+    this.#drawQuestion();
     this.marks.showEnd(name === "ended");
     if (name === "ended") return;
     if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
@@ -510,6 +515,7 @@ export class Console {
 
   /** Give what a program draws for another user the window that it draws for, and tell if that is the larger one. */
   #compareSizes() {
+      if (isPassedOn(mark.Notice)) this.#draft = "";
     if (!this.#screen) return;
     const { size, writer } = this.#status.viewersNow;
     const isForOther = size && this.#roles.isObserver && this.#screen.isDrawn(size[1]);
@@ -524,6 +530,7 @@ export class Console {
     else this.#messageBox.takeBack(before.message);
   }
 
+    this.#drawQuestion();
   // Acts of the user.
 
   /** Show who is connected, and how fast the session is. */
@@ -634,12 +641,15 @@ export class Console {
 
   /** Send a message to all viewers of the console. */
   async writeMessage() {
-    const { longestMessage, viewersNow } = this.#status;
-    const text = messageLine((await askForMessage(this.place.name, viewerCount(viewersNow), longestMessage)) ?? "");
-    if (text && this.#life.session?.say(text)) {
+    const { answer, draw } = askForMessage(this.place.name, this.#draft, () => this.#audience);
+    this.#drawQuestion = draw;
+    const { text, isSent } = await answer;
+    this.#drawQuestion = () => {};
+    this.#draft = text;
+    if (isSent && this.#life.session?.say(messageLine(text))) {
       clearTimeout(this.#receiptTimer);
       this.#receiptTimer = setTimeout(() => (this.#noReceipt = this.#messageBox.tell(NO_RECEIPT, "warning")), RECEIPT_MILLISECONDS);
-    } else if (text) this.#messageBox.tell("Your message was not sent: the connection is lost.", "warning");
+    } else if (isSent) this.#messageBox.tell("Your message was not sent: the connection is lost.", "warning");
     this.focus();
   }
 
@@ -664,6 +674,19 @@ export class Console {
   }
 
   toggleCompany() {
+  /** Whom a message reaches, as {@link askForMessage} needs it. */
+  get #audience() {
+    const { longestMessage, viewersNow } = this.#status;
+    const isConnected = ["open", "resumed"].includes(this.#life.session?.state ?? "");
+    const lacks = isConnected ? this.isAlone && "Nobody else is at this console now" : "The connection is lost";
+    return { viewers: viewerCount(viewersNow), longest: longestMessage, hindrance: lacks ? `${lacks}: the message can be sent later.` : "" };
+  }
+
+  #forgetMessages() {
+    this.#messages.forget();
+    this.#draft = "";
+  }
+
     this.context.preferences.set("company", !this.tellsCompany);
     this.#messageBox.tell(this.tellsCompany ? "You are told who joins and leaves." : "You are no longer told who joins and leaves.", "");
     this.focus();
