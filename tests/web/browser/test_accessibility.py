@@ -26,6 +26,7 @@ OTHERS = (".xterm", ".ap-player")
 LISTS = ("machines", "sessions", "recordings", "alerts", "requests", "consoles")
 PARTS = ("logs", "screen", "recordings", "events")
 MACHINE = (*(f"{VM}/{part}" for part in PARTS), "recordings/default/seen", VM)
+_SIZES = {"side": (844, 390), "phone": SIZES["phone"], "desktop": SIZES["desktop"]}
 _SETTLED = "!document.querySelector('.skeleton')?.checkVisibility()"
 
 
@@ -55,10 +56,10 @@ class _Visits:
         return found
 
     async def appearances(self, user: User[Any], view: str) -> list[str]:
-        """Return the violations and the faults of the layout, on a desktop and a phone, in light and in dark."""
+        """Return the violations and the faults of the layout, on a desktop and on a phone, also on its side, in light and in dark."""
         found = []
-        for name in ("phone", "desktop"):
-            await user.page.resize(*SIZES[name])
+        for name, size in _SIZES.items():
+            await user.page.resize(*size)
             for dark in (True, False):
                 await user.page.set_dark(dark)
                 where = f"{view}, {name}, {'dark' if dark else 'light'}"

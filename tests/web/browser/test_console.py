@@ -510,6 +510,35 @@ class ConsoleTests(WebTestCase):
         await ada.until_page('Message from bob: "one who observes writes, too"')
         self.check_faults()
 
+    async def test_draft(self) -> None:
+        """A message that the last other viewer leaves before it is sent stays in its dialog, and reaches the next one."""
+        ada, bob = await self.user(), await self.user("bob")
+        await self.open_terminal(ada)
+        await bob.open(f"{VM}?mode=observe")
+        await ada.until_page("2 viewers")
+        await ada.open_commands()
+        await ada.page.press("M")
+        await ada.page.until("document.querySelector('dialog[open] input:focus')")
+        await ada.page.type("I reboot it")
+        await bob.click_text("button", "Close the console of vm-1")
+        send = "document.querySelector('dialog[open] [type=submit]')"
+        await ada.page.until(f"{send}.disabled")
+        await ada.until_page("Nobody else is at this console now")
+        await ada.page.press("Enter")
+        for width, height in ((1280, 800), (844, 390), (390, 844)):
+            await ada.page.resize(width, height)
+            self.assertEqual(await faults_of(ada.page), [])
+            await self.check_layout(ada, f"draft-{width}", "dialog p", "dialog input")
+        await bob.open(f"{VM}?mode=observe")
+        await ada.page.until(f"!{send}.disabled")
+        await ada.page.press("Enter")
+        await bob.until_page('Message from ada: "I reboot it"')
+        await ada.page.until("document.querySelector('.said.own')")
+        await ada.open_commands()
+        await ada.page.press("M")
+        await ada.page.until("document.querySelector('dialog[open] input:focus')?.value === ''")
+        self.check_faults()
+
     async def test_unread_messages(self) -> None:
         """
         The window's title has the number of messages that were not in sight, and the tab of their console a dot, until
@@ -1261,6 +1290,24 @@ class ConsoleTests(WebTestCase):
         await ada.click_text(".status-line button", "Power on")
         await ada.until_page("You can type")
         await ada.page.until("!document.querySelector('.newest').checkVisibility()")
+        self.check_faults()
+
+    async def test_powered_off_by(self) -> None:
+        """The users of a machine read who has powered it off, while their sessions wait and behind them."""
+        ada, bob = await self.user(), await self.user("bob")
+        await ada.keep_messages()
+        await self.open_terminal(ada)
+        await bob.click_text("button", "Power off vm-1")
+        await bob.click_text("dialog button", "Power off")
+        await ada.until_page("was powered off by bob; this session waits up to")
+        await bob.open(VM)
+        await bob.until_page(r"You \(bob\) have powered it off\. This console opens")
+        await ada.click_text("button", "Close the console of vm-1")
+        await ada.open(VM)
+        await ada.until_page(r"bob has powered it off\. This console opens")
+        await self.check_layout(ada, "powered-off-by", ".panel", ".panel p")
+        await bob.click_text(".panel button", "Power on")
+        await ada.until_terminal("[#$]$")
         self.check_faults()
 
     async def check_long_name(self, ada: User) -> None:

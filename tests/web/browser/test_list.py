@@ -159,6 +159,16 @@ class ListTests(FleetTestCase):
         await user.page.resize(*SIZES["phone"])
         await user.page.until("document.querySelector('.facing tbody tr')?.offsetHeight < 844 / 5")
 
+    async def test_room_of_message(self) -> None:
+        """In a narrow window what is wrong with a machine begins or ends where nobody is there: nothing empty is beside it."""
+        user = await self.user()
+        await user.page.until(row("db-2"))
+        for size in ((390, 844), (720, 800), (844, 390), (900, 700), (1000, 700)):
+            await user.page.resize(*size)
+            self.assertEqual(
+                await lasting(user.page, _EMPTY_BESIDE % json.dumps(size[0] < 701)), [], size
+            )
+
     async def test_words(self) -> None:
         """On a phone a word that has room in a line of its own is not broken beside the title of its column."""
         about = {"apiVersion": MACHINES.api_version, "kind": MACHINES.kind, "name": "web-1"}
@@ -288,7 +298,10 @@ class ListTests(FleetTestCase):
             self.assertEqual(await lasting(user.page, _IN_VIEW), [], size)
 
     async def test_phone(self) -> None:
-        """The list of a phone has its title; a row has two lines, opens wherever it is touched, and has one button for the rest."""
+        """
+        The list of a phone has the number of its machines as its title, and the user's name; a row has two lines, opens wherever it
+        is touched, and has one button for the rest.
+        """
         user = await self.user("sessions", size=SIZES["phone"])
         await user.until_page("^[^]*carol\\s+Writer\\s+\\w+\\s+Connected\\s+Details")
         self.assertEqual(await faults_of(user.page, taps=True), [])
@@ -296,9 +309,11 @@ class ListTests(FleetTestCase):
         await user.until_page("Asked to\\s+type[^]*10.0.0.7")
         await user.open("machines")
         await user.page.until(f"{row('build-7')}?.querySelector('.power:enabled')")
-        await user.page.until(
-            "document.querySelector('h1').checkVisibility() && document.querySelector('h1').offsetWidth > 50"
-        )
+        await user.page.until(_READ % ("46 machines", "ada"))
+        for text, shown in (("db", "2 of 46"), ("", "46 machines")):
+            await user.page.evaluate(_FILTER % json.dumps(text))
+            await user.page.until(_READ % (shown, "ada"))
+            self.assertEqual(await lasting(user.page, _CUT_STATES), [], text)
         await user.click_text("button", "More of build-7")
         await user.page.until("/Shutdown/.test(document.querySelector('dialog[open]')?.innerText)")
         self.assertEqual(await faults_of(user.page, taps=True), [])
@@ -919,6 +934,11 @@ _UNEVEN = """[...document.querySelectorAll('.facing tbody tr')].filter((each) =>
     const [name, state] = ['td.name a', '.badge'].map((selector) => each.querySelector(selector).getClientRects()[0].top);
     return Math.abs(name - state) > 6;
 }).map((each) => each.innerText)"""
+# Empty pixels beside a message that is cut: before the age of a phone's row, or behind the state.
+_EMPTY_BESIDE = """((isPhone) => [...document.querySelectorAll('.visible-rows tr:has(.problem)')].map((each) => {
+    const [line, state, age] = ['.last-line', '.state', '.created'].map((cell) => each.querySelector(cell).getBoundingClientRect());
+    return isPhone ? age.left - line.right : line.left - state.right;
+}).filter((pixels) => pixels < 0 || pixels > 14))(%s)"""
 # How many lines an element's text has.
 _LINES = """((range) => (range.selectNodeContents(%s), range.getClientRects().length))(document.createRange())"""
 # Numbers of machines that are not in sight as a whole.
@@ -926,6 +946,17 @@ _CUT_STATES = """[...document.querySelectorAll('.states .button')].filter((each)
     const {left, right} = each.getBoundingClientRect();
     return left < 0 || right > innerWidth || right > each.parentElement.getBoundingClientRect().right + 1;
 }).map((each) => each.innerText)"""
+# What a user reads beside the numbers of the states, and whose page it is.
+_READ = """(([number, name]) => number === '%s' && name === '%s')(['.status', '#bar .user'].map((each) => {
+    const range = new Range();
+    const element = document.querySelector(each);
+    return [...element.childNodes].filter((node) => (range.selectNode(node), range.getBoundingClientRect().width > 1 &&
+        (!node.matches || getComputedStyle(node).clipPath === 'none'))).map(({textContent}) => textContent).join('');
+}))"""
+_FILTER = """((input) => {
+    input.value = %s;
+    input.dispatchEvent(new Event('input'));
+})(document.getElementById('machine-filter'))"""
 # Numbers of machines whose buttons other parts cover, and the empty pixels between the bar and them.
 _COVERED_STATES = """[...document.querySelectorAll('.states .button')].filter((each) => {
     const {left, right, top, bottom} = each.getBoundingClientRect();

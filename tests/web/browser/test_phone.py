@@ -260,6 +260,10 @@ class PhoneTests(WebTestCase):
         await ada.open("recordings/default/seen")
         await ada.page.until(f"{_PLAYER_SHARE} > 0.7 && {more}")
         self.assertEqual(await faults_of(ada.page, taps=True), [])
+        await ada.click_text("button", "More")
+        await ada.page.until(f"{_PLAYER_IS_WHOLE} && {_CONTROLS_ARE_FREE}")
+        self.assertEqual(await faults_of(ada.page, taps=True), [])
+        await ada.click_text("button", "More")
         await ada.page.evaluate(_LONG_BEGIN)
         for size in ((844, 390), (667, 375), (390, 500)):
             await ada.page.resize(*size)

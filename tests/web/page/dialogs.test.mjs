@@ -130,7 +130,7 @@ test("a dialog that the page needs an answer to stays open", async () => {
 });
 
 test("a message that is too long is not cut, but refused with the number of characters to leave out", async () => {
-  const answer = askForMessage("vm-1", "2 viewers", 200);
+  const { answer } = askForMessage("vm-1", "", () => ({ viewers: "2 viewers", longest: 200, hindrance: "" }));
   const dialog = document.body.lastChild;
   const [field] = dialog.all("input");
   const send = dialog.all("button").at(-1);
@@ -145,5 +145,29 @@ test("a message that is too long is not cut, but refused with the number of char
   assert.deepEqual(typed("  "), ["200 characters left", true]); // Enter would close the dialog, and the next text go to the machine
   assert.deepEqual(typed(` ${"x".repeat(198)}  y `), ["0 characters left", false]);
   dialog.all("form")[0].submit();
-  assert.equal(await answer, field.value);
+  assert.deepEqual(await answer, { text: field.value, isSent: true });
+});
+
+test("a message that reaches nobody any more waits in its dialog, and what is left of it is there again", async () => {
+  const audience = { viewers: "2 viewers", longest: 200, hindrance: "" };
+  const question = askForMessage("vm-1", "", () => audience);
+  const dialog = document.body.lastChild;
+  const [field] = dialog.all("input");
+  const [cancel, send] = dialog.all("button");
+  field.value = "I reboot it";
+  field.send("input");
+  assert.equal(send.disabled, false);
+  Object.assign(audience, { viewers: "1 viewer", hindrance: "Nobody else is here." });
+  question.draw();
+  assert.deepEqual([dialog.all("p").at(-1).text, send.disabled, field.value], ["Nobody else is here.", true, "I reboot it"]);
+  assert.match(dialog.text, /1 viewer at this console/);
+  Object.assign(audience, { viewers: "3 viewers", hindrance: "" });
+  question.draw();
+  assert.deepEqual([dialog.all("p").at(-1).text, send.disabled], ["189 characters left", false]);
+  cancel.click();
+  assert.deepEqual(await question.answer, { text: "I reboot it", isSent: false });
+  const again = askForMessage("vm-1", "I reboot it", () => audience);
+  assert.equal(document.body.lastChild.all("input")[0].value, "I reboot it");
+  document.body.lastChild.all("button")[0].click();
+  await again.answer;
 });

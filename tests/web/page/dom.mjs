@@ -102,6 +102,8 @@ class Element extends Text {
 
   focus() {}
 
+  select() {}
+
   scrollIntoView() {}
 
   contains() {

@@ -60,7 +60,7 @@ async function main() {
   if (config.local) addEventListener("hashchange", () => secretOf(location.hash) && location.reload());
   const api = new Api({ origin: location.origin, token: () => store.get("token"), config });
   const frame = new Frame(config, theme, () => logout(context));
-  frame.offer("requests", preferences.get("requests") ?? false); // as the user last had it, until the server says it
+  frame.offer("requests", preferences.get("requests") ?? true); // as the user last had it, until the server says it
   const context = {
     api,
     config,

@@ -140,7 +140,7 @@ test("a lost connection is resumed, first after a tenth of a second", async () =
   first.message(1, "12345");
   page.session.send(bytes("ls\r"));
   first.lose("gone");
-  assert.deepEqual(page.state, ["reconnecting", { since: page.clock.now(), keptSeconds: 60, message: "gone", unauthorized: false }]);
+  assert.deepEqual(page.state, ["reconnecting", { since: page.clock.now(), keptSeconds: 60, sent: 3, message: "gone", unauthorized: false }]);
   page.session.resize(100, 40);
   page.session.send(bytes("x"));
   page.clock.advance(99);

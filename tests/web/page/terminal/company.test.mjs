@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Company, MOST_TOLD, messageLine } from "../../../../twisted_exec/web/page/terminal/company.js";
+import { Company, MOST_TOLD, isPassedOn, messageLine } from "../../../../twisted_exec/web/page/terminal/company.js";
 
 const ada = { user: "ada", isOwn: true };
 const [bob, eve] = ["bob", "eve"].map((user) => ({ user, isOwn: false }));
@@ -89,4 +89,9 @@ test("a message is one line", () => {
   assert.equal(messageLine("  I\treboot \n it "), "I reboot it");
   assert.equal(messageLine(" \n"), "");
   assert.equal(messageLine("a\ud800"), "a\ufffd");
+});
+
+test("a receipt says whether others get a message", () => {
+  assert.deepEqual(['your message to 1 viewer: "hi"', 'bob is away and reads your message on return: "hi"'].map(isPassedOn), [true, true]);
+  assert.deepEqual(["nobody else is at this console to read your message", "your message was not sent: at most 10 messages a minute; try again in 3 s"].map(isPassedOn), [false, false]);
 });

@@ -42,7 +42,7 @@ class Things extends ListView {
   }
 }
 
-async function open(t, { allowed = [], address = "", options = {}, served = null, namespace = undefined } = {}) {
+async function open(t, { allowed = [], address = "", options = {}, served = null, namespace = undefined, view: View = Things } = {}) {
   t.mock.timers.enable({ apis: ["setTimeout", "setInterval", "Date"] });
   const server = new Server();
   server.allowed = new Set(allowed);
@@ -52,7 +52,7 @@ async function open(t, { allowed = [], address = "", options = {}, served = null
   const context = { api: server, lists, config: { namespace: "home", cluster: "lab" }, store, machines: new Machines([KIND], served) };
   const query = new URLSearchParams(address);
   const rights = { mayEnd: ["delete", ""] };
-  const view = new Things(context, { query, namespace }, { plural: "things", role: "edit", missing: "No things.", rights, ...options });
+  const view = new View(context, { query, namespace }, { plural: "things", role: "edit", missing: "No things.", rights, ...options });
   await view.start();
   t.after(() => view.stop());
   return { view, server, store, context };
@@ -206,6 +206,45 @@ test("a user without the right to a list is led to the field of the namespaces, 
     view.stop();
     t.mock.timers.reset();
   }
+});
+
+/** As many lists as a view of alerts has. */
+class ManyThings extends Things {
+  begin() {
+    for (const plural of ["things", "consolealerts", "events"]) this.list((namespace) => `/${plural}/${namespace}`, { plural, onChange: () => {} });
+  }
+}
+
+test("all that the user may not list is one notice, which is shown once also while it grows", async (t) => {
+  const where = { "namespace=": "in all namespaces", "namespace=a,b": "in the namespaces a and b" };
+  for (const [address, text] of Object.entries(where)) {
+    const { view, server } = await open(t, { address, view: ManyThings });
+    for (const { path, onProblem } of server.watches) onProblem({ code: 403, message: `no right to ${path}` });
+    const { length } = view.problem.all("div").filter((each) => each.class === "notice warning");
+    assert.equal(length, 1, address);
+    assert.match(view.problem.text, new RegExp(`^You may not list things, alerts and events ${text}\\.Type .*the role “edit” ${text}\\.Choose other namespacesno right to /things/[a]?$`));
+    view.stop();
+    t.mock.timers.reset();
+  }
+});
+
+test("a notice of what the user may not list names only that", async (t) => {
+  const { view, server } = await open(t, { address: "namespace=a,b", view: ManyThings });
+  const refuse = (path) => server.watches.find((each) => each.path === path).onProblem({ code: 403, message: "no" });
+  refuse("/things/a");
+  refuse("/things/b");
+  refuse("/events/b");
+  assert.match(view.problem.text, /^You may not list things in the namespaces a and b\. You may not list events in the namespace b\./);
+});
+
+test("a reason that is that of several lists is shown once", async (t) => {
+  const { view, server } = await open(t, { view: ManyThings });
+  for (const { onProblem } of server.watches) onProblem({ code: 401, message: "Unauthorized" });
+  assert.equal(view.problem.text, "Waiting for your login.");
+  server.watches[0].onProblem(null);
+  assert.equal(view.problem.text, "Waiting for your login.");
+  for (const { onProblem } of server.watches) onProblem(null);
+  assert.deepEqual([view.problem.text, view.hasProblem], ["", false]);
 });
 
 test("what the user may not list any more is gone, also from a view that is opened again", async (t) => {

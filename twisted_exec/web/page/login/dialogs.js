@@ -136,7 +136,7 @@ class Forms {
 
   #tokenForm() {
     const input = secretInput("token");
-    return form("Token of your kubeconfig, or of a ServiceAccount", input, () => this.#try(() => this.#token(input.value.trim())));
+    return form("Token of your kubeconfig, or of a ServiceAccount", input, () => this.#try(() => this.#token(input.value.trim()), whereTokensAre()));
   }
 
   #addressForm(config) {
@@ -187,17 +187,22 @@ class Forms {
     }
   }
 
-  async #try(way) {
+  /**
+   * @param {() => Promise<any>} way to log in.
+   * @param {HTMLElement | null} [remedy] is shown if the server refuses the token.
+   */
+  async #try(way, remedy = null) {
     this.#say("", "Please wait …");
     try {
       await way();
     } catch (problem) {
-      this.#say("error", problem.message);
+      this.#say("error", problem.message, problem.code === 401 ? remedy : null);
     }
   }
 
-  #say(kind, text) {
-    fill(this.#problem, text ? notice(kind, printable(sentence(text.replace(REMEDY, ".")))) : null);
+  /** @param {HTMLElement | null} [remedy] */
+  #say(kind, text, remedy = null) {
+    fill(this.#problem, text ? notice(kind, h("p", {}, printable(sentence(text.replace(REMEDY, ".")))), remedy) : null);
   }
 
   #finish(key, value) {
@@ -218,6 +223,12 @@ function answered(state) {
   });
 }
 
+/** Say where a user finds another token. */
+function whereTokensAre() {
+  const command = (text) => h("code", {}, text);
+  return h("p", {}, command("kubectl create token NAME"), " makes a token of a ServiceAccount; ", command("kubectl config view --minify --raw"), " shows that of your kubeconfig, if it has one. Else ask your administrator.");
+}
+
 function secretInput(id) {
   return h("input", { type: "password", id, autocomplete: "off", spellcheck: "false", required: true });
 }
@@ -226,9 +237,11 @@ function form(label, input, onsubmit) {
   return h(
     "form",
     {
-      onsubmit: (event) => {
+      onsubmit: async (event) => {
         event.preventDefault();
-        onsubmit();
+        await onsubmit();
+        input.focus();
+        input.select(); // what is pasted next takes its place
       },
     },
     h("label", { class: "field" }, h("span", {}, label), input),

@@ -1,10 +1,11 @@
 /** Requests of a login: they carry another token than the page's, or none, and an answer 401 asks for no login. */
 
-import { unreachable } from "../api.js";
+import { ApiError, unreachable } from "../api.js";
 import { checkToken, codeOf } from "./oidc.js";
 
 const REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REVIEW = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
+const SENT = /^[\x21-\x7e]+$/; // other tokens do not fit into a header, and browsers fail as if there were no server
 const HOSTED = { local: false };
 const LOCAL = { local: true };
 const awayText = (config) => unreachable(config) + (config.local ? "" : "; try again");
@@ -59,10 +60,10 @@ export async function userOf(token) {
   return answer.status?.userInfo?.username ?? "";
 }
 
-/** Return a token that the server accepts; @throws {Error} it does not. */
+/** Return a token that the server accepts; @throws {ApiError} it does not: 401; @throws {Error} the server is away. */
 export async function accepted(token) {
-  if ((await userOf(token)) !== null) return token;
-  throw new Error("the server does not accept this token; it may have expired, and the server's log says more");
+  if (SENT.test(token) && (await userOf(token)) !== null) return token;
+  throw new ApiError(401, "the server does not accept this token: it may have expired, or be for another cluster; the server's log says more");
 }
 
 /**

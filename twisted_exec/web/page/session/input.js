@@ -127,7 +127,12 @@ export class InputQueue {
 
   /** The number of keys and requests that the server has not settled. */
   get keys() {
-    return keysIn(this.#sent) + keysIn(this.#waiting);
+    return this.sentKeys + keysIn(this.#waiting);
+  }
+
+  /** How many of these were sent: the machine may have got them. */
+  get sentKeys() {
+    return keysIn(this.#sent);
   }
 
   /** Drop all input; return the numbers of keys and requests: {sent, unsent}. */

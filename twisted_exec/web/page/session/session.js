@@ -15,10 +15,11 @@
  *                                           input waits; without a message this is the first attempt; isSilent:
  *                                           the server has not answered in time
  *     open          {resumable}             without resumable a lost connection is the end
- *     reconnecting  {since, keptSeconds, message, code, unauthorized, isSilent}
+ *     reconnecting  {since, keptSeconds, sent, message, code, unauthorized, isSilent}
  *                                           since: milliseconds of the clock, from the message that the server has
  *                                           not answered, or from the loss if it owed nothing; keptSeconds: for so
- *                                           long the server keeps the session, 0: unknown; unauthorized: the
+ *                                           long the server keeps the session, 0: unknown; sent: keys that the
+ *                                           machine may have got; unauthorized: the
  *                                           token is refused, and the next attempt is that of reconnectNow()
  *     resumed       {seconds, missed, isNew}
  *                                           open again; missed: bytes of output meanwhile; isNew: the server knows
@@ -326,7 +327,7 @@ export class ConsoleSession {
   /** An attempt has failed: of the first connection, or of a later one. */
   #failed(detail) {
     if (this.#lostAt === null) this.#enter("connecting", detail);
-    else this.#enter("reconnecting", { since: this.#lostAt, keptSeconds: this.#progress.keptSeconds, ...detail });
+    else this.#enter("reconnecting", { since: this.#lostAt, keptSeconds: this.#progress.keptSeconds, sent: this.#progress.input.sentKeys, ...detail });
   }
 
   // What arrives.

@@ -205,9 +205,10 @@ export function savedSession({ store }, place) {
   return store.get(keyOf(place));
 }
 
-/** How many keys of a console the server had not confirmed to the page before a reload. */
+/** The keys of a console that the server had not confirmed to the page before a reload; `sent`: the machine may have got them. */
 export function savedKeys(saved) {
-  return saved ? InputQueue.restore(saved.input).keys : 0;
+  const { keys, sentKeys } = saved ? InputQueue.restore(saved.input) : new InputQueue();
+  return { keys, sent: sentKeys };
 }
 
 /** Forget the session of a console that the store keeps for a reload. */

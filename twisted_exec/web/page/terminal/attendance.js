@@ -39,7 +39,7 @@ export class Attendance {
     this.recordings = null;
   }
 
-  /** Handle a notice, and tell it. */
+  /** Handle a notice, and tell it; return the message, if there is one. */
   read(mark) {
     const shown = this.roles.read(mark);
     const { isObserver } = this.roles;
@@ -54,6 +54,7 @@ export class Attendance {
     else if (!isReminder) message = this.#messageBox.tellFact("role", text, content);
     if (mark.Role === "observer" && !content.kind) this.#observing = { message, writer: this.roles.writer };
     if (!this.former && (isObserver || mark.Kind === "role")) this.#hasDriven = !isObserver;
+    return message;
   }
 
   /** Handle a mark about the viewers of the console. */

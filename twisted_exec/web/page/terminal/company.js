@@ -93,6 +93,11 @@ function clause(names, act) {
   return `${shown.slice(0, -1).join(", ")} and ${shown.at(-1)} have ${act}`;
 }
 
+/** Whether the receipt for a message says that others get it: it quotes the message then. */
+export function isPassedOn(receipt) {
+  return receipt.endsWith('"');
+}
+
 /**
  * Return the text of a message as it is sent: one line.
  *

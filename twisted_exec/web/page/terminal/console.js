@@ -9,7 +9,7 @@ import { save } from "../views/parts.js";
 import { Attachment, forget, savedKeys, savedSession } from "./attachment.js";
 import { Attendance } from "./attendance.js";
 import { Clipboard } from "./clipboard.js";
-import { NO_RECEIPT, RECEIPT_MILLISECONDS, messageLine } from "./company.js";
+import { NO_RECEIPT, RECEIPT_MILLISECONDS, isPassedOn, messageLine } from "./company.js";
 import { askForMessage, chooseSysrq } from "./dialogs.js";
 import { buildFinder } from "./finder.js";
 import { KeyBar } from "./key_bar.js";
@@ -23,7 +23,7 @@ import { Panel } from "./panel.js";
 import { explain, opening, untilOpenable } from "./rights.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { MACHINE_IS_OFF, NO_POOL, REVOKED, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { MACHINE_IS_OFF, NO_POOL, REVOKED, SHUTDOWN, actorText, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, poweredOffText, readOnlyText, said, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const GAP_PIXELS = 7; // between messages
 const PENDING = "Pending";
@@ -48,7 +48,7 @@ export class Console {
     full: () => this.#messageBox.tell("The connection is slow: this key was not accepted.", "warning"),
     readOnly: () => this.#messageBox.tellOnce(readOnlyText({ mayTakeOver: this.mayTakeOver, writer: this.writer })),
   });
-  #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake(), "another user": () => this.#messages.forget() };
+  #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake(), "another user": () => this.#forgetMessages() };
   /** The page that follows a reload tells of the keys that end with this one. */
   #left = () => {
     const { sent, unsent } = this.#former?.unconfirmed ?? { sent: 0, unsent: 0 };
@@ -92,6 +92,10 @@ export class Console {
   #receiptTimer;
   /** @type {import("./message_box.js").Message | null} */
   #noReceipt = null; // the warning that a message of the user may not have been sent
+  /** @type {{text: string, message: any} | null} the last notice that the machine has ended, until it runs again, or its message names a user */
+  #interrupted = null;
+  #draft = ""; // of a message, until the server has passed it on
+  #drawQuestion = () => {}; // while the user is asked for it
   /** Whether the output that is in sight is old. */
   isAway = false;
   #free = 0; // the part of the terminal below the cursor
@@ -356,9 +360,11 @@ export class Console {
   #stateChanged(name, detail) {
     if (detail.resumable === false) this.#roles.settle();
     const isStopped = name === "connecting" && isServerStopped(this.#former ?? {});
-    const saved = name === "connecting" && savedSession(this.context, this.place);
+    const kept = name === "connecting" && savedSession(this.context, this.place);
+    const saved = kept && { ...kept, sent: savedKeys(kept).sent };
     this.#status.state(name, { ...detail, ...(name === "connecting" && { since: this.#openedAgain }), ...(isStopped && { reason: this.#former.reason, advice: stopAdvice(this.#former, detail) }), drops: this.#dropsKeys, saved }, this.#life.session?.id ?? "");
     this.#showRole();
+    this.#drawQuestion();
     this.marks.showEnd(name === "ended");
     if (name === "ended") return;
     if (this.isEmpty && detail.resumable !== false) this.#panel.showConnecting(name, detail);
@@ -389,7 +395,7 @@ export class Console {
 
   /** How many keys wait in the session of the page before a reload, until this page goes on with it. */
   get #savedKeys() {
-    return this.#life.session ? 0 : savedKeys(savedSession(this.context, this.place));
+    return this.#life.session ? 0 : savedKeys(savedSession(this.context, this.place)).keys;
   }
 
   /** Whether keys that wait for the next session are dropped: its machine may be at another prompt, or lack the keys before. */
@@ -459,8 +465,27 @@ export class Console {
     this.#panel.follow(machine, hasStarted, isGone, outage);
   }
 
+  /** Who has powered the machine off, as the beginning of a sentence; empty if that is not known. */
+  get poweredOffBy() {
+    const offBy = this.#machine?.offBy;
+    if (offBy) return actorText(offBy, this.context.user);
+    return this.acts.switched === "Off" ? "You have" : "";
+  }
+
+  /** The session waits for the machine, which a user has powered off: the message about that names the user as soon as that is known. */
+  #tellInterrupted() {
+    const [notice, offBy] = [this.#interrupted, this.#machine?.offBy];
+    if (!notice || !offBy) return;
+    this.#interrupted = null;
+    const text = poweredOffText(notice.text, offBy, this.context.user);
+    if (text === notice.text) return; // something else has interrupted it
+    this.#messageBox.takeBack(notice.message);
+    this.#messageBox.tell(said(text), "");
+  }
+
   #showMachine(hasStarted) {
     if (!this.#machine) return;
+    this.#tellInterrupted();
     this.marks.showMachine(this.#machine.machine);
     this.#status.machine(this.#machine.machine, this.acts.maySwitch && !this.acts.isResetting);
     this.#followMachine(this.#machine, hasStarted);
@@ -490,10 +515,13 @@ export class Console {
     if (mark.Kind === "receipt") {
       clearTimeout(this.#receiptTimer);
       this.#messageBox.takeBack(this.#noReceipt);
+      if (isPassedOn(mark.Notice)) this.#draft = "";
       return this.#messages.addOwn(mark.Notice);
     }
     this.#status.heard(mark.Notice);
-    this.#attendance.read(mark);
+    const message = this.#attendance.read(mark);
+    if (POWER_NOTICES.includes(mark.Kind)) this.#interrupted = mark.Kind === "interrupted" ? { text: mark.Notice, message } : null;
+    this.#tellInterrupted();
     if (!this.#roles.isObserver) this.#screen?.drawnForOwn();
     if (!this.#status.isReadOnly) this.place.observes = this.#roles.isObserver;
     this.#on.keep();
@@ -502,6 +530,7 @@ export class Console {
 
   #viewersChanged(viewers) {
     this.#status.viewers(viewers);
+    this.#drawQuestion();
     this.#attendance.viewersChanged(viewers);
     this.#showRole();
     this.#compareSizes();
@@ -633,13 +662,29 @@ export class Console {
 
   /** Send a message to all viewers of the console. */
   async writeMessage() {
-    const { longestMessage, viewersNow } = this.#status;
-    const text = messageLine((await askForMessage(this.place.name, viewerCount(viewersNow), longestMessage)) ?? "");
-    if (text && this.#life.session?.say(text)) {
+    const { answer, draw } = askForMessage(this.place.name, this.#draft, () => this.#audience);
+    this.#drawQuestion = draw;
+    const { text, isSent } = await answer;
+    this.#drawQuestion = () => {};
+    this.#draft = text;
+    if (isSent && this.#life.session?.say(messageLine(text))) {
       clearTimeout(this.#receiptTimer);
       this.#receiptTimer = setTimeout(() => (this.#noReceipt = this.#messageBox.tell(NO_RECEIPT, "warning")), RECEIPT_MILLISECONDS);
-    } else if (text) this.#messageBox.tell("Your message was not sent: the connection is lost.", "warning");
+    } else if (isSent) this.#messageBox.tell("Your message was not sent: the connection is lost.", "warning");
     this.focus();
+  }
+
+  /** Whom a message reaches, as {@link askForMessage} needs it. */
+  get #audience() {
+    const { longestMessage, viewersNow } = this.#status;
+    const isConnected = ["open", "resumed"].includes(this.#life.session?.state ?? "");
+    const lacks = isConnected ? this.isAlone && "Nobody else is at this console now" : "The connection is lost";
+    return { viewers: viewerCount(viewersNow), longest: longestMessage, hindrance: lacks ? `${lacks}: the message can be sent later.` : "" };
+  }
+
+  #forgetMessages() {
+    this.#messages.forget();
+    this.#draft = "";
   }
 
   /** How many messages of other users were not in sight yet. */

@@ -75,31 +75,38 @@ export function showText(name, text) {
 }
 
 /**
- * Ask for a message to all viewers of a console; resolves with its text, null without one.
+ * Ask for a message to all viewers of a console.
  *
  * @param {string} name of the machine
- * @param {string} to such as `2 viewers`
- * @param {number} longest in characters
+ * @param {string} draft the text so far
+ * @param {() => {viewers: string, longest: number, hindrance: string}} audience as it is now: such as `2 viewers`; the longest message in
+ *     characters; why a message cannot be sent, as a sentence, or empty
+ * @returns {{answer: Promise<{text: string, isSent: boolean}>, draw: () => void}} `isSent`: the user wants to send it; `draw()`: the
+ *     audience has changed
  */
-export function askForMessage(name, to, longest) {
+export function askForMessage(name, draft, audience) {
+  const to = h("p");
   const rest = h("p", { class: "dim", id: "message-rest" });
   const send = button("Send", null, { type: "submit", class: "primary" });
-  const count = () => {
+  const draw = () => {
+    const { viewers, longest, hindrance } = audience();
     const length = [...messageLine(field.value)].length;
     const over = length - longest;
-    rest.classList.toggle("problem", over > 0);
-    rest.textContent = over > 0 ? `A message has at most ${longest} characters: leave out ${over}.` : `${-over} characters left`;
-    send.disabled = length === 0 || over > 0;
-    field.setAttribute("aria-invalid", String(over > 0));
+    const problem = hindrance || (over > 0 && `A message has at most ${longest} characters: leave out ${over}.`);
+    to.textContent = `${viewers} at this console, with you. The machine does not get the message; the audit log has it.`;
+    rest.classList.toggle("problem", Boolean(problem));
+    rest.textContent = problem || `${-over} characters left`;
+    send.disabled = length === 0 || Boolean(problem);
+    field.setAttribute("aria-invalid", String(!hindrance && over > 0));
   };
   // Its own limit would cut a pasted text without a word.
-  const field = h("input", { type: "text", autocomplete: "off", oninput: count, autofocus: true, "aria-describedby": rest.id });
-  count();
-  return ask(`Message to all viewers of ${printable(name)}`, (close) =>
+  const field = h("input", { type: "text", autocomplete: "off", value: draft, oninput: draw, onfocus: () => field.select(), autofocus: true, "aria-describedby": rest.id });
+  draw();
+  const answer = ask(`Message to all viewers of ${printable(name)}`, (close) =>
     h(
       "form",
-      { class: "stack", onsubmit: (event) => (event.preventDefault(), close(field.value)) },
-      h("p", {}, `${to} at this console, with you. The machine does not get the message; the audit log has it.`),
+      { class: "stack", onsubmit: (event) => (event.preventDefault(), close(true)) },
+      to,
       h("label", { class: "field" }, h("span", {}, "Message"), field),
       rest,
       h(
@@ -110,6 +117,7 @@ export function askForMessage(name, to, longest) {
       ),
     ),
   );
+  return { answer: answer.then((isSent) => ({ text: field.value, isSent: isSent === true })), draw };
 }
 
 /** Ask for the letter of a SysRq. */

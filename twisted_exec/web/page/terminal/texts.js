@@ -123,10 +123,12 @@ function keys(count) {
  */
 export function waitingText({ name, detail, silentSince }, waiting, now) {
   const typed = waiting ? keys(waiting) : "What you type";
+  const unlessArrived = waiting === 1 ? ", unless it has arrived," : ", unless they have arrived,";
   if (name === "connecting" && detail.drops) return `${typed} will not be sent`;
   const wait = `${keys(waiting)} ${waiting === 1 ? "waits" : "wait"}`;
-  const lost = name === "reconnecting" ? { lostAt: detail.since, seconds: detail.keptSeconds } : name === "connecting" && detail.saved;
-  if (lost) return keptText(typed, lost, detail, now);
+  const lost = name === "reconnecting" ? { lostAt: detail.since, seconds: detail.keptSeconds, sent: detail.sent } : name === "connecting" && detail.saved;
+  // The server confirms keys up to a second after the machine has got them.
+  if (lost) return keptText(lost.sent && waiting ? typed + unlessArrived : typed, lost, detail, now);
   if (name === "connecting") return waiting ? `${wait} for the connection` : "";
   if (silentSince === null || name === "ended") return "";
   return waiting ? `${wait} for the answer` : "What you type waits for the answer";
@@ -421,12 +423,22 @@ const ENDINGS = {
  */
 export function endingOf({ reason, exitCode, code, kind, hadSession = true, causes = [] }, ownName = "") {
   const user = deletedBy({ reason, causes });
-  if (user) return { ...ENDINGS[SESSION_DELETED], title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
+  if (user) return { ...ENDINGS[SESSION_DELETED], title: `${actorText(user, ownName)} ended this session` };
   if (exitCode !== null && exitCode !== undefined) return { title: "The program at the console has ended", advice: "" };
   if (isMachineStopped({ reason, code, kind })) return { title: NOT_RUNNING, advice: "" };
   if (isMachineMissing({ reason, code, kind })) return { title: reason === MACHINE_DELETED || hadSession ? DELETED : NO_MACHINE, advice: "" };
   if (reason === REVOKED && has(causes, NOT_RECORDED)) return { ...ENDINGS[REVOKED], advice: "" }; // the message says what it takes
   return ENDINGS[reason] ?? { title: code || !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
+}
+
+/** Return the beginning of a sentence about what a user has done: `ada has`, or `You (ada) have`. */
+export function actorText(user, ownName) {
+  return user === ownName ? `You (${user}) have` : `${user} has`;
+}
+
+/** Return the notice of a machine that was powered off with the user who has done that. */
+export function poweredOffText(notice, user, ownName) {
+  return notice.replace("was powered off", (text) => `${text} by ${user === ownName ? `you (${user})` : user}`);
 }
 
 /** Return the user who has ended a session; empty if no user has, or if only the message says who: a server of release 0.2.0. */
@@ -544,9 +556,9 @@ export function isWithoutPool({ reason, code, kind }) {
   return reason === NO_POOL || (code === 404 && POOLS.includes(kind));
 }
 
-/** Return why a machine does not run, as a sentence: `Pending: no such image.`; `isOwn`: the user has switched it off here. */
-export function stoppedText({ state, problem, isOff, isOwn = false }) {
-  if (isOff && state === SHUTDOWN) return isOwn ? "You have powered it off." : "It is powered off.";
+/** Return why a machine does not run, as a sentence: `Pending: no such image.`; `offBy`: as {@link actorText} says; empty if unknown. */
+export function stoppedText({ state, problem, isOff, offBy = "" }) {
+  if (isOff && state === SHUTDOWN) return offBy ? `${offBy} powered it off.` : "It is powered off.";
   return `${problem ? `${state}: ${problem}` : state}.`;
 }
 

@@ -5,6 +5,7 @@ import { qualifiedName } from "../machines.js";
 import { listPath } from "../objects.js";
 import { age, zonedTime } from "../times.js";
 import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, sickSince, stateText, textsOf } from "./alert_model.js";
+import { eventsPath } from "./event_model.js";
 import { ListView } from "./list_view.js";
 import { badge, copyButton, countOf, listHead, Table } from "./parts.js";
 
@@ -40,7 +41,6 @@ class Alerts extends ListView {
 
   constructor(container, context, parameters) {
     super(context, parameters, OPTIONS);
-    this.problems = { matches: h("div"), machines: h("div") };
     this.health = new Table("Consoles that are not healthy", this.#healthColumns());
     this.matched = new Table("Matches of alerts", this.#matchColumns());
     this.alerts = new Table("Alerts", alertColumns());
@@ -50,10 +50,10 @@ class Alerts extends ListView {
       h("p", {}, "No alert looks at what machines print. This one finds kernel panics, lock-ups and failed boots of Linux:"),
       h("pre", { class: "mono scroll", tabindex: 0 }, EXAMPLE), copyButton("Copy the command", () => EXAMPLE));
     this.sections = h("div", {},
-      h("section", {}, h("h2", {}, "Consoles that are not healthy"), this.problems.machines, this.health.element),
-      h("section", {}, h("h2", {}, "Matches of the last hour"), this.problems.matches, this.matched.element),
-      h("section", {}, h("h2", {}, "All alerts"), this.problem, this.alerts.element));
-    fill(container, listHead(this.toolbar, "Alerts", this.count), this.news, this.none, this.sections);
+      h("section", {}, h("h2", {}, "Consoles that are not healthy"), this.health.element),
+      h("section", {}, h("h2", {}, "Matches of the last hour"), this.matched.element),
+      h("section", {}, h("h2", {}, "All alerts"), this.alerts.element));
+    fill(container, listHead(this.toolbar, "Alerts", this.count), this.problem, this.none, this.sections);
   }
 
   begin() {
@@ -69,7 +69,6 @@ class Alerts extends ListView {
     }
     this.list(eventsPath, {
       plural: "events",
-      problem: this.problems.matches,
       select: (event) => matchOf(event) !== null,
       onChange: (objects) => {
         const found = objects?.map((each) => /** @type {any} */ (matchOf(each))).sort((first, second) => (first.time < second.time ? 1 : -1));
@@ -79,7 +78,6 @@ class Alerts extends ListView {
     for (const kind of machines.kinds) {
       this.list((namespace) => machines.list(kind, namespace), {
         plural: kind.plural,
-        problem: this.problems.machines,
         select: (machine) => healthOf(machine)?.isHealthy === false,
         onChange: (objects) => (objects ? this.#unhealthy.set(kind, objects) : this.#unhealthy.delete(kind)),
       });
@@ -91,16 +89,22 @@ class Alerts extends ListView {
     const now = Date.now();
     const unhealthy = [...this.#unhealthy].flatMap(([kind, objects]) => objects.map((machine) => this.#healthRow(kind, machine, now)));
     const isHealthKnown = this.#unhealthy.size === this.context.machines.kinds.length;
-    this.health.update(this.matching(unhealthy, healthTextsOf), this.emptyOf(isHealthKnown, this.noRows("unhealthy console", unhealthy.length, "All consoles are healthy, as far as alerts say.")));
+    this.#update(this.health, this.matching(unhealthy, healthTextsOf), this.emptyOf(isHealthKnown, this.noRows("unhealthy console", unhealthy.length, "All consoles are healthy, as far as alerts say.")));
     const found = this.matching(this.#matches ?? [], matchTextsOf).map((row) => ({ ...row, age: age(row.time, now) }));
-    this.matched.update(found, this.emptyOf(this.#matches, this.noRows("matched line", this.#matches?.length ?? 0, "No alert has matched in the last hour.")));
+    this.#update(this.matched, found, this.emptyOf(this.#matches, this.noRows("matched line", this.#matches?.length ?? 0, "No alert has matched in the last hour.")));
     const alerts = this.matching(this.#alerts ?? [], textsOf).map((row) => ({ ...row, age: age(row.last, now) }));
-    this.alerts.update(alerts, this.emptyOf(this.#alerts, this.noRows("alert", this.#alerts?.length ?? 0, "There are no alerts.")));
+    this.#update(this.alerts, alerts, this.emptyOf(this.#alerts, this.noRows("alert", this.#alerts?.length ?? 0, "There are no alerts.")));
     this.count.textContent = this.#alerts ? countOf(alerts.length, this.#alerts.length, "alert") : "";
     this.none.hidden = !isHealthKnown || unhealthy.length + (this.#matches?.length ?? 1) + (this.#alerts?.length ?? 1) > 0;
     this.sections.hidden = !this.none.hidden;
     const none = this.noRows("alert", 0, this.example);
     if (this.none.textContent !== none.textContent) fill(this.none, none);
+  }
+
+  /** Draw a table; its section is left out where the server gives no list for it. */
+  #update(table, rows, empty) {
+    table.update(rows, empty);
+    table.element.closest("section").hidden = !rows.length && empty === "";
   }
 
   #healthRow(kind, machine, now) {
@@ -142,10 +146,6 @@ class Alerts extends ListView {
 
 function machineCell(href, name, namespace) {
   return [nameLink(href, name), " ", h("span", { class: "dim" }, printable(namespace))];
-}
-
-function eventsPath(namespace) {
-  return namespace ? `/api/v1/namespaces/${encodeURIComponent(namespace)}/events` : "/api/v1/events";
 }
 
 function alertColumns() {

@@ -13,6 +13,8 @@ const TYPED_MILLISECONDS = 400;
 const DRAW_MILLISECONDS = 100;
 const MOST_KEPT = 16; // lists of views that were left
 
+/** @typedef {{error: any, plural: string, namespace: string, labels?: string}} Refusal of a list; `labels`: the selector in its query */
+
 /** A view implements two methods. */
 export class ListView {
   #options;
@@ -39,8 +41,8 @@ export class ListView {
   #notices = h("div");
   /** @type {Map<string, {message: string, asOf: number | null}>} lists that the server does not give now, by path. */
   #outages = new Map();
-  /** @type {Map<HTMLElement, Map<string, HTMLElement>>} notices, by their place and their list's path. */
-  #problems = new Map();
+  /** @type {Map<string, Refusal>} by path. */
+  #refusals = new Map();
   #saidOutage = "";
   #began = 0; // to list, in milliseconds since 1970
   /** @type {Map<string, Record<string, boolean>>} by namespace. */
@@ -76,10 +78,8 @@ export class ListView {
     const typed = { type: "search", spellcheck: "false", autocomplete: "off" };
     this.filter = h("input", { ...typed, placeholder: "Any text of a row", value: query.get("filter") ?? "", oninput: () => this.filtered(), onchange: () => this.keepAddress() });
     this.namespaces = h("input", { ...typed, value: named ?? "", placeholder: "All", oninput: () => this.typed() });
-    /** Above all lists of the view: for whom it waits, and what it says. */
-    this.news = h("div", {}, this.#waiting, this.#said, this.#outage);
-    /** The same, and what is wrong with lists that have no place of their own for that. */
-    this.problem = h("div", {}, this.news, this.#notices);
+    /** Above all lists of the view: for whom it waits, what it says, and what is wrong with them. */
+    this.problem = h("div", {}, this.#waiting, this.#said, this.#outage, this.#notices);
     this.isServed = !missing || context.machines.serves(plural);
   }
 
@@ -106,7 +106,7 @@ export class ListView {
 
   /** Whether a list cannot be read. */
   get hasProblem() {
-    return [...this.#problems.values()].some((notices) => notices.size > 0);
+    return this.#refusals.size + this.#outages.size > 0;
   }
 
   /** The namespace of a user who has named none. */
@@ -157,12 +157,8 @@ export class ListView {
    * @param {(object: any) => any} [options.make] returns what is kept of an object.
    * @param {Record<string, string>} [options.query]
    * @param {string} [options.plural] of the objects.
-   * @param {string} [options.role] that may list them.
-   * @param {HTMLElement} [options.problem] where problems are shown.
    */
-  list(path, { onChange, select, make, query, plural = this.plural, role = this.#options.role, problem = this.#notices }) {
-    const { instead } = this.#options;
-    const others = this.#hasFixedNamespace ? null : () => reveal(this.namespaces);
+  list(path, { onChange, select, make, query, plural = this.plural }) {
     const update = () => onChange(lists.some((each) => each.isKnown) ? lists.flatMap((each) => each.all) : null);
     const lists = namespacesOf(this.namespaces.value).map((namespace) => {
       const source = path(namespace);
@@ -175,7 +171,9 @@ export class ListView {
           const isOutage = error && (error.code === 0 || error.code >= 500);
           this.#tellOutage(source, isOutage ? { message: error.message, asOf: objects.asOf } : null);
           if (isOutage) return; // what the user has typed into a notice stays
-          this.#report(problem, source, error && explained(error, { plural, namespace, role, labels: query?.labelSelector, instead, others }));
+          if (error) this.#refusals.set(source, { error, plural, namespace, labels: query?.labelSelector });
+          else this.#refusals.delete(source);
+          this.#tellRefusals();
         },
       });
       return objects;
@@ -389,8 +387,8 @@ export class ListView {
     this.#watches = new AbortController();
     this.#updates.clear();
     this.#loading.clear();
-    for (const place of [this.#said, ...this.#problems.keys()]) fill(place);
-    this.#problems.clear();
+    for (const place of [this.#said, this.#outage, this.#notices]) fill(place);
+    this.#refusals.clear();
     this.#outages.clear();
     if (!this.isServed) this.say("warning", this.#options.missing);
     this.keepAddress();
@@ -412,14 +410,14 @@ export class ListView {
     };
   }
 
-  #report(place, path, problem) {
-    const notices = this.#problems.get(place) ?? new Map();
-    this.#problems.set(place, notices);
+  /** The server refuses lists, or no longer. */
+  #tellRefusals() {
+    const { role, instead } = this.#options;
+    const others = this.#hasFixedNamespace ? null : () => reveal(this.namespaces);
+    const shown = [...this.#notices.children];
     // The same notice stays: a screen reader would read it again, and a field in it would be empty.
-    if (problem && notices.get(path)?.isEqualNode(problem)) return;
-    if (problem) notices.set(path, problem);
-    else notices.delete(path);
-    fill(place, [...notices.values()]);
+    const notices = explained([...this.#refusals.values()], { role, instead, others }).map((each) => shown.find((other) => other.isEqualNode(each)) ?? each);
+    if (notices.length !== shown.length || notices.some((each, at) => each !== shown[at])) fill(this.#notices, notices);
     this.changed();
   }
 
@@ -433,7 +431,8 @@ export class ListView {
     if (said === this.#saidOutage) return; // a button that is drawn again loses the focus
     this.#saidOutage = said;
     const state = asOf === null ? "No list" : asOfText("list", asOf);
-    this.#report(this.#outage, "", first && outageNotice(this.context.api, state, first.message, { since: asOf === null ? this.#began : null }));
+    fill(this.#outage, first && outageNotice(this.context.api, state, first.message, { since: asOf === null ? this.#began : null }));
+    this.changed();
   }
 
   /** Since when lists may be old; null: they are current, or not known. */
@@ -462,15 +461,47 @@ function pathOf({ hash }) {
   return hash.split("?")[0] || "#/machines";
 }
 
-/** Return the notice of an error; `others` lets the user type other namespaces, null if the view has those of its address. */
-function explained(error, { plural, namespace, role, labels, instead, others }) {
-  if (error.code === 401) return notice("warning", "Waiting for your login.");
-  if (error.code === 403) {
-    const where = namespace ? `in the namespace ${printable(namespace)}` : "in all namespaces";
-    const advice = `${others ? "Type the namespaces in which you may list them, or ask" : "Ask"} your administrator for the role “${role}” ${where}.`;
-    const noun = plural.replace(/^console/, ""); // as in the navigation
-    return lacking(`You may not list ${noun} ${where}.`, advice, error, [instead?.(namespace), others && button("Choose other namespaces", others)]);
+/**
+ * Return the notices of lists that the server refuses: one about all that the user may not list, and one for each other reason.
+ *
+ * @param {Refusal[]} refusals
+ * @param {{role: string, instead?: (namespace: string) => HTMLElement, others: (() => void) | null}} remedies `others` lets the user type
+ *     other namespaces, null if the view has those of its address
+ */
+function explained(refusals, { role, instead, others }) {
+  const forbidden = refusals.filter(({ error }) => error.code === 403);
+  const notices = refusals.filter(({ error }) => error.code !== 403).map(({ error, labels }) => {
+    if (error.code === 401) return notice("warning", "Waiting for your login.");
+    if (error.code === 400 && labels) return lacking("These labels cannot be read.", "Write a label as tier=production, tier!=production or tier, and a comma between two of them.", error);
+    return notice("error", printable(error.message));
+  });
+  const different = notices.filter((each, at) => notices.findIndex((other) => other.isEqualNode(each)) === at);
+  if (!forbidden.length) return different;
+  const namespaces = [...new Set(forbidden.map(({ namespace }) => namespace))];
+  const advice = `${others ? "Type the namespaces in which you may list them, or ask" : "Ask"} your administrator for the role “${role}” ${whereOf(namespaces)}.`;
+  // One answer of the server is enough: the others differ in what the sentences name.
+  const [{ error }] = forbidden;
+  return [lacking(forbiddenText(forbidden), advice, error, [namespaces.map((each) => instead?.(each)), others && button("Choose other namespaces", others)]), ...different];
+}
+
+/** Return what the user may not list, as sentences: one for all resources that are refused in the same namespaces. */
+function forbiddenText(forbidden) {
+  /** @type {Map<string, Set<string>>} */
+  const resources = new Map();
+  for (const { plural } of forbidden) {
+    const where = whereOf(forbidden.filter((each) => each.plural === plural).map((each) => each.namespace));
+    resources.set(where, (resources.get(where) ?? new Set()).add(plural.replace(/^console/, ""))); // as in the navigation
   }
-  if (error.code === 400 && labels) return lacking("These labels cannot be read.", "Write a label as tier=production, tier!=production or tier, and a comma between two of them.", error);
-  return notice("error", printable(error.message));
+  return [...resources].map(([where, names]) => `You may not list ${joined([...names])} ${where}.`).join(" ");
+}
+
+/** @param {string[]} namespaces [""] for all. */
+function whereOf(namespaces) {
+  if (namespaces.includes("")) return "in all namespaces";
+  return `in the ${namespaces.length === 1 ? "namespace" : "namespaces"} ${joined(namespaces.map(printable))}`;
+}
+
+/** Return names as a part of a sentence: `a, b and c`. */
+function joined(names) {
+  return names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0];
 }

@@ -324,7 +324,10 @@ class MachineList extends ListView {
     if (this.#empty.textContent !== (empty?.textContent ?? "")) fill(this.#empty, empty);
     this.#skeleton.hidden = !isUnknown;
     const status = isUnknown || (!total && this.hasProblem) ? "" : countOf(count, total, "machine");
-    if (this.#status.textContent !== status) this.#status.textContent = status;
+    if (this.#status.textContent === status) return;
+    const noun = status.lastIndexOf(" "); // which a phone has no room for beside the number of all
+    fill(this.#status, status.slice(0, noun), h("span", { class: "noun" }, status.slice(noun)));
+    this.#status.classList.toggle("some", count !== total);
   }
 
   /** Show how many machines that the filter finds are in each state, which a click adds to it or takes from it. */
