@@ -1292,24 +1292,6 @@ class ConsoleTests(WebTestCase):
         await ada.page.until("!document.querySelector('.newest').checkVisibility()")
         self.check_faults()
 
-    async def test_powered_off_by(self) -> None:
-        """The users of a machine read who has powered it off, while their sessions wait and behind them."""
-        ada, bob = await self.user(), await self.user("bob")
-        await ada.keep_messages()
-        await self.open_terminal(ada)
-        await bob.click_text("button", "Power off vm-1")
-        await bob.click_text("dialog button", "Power off")
-        await ada.until_page("was powered off by bob; this session waits up to")
-        await bob.open(VM)
-        await bob.until_page(r"You \(bob\) have powered it off\. This console opens")
-        await ada.click_text("button", "Close the console of vm-1")
-        await ada.open(VM)
-        await ada.until_page(r"bob has powered it off\. This console opens")
-        await self.check_layout(ada, "powered-off-by", ".panel", ".panel p")
-        await bob.click_text(".panel button", "Power on")
-        await ada.until_terminal("[#$]$")
-        self.check_faults()
-
     async def check_long_name(self, ada: User) -> None:
         """Beside the reason of an alert, a small phone shows both ends of a long name, and a part of the reason."""
         await self.deployment.create_machine("database-of-the-shop-1", "shell")

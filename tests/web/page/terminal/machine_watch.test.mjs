@@ -52,21 +52,6 @@ test("a machine that runs at first has not started, and one that is to be off do
   watch.stop();
 });
 
-test("who has powered a machine off is known while it is to be off", async () => {
-  const off = machine("vm-1");
-  off.spec.power = "Off";
-  const event = { metadata: { name: "vm-1.1", namespace: "default" }, message: "bob has asked to power the machine off" };
-  const { watch, calls, seen } = watching((path) => (path.includes("/events") ? list(event) : list(off)));
-  await turn();
-  await turn();
-  assert.match(calls[1].path, /^\/api\/v1\/namespaces\/default\/events\?fieldSelector=involvedObject.uid%3Duid-vm-1%2Creason%3DPowerChanged/);
-  assert.deepEqual([watch.offBy, seen], ["bob", [false, false]]);
-  FakeSocket.made[0].onopen();
-  change(machine("vm-1"));
-  assert.deepEqual([watch.offBy, seen], ["", [false, false, true]]);
-  watch.stop();
-});
-
 test("the banner of a machine is that of its annotation, as it is now", async () => {
   const noted = machine("vm-1");
   noted.metadata.annotations = { "console.twisted-exec.dev/banner": "ask\u0007 ops\n" };

@@ -48,9 +48,6 @@ function panel(ending, { machine = null, readable = ["log", "screen"], names = [
       switched: "",
       isResetting: false,
     },
-    get poweredOffBy() {
-      return owner.acts.switched === "Off" ? "You have" : "";
-    },
     mayRead: async (part, isDeleted = false) => readable.includes(isDeleted ? "deleted" : part),
     connectNow: () => powered.push("now"),
     reopen: (changes) => opened.push(changes),

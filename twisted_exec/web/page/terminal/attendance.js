@@ -39,7 +39,7 @@ export class Attendance {
     this.recordings = null;
   }
 
-  /** Handle a notice, and tell it; return the message, if there is one. */
+  /** Handle a notice, and tell it. */
   read(mark) {
     const shown = this.roles.read(mark);
     const { isObserver } = this.roles;
@@ -54,7 +54,6 @@ export class Attendance {
     else if (!isReminder) message = this.#messageBox.tellFact("role", text, content);
     if (mark.Role === "observer" && !content.kind) this.#observing = { message, writer: this.roles.writer };
     if (!this.former && (isObserver || mark.Kind === "role")) this.#hasDriven = !isObserver;
-    return message;
   }
 
   /** Handle a mark about the viewers of the console. */

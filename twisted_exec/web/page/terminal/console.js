@@ -23,7 +23,7 @@ import { Panel } from "./panel.js";
 import { explain, opening, untilOpenable } from "./rights.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { MACHINE_IS_OFF, NO_POOL, REVOKED, SHUTDOWN, actorText, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, poweredOffText, readOnlyText, said, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { MACHINE_IS_OFF, NO_POOL, REVOKED, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const GAP_PIXELS = 7; // between messages
 const PENDING = "Pending";
@@ -465,27 +465,8 @@ export class Console {
     this.#panel.follow(machine, hasStarted, isGone, outage);
   }
 
-  /** Who has powered the machine off, as the beginning of a sentence; empty if that is not known. */
-  get poweredOffBy() {
-    const offBy = this.#machine?.offBy;
-    if (offBy) return actorText(offBy, this.context.user);
-    return this.acts.switched === "Off" ? "You have" : "";
-  }
-
-  /** The session waits for the machine, which a user has powered off: the message about that names the user as soon as that is known. */
-  #tellInterrupted() {
-    const [notice, offBy] = [this.#interrupted, this.#machine?.offBy];
-    if (!notice || !offBy) return;
-    this.#interrupted = null;
-    const text = poweredOffText(notice.text, offBy, this.context.user);
-    if (text === notice.text) return; // something else has interrupted it
-    this.#messageBox.takeBack(notice.message);
-    this.#messageBox.tell(said(text), "");
-  }
-
   #showMachine(hasStarted) {
     if (!this.#machine) return;
-    this.#tellInterrupted();
     this.marks.showMachine(this.#machine.machine);
     this.#status.machine(this.#machine.machine, this.acts.maySwitch && !this.acts.isResetting);
     this.#followMachine(this.#machine, hasStarted);
@@ -515,13 +496,10 @@ export class Console {
     if (mark.Kind === "receipt") {
       clearTimeout(this.#receiptTimer);
       this.#messageBox.takeBack(this.#noReceipt);
-      if (isPassedOn(mark.Notice)) this.#draft = "";
       return this.#messages.addOwn(mark.Notice);
     }
     this.#status.heard(mark.Notice);
-    const message = this.#attendance.read(mark);
-    if (POWER_NOTICES.includes(mark.Kind)) this.#interrupted = mark.Kind === "interrupted" ? { text: mark.Notice, message } : null;
-    this.#tellInterrupted();
+    this.#attendance.read(mark);
     if (!this.#roles.isObserver) this.#screen?.drawnForOwn();
     if (!this.#status.isReadOnly) this.place.observes = this.#roles.isObserver;
     this.#on.keep();
@@ -530,7 +508,6 @@ export class Console {
 
   #viewersChanged(viewers) {
     this.#status.viewers(viewers);
-    this.#drawQuestion();
     this.#attendance.viewersChanged(viewers);
     this.#showRole();
     this.#compareSizes();
@@ -538,6 +515,7 @@ export class Console {
 
   /** Give what a program draws for another user the window that it draws for, and tell if that is the larger one. */
   #compareSizes() {
+      if (isPassedOn(mark.Notice)) this.#draft = "";
     if (!this.#screen) return;
     const { size, writer } = this.#status.viewersNow;
     const isForOther = size && this.#roles.isObserver && this.#screen.isDrawn(size[1]);
@@ -552,6 +530,7 @@ export class Console {
     else this.#messageBox.takeBack(before.message);
   }
 
+    this.#drawQuestion();
   // Acts of the user.
 
   /** Show who is connected, and how fast the session is. */
@@ -674,19 +653,6 @@ export class Console {
     this.focus();
   }
 
-  /** Whom a message reaches, as {@link askForMessage} needs it. */
-  get #audience() {
-    const { longestMessage, viewersNow } = this.#status;
-    const isConnected = ["open", "resumed"].includes(this.#life.session?.state ?? "");
-    const lacks = isConnected ? this.isAlone && "Nobody else is at this console now" : "The connection is lost";
-    return { viewers: viewerCount(viewersNow), longest: longestMessage, hindrance: lacks ? `${lacks}: the message can be sent later.` : "" };
-  }
-
-  #forgetMessages() {
-    this.#messages.forget();
-    this.#draft = "";
-  }
-
   /** How many messages of other users were not in sight yet. */
   get unread() {
     return this.#messages.unread;
@@ -708,6 +674,19 @@ export class Console {
   }
 
   toggleCompany() {
+  /** Whom a message reaches, as {@link askForMessage} needs it. */
+  get #audience() {
+    const { longestMessage, viewersNow } = this.#status;
+    const isConnected = ["open", "resumed"].includes(this.#life.session?.state ?? "");
+    const lacks = isConnected ? this.isAlone && "Nobody else is at this console now" : "The connection is lost";
+    return { viewers: viewerCount(viewersNow), longest: longestMessage, hindrance: lacks ? `${lacks}: the message can be sent later.` : "" };
+  }
+
+  #forgetMessages() {
+    this.#messages.forget();
+    this.#draft = "";
+  }
+
     this.context.preferences.set("company", !this.tellsCompany);
     this.#messageBox.tell(this.tellsCompany ? "You are told who joins and leaves." : "You are no longer told who joins and leaves.", "");
     this.focus();

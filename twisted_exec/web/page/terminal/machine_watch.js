@@ -1,9 +1,7 @@
 /** The machine of one console: whether it runs, by a watch of its object, or by reading it now and then. */
 
 import { Backoff } from "../backoff.js";
-import { Objects } from "../objects.js";
 import { healthOf } from "../views/alert_model.js";
-import { eventsPath, poweredOffBy, powerSelector } from "../views/event_model.js";
 import { rowOf } from "../views/machine_rows.js";
 import { rest } from "../watch.js";
 import { bannerText } from "./texts.js";
@@ -14,8 +12,6 @@ const LOOK_SECONDS = { first: 1, longest: 10 }; // between reads of a machine th
 export class MachineWatch {
   /** @type {{state: string, problem: string, runs: boolean, isOff: boolean, hasPool: boolean, banner: string, health: any} | null} null if unknown. */
   machine = null;
-  /** The user who has powered it off, if it is to be off, and if that is known. */
-  offBy = "";
   /** Whether the server has said that there is none. */
   isGone = false;
   /** Whether the user may neither watch nor read it. */
@@ -31,9 +27,6 @@ export class MachineWatch {
   #reading = null;
   #pauses = new Backoff(LOOK_SECONDS.first, LOOK_SECONDS.longest);
   #changed;
-  #api;
-  #events; // path of those in its namespace
-  #power = new AbortController(); // of the watch of who has powered it off
   #uid = ""; // another machine may get the name
 
   /**
@@ -43,8 +36,6 @@ export class MachineWatch {
    */
   constructor({ api, machines }, { namespace, name: routeName }, changed) {
     this.#changed = changed;
-    this.#api = api;
-    this.#events = eventsPath(namespace);
     const { kind, name } = machines.parse(routeName);
     const forbidden = new AbortController();
     const watched = api.watch(machines.list(kind, namespace), (event) => this.#follow(event, kind), {
@@ -104,29 +95,7 @@ export class MachineWatch {
     this.machine = found ? stateOf(found, kind) : null;
     this.isGone = !found;
     this.#uid = found?.metadata.uid ?? "";
-    const isOff = this.machine?.isOff ?? false;
-    if (isOff !== (before?.isOff ?? false) || this.#uid !== uid) this.#followPower(isOff);
     this.#changed(before?.runs === false && this.machine?.runs === true && this.#uid === uid);
-  }
-
-  /** Learn from Events who has powered the machine off; a user who may not list them does without. */
-  #followPower(isOff) {
-    this.#power.abort();
-    this.offBy = "";
-    if (!isOff) return;
-    const { signal } = (this.#power = new AbortController());
-    const events = new Objects();
-    const follow = (event) => {
-      events.apply(event);
-      const before = this.offBy;
-      this.offBy = poweredOffBy(events.all);
-      if (this.offBy !== before) this.#changed(false);
-    };
-    this.#api.watch(this.#events, follow, {
-      query: { fieldSelector: powerSelector(this.#uid) },
-      signal: AbortSignal.any([this.#leaving.signal, signal]),
-      onProblem: (error) => error?.code === 403 && this.#power.abort(),
-    });
   }
 }
 

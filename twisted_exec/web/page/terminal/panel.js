@@ -300,7 +300,7 @@ export class Panel {
       const isResetting = isStopped && this.#owner.acts.isResetting;
       before = machine;
       reason.hidden = isStarting || isResetting || (isSeen && machine !== null) || (isStopped && (machine.isOff || machine.problem !== "")); // its state says the same
-      const texts = isStopped && !isResetting && [stoppedText({ ...machine, offBy: this.#owner.poweredOffBy }), OPENS, startText(machine, this.#owner.acts.maySwitch)];
+      const texts = isStopped && !isResetting && [stoppedText({ ...machine, isOwn: this.#owner.acts.switched === "Off" }), OPENS, startText(machine, this.#owner.acts.maySwitch)];
       say(isResetting ? RESETTING : isStarting ? STARTING : machine?.runs ? RUNNING : NOT_RUNNING, isStarting || isResetting ? OPENS : texts ? texts.filter(Boolean).join(" ") : "");
       remedy.hidden = copy.hidden = isStarting || isResetting || !(isStopped && (machine.problem || lacksPool) && !machine.isOff);
       const opensItself = isOpening || hasStarted || (isSeen && machine?.runs === true);

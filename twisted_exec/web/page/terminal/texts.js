@@ -423,22 +423,12 @@ const ENDINGS = {
  */
 export function endingOf({ reason, exitCode, code, kind, hadSession = true, causes = [] }, ownName = "") {
   const user = deletedBy({ reason, causes });
-  if (user) return { ...ENDINGS[SESSION_DELETED], title: `${actorText(user, ownName)} ended this session` };
+  if (user) return { ...ENDINGS[SESSION_DELETED], title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
   if (exitCode !== null && exitCode !== undefined) return { title: "The program at the console has ended", advice: "" };
   if (isMachineStopped({ reason, code, kind })) return { title: NOT_RUNNING, advice: "" };
   if (isMachineMissing({ reason, code, kind })) return { title: reason === MACHINE_DELETED || hadSession ? DELETED : NO_MACHINE, advice: "" };
   if (reason === REVOKED && has(causes, NOT_RECORDED)) return { ...ENDINGS[REVOKED], advice: "" }; // the message says what it takes
   return ENDINGS[reason] ?? { title: code || !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
-}
-
-/** Return the beginning of a sentence about what a user has done: `ada has`, or `You (ada) have`. */
-export function actorText(user, ownName) {
-  return user === ownName ? `You (${user}) have` : `${user} has`;
-}
-
-/** Return the notice of a machine that was powered off with the user who has done that. */
-export function poweredOffText(notice, user, ownName) {
-  return notice.replace("was powered off", (text) => `${text} by ${user === ownName ? `you (${user})` : user}`);
 }
 
 /** Return the user who has ended a session; empty if no user has, or if only the message says who: a server of release 0.2.0. */
@@ -556,9 +546,9 @@ export function isWithoutPool({ reason, code, kind }) {
   return reason === NO_POOL || (code === 404 && POOLS.includes(kind));
 }
 
-/** Return why a machine does not run, as a sentence: `Pending: no such image.`; `offBy`: as {@link actorText} says; empty if unknown. */
-export function stoppedText({ state, problem, isOff, offBy = "" }) {
-  if (isOff && state === SHUTDOWN) return offBy ? `${offBy} powered it off.` : "It is powered off.";
+/** Return why a machine does not run, as a sentence: `Pending: no such image.`; `isOwn`: the user has switched it off here. */
+export function stoppedText({ state, problem, isOff, isOwn = false }) {
+  if (isOff && state === SHUTDOWN) return isOwn ? "You have powered it off." : "It is powered off.";
   return `${problem ? `${state}: ${problem}` : state}.`;
 }
 

@@ -5,7 +5,6 @@ import { qualifiedName } from "../machines.js";
 import { listPath } from "../objects.js";
 import { age, zonedTime } from "../times.js";
 import { healthOf, healthTextsOf, matchOf, matchTextsOf, rowOf, sickSince, stateText, textsOf } from "./alert_model.js";
-import { eventsPath } from "./event_model.js";
 import { ListView } from "./list_view.js";
 import { badge, copyButton, countOf, listHead, Table } from "./parts.js";
 
@@ -101,13 +100,13 @@ class Alerts extends ListView {
     if (this.none.textContent !== none.textContent) fill(this.none, none);
   }
 
+  #healthRow(kind, machine, now) {
   /** Draw a table; its section is left out where the server gives no list for it. */
   #update(table, rows, empty) {
     table.update(rows, empty);
     table.element.closest("section").hidden = !rows.length && empty === "";
   }
 
-  #healthRow(kind, machine, now) {
     const { machines, link } = this.context;
     const { namespace, name } = machine.metadata;
     const health = /** @type {any} */ (healthOf(machine));
@@ -146,6 +145,10 @@ class Alerts extends ListView {
 
 function machineCell(href, name, namespace) {
   return [nameLink(href, name), " ", h("span", { class: "dim" }, printable(namespace))];
+}
+
+function eventsPath(namespace) {
+  return namespace ? `/api/v1/namespaces/${encodeURIComponent(namespace)}/events` : "/api/v1/events";
 }
 
 function alertColumns() {

@@ -2,7 +2,6 @@
 
 import { fill, h } from "../dom.js";
 import { age, dateTime, zone, zonedTime } from "../times.js";
-import { eventsPath, newestFirst, rowOf } from "./event_model.js";
 import { ListView } from "./list_view.js";
 import { badge, emptyState, Table, toolbar } from "./parts.js";
 
@@ -34,7 +33,7 @@ class Events extends ListView {
 
   begin() {
     this.#rows = null;
-    this.list(eventsPath, {
+    this.list((namespace) => `/api/v1/namespaces/${encodeURIComponent(namespace)}/events`, {
       query: { fieldSelector: `involvedObject.name=${this.machine}` },
       onChange: (events) => {
         this.#rows = events && events.map(rowOf).sort(newestFirst);
@@ -61,6 +60,29 @@ function columns() {
     { title: "Times", cell: (row) => String(row.count) },
     { title: "From", cell: (row) => row.source },
   ];
+}
+
+/**
+ * One event as a row.
+ *
+ * @param {any} event of core/v1
+ */
+export function rowOf({ metadata, type = "", reason = "", message = "", count, series, lastTimestamp, eventTime, source, reportingComponent }) {
+  return {
+    key: metadata.uid ?? metadata.name,
+    type,
+    reason,
+    message,
+    count: series?.count ?? count ?? 1,
+    time: series?.lastObservedTime ?? lastTimestamp ?? eventTime ?? metadata.creationTimestamp ?? "",
+    version: Number(metadata.resourceVersion ?? 0),
+    source: reportingComponent || source?.component || "",
+  };
+}
+
+/** Compare rows: of one second, which is all that most events say, the newest one was written last. */
+export function newestFirst(one, other) {
+  return Date.parse(other.time) - Date.parse(one.time) || other.version - one.version;
 }
 
 function textsOf({ type, reason, message, source }) {
