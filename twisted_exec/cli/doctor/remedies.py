@@ -33,6 +33,10 @@ from twisted_exec.wire.endings import (
 API_SERVER = "see the log of the API server, and the network on the way"
 POOLLET = "see that exec-poollet runs and reaches the API server: its log, and /readyz"
 RUNTIME = "see that the runtime runs (its log), and --machine-runtime-endpoint of the poollet"
+OUTPUT = (
+    "free space on the disk of the runtime's --state-dir, or mend what the message names; the runtime tries again. "
+    "Until then at least the newest 192 KiB of each machine stay in memory, and older output is lost"
+)
 _RIGHTS = "ask an administrator for the right that the message names"
 _START = "mend what the message names, and see the runtime's log"
 _COPY = "see the log of exec-poollet, whose copy may be out of date"
