@@ -15,7 +15,7 @@ from twisted_exec.recording.playback import (
     PlayedFrame,
     block_before,
     block_from,
-    end_time,
+    extent,
     first_block,
     frames,
 )
@@ -47,8 +47,7 @@ class Player:
         self._file = file
         self.speed, self._idle = speed, idle_seconds * 1000
         first = first_block(file)
-        self.begin = first.time if first else 0
-        self.end = end_time(file)
+        self.begin, self.end = extent(file)
         self._frames: Iterator[PlayedFrame] = iter(())
         self._next: PlayedFrame | None = None
         self.time: float = self.begin
