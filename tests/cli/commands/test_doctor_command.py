@@ -868,6 +868,22 @@ class MachineTests(ChainTestCase):
         _, results = await self.examined(user="jane")
         self.assertEqual({status for status, _, _ in results.values()}, {"ok"}, results)
 
+    async def test_class_of_runtime(self) -> None:
+        """A class that exists, but not in the runtime, is one error with its own remedy."""
+        poollet, port = await self.poollet()
+        await self.make_class()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        problem = 'the machine runtime offers no class "small"'
+        await self.machine_ready("MachineClassNotReady", problem)
+        message = f'machines.compute.ironcore.dev "vm" is not running yet: {problem}'
+        poollet.answer = (503, {"kind": "Status", "message": message, "code": 503})
+        _, remedy = await self.problem("machine")
+        self.assertTrue(remedy.startswith("add the class small to the runtime's --classes"), remedy)
+        _, results = await self.examined()
+        others = {each for each, (status, _, _) in results.items() if status != "ok"}
+        self.assertEqual(others, {"machine"}, results)
+
     async def test_lost_line(self) -> None:
         """A line that is lost is an error with the condition's message, though the session opens."""
         poollet, port = await self.poollet()

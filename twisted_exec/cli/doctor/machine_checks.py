@@ -36,6 +36,7 @@ from twisted_exec.cli.doctor.remedies import (
     of_policies,
     of_refusal,
     other_class,
+    other_offer,
     other_pool,
 )
 from twisted_exec.cli.doctor.server_checks import ExaminedServer, undiscovered, why_of
@@ -59,6 +60,8 @@ CONSOLE_SUBRESOURCE = "console"
 """The virtual subresource whose verbs are the rights at a console."""
 
 _LEFT_SECONDS = 5.0
+_NO_CLASS = "MachineClassNotReady"
+"""Reason of a machine's condition Ready."""
 _MOST_NAMED, _MOST_REASONS = 10, 3
 
 
@@ -262,6 +265,8 @@ class _MachineCheck:
 
     async def _report_unready(self, machine: Object, state: str, ready: Object) -> None:
         problem, remedy = await self._check_class(machine)
+        if not remedy and ready.get("reason") == _NO_CLASS:
+            remedy = other_offer(self._dialect, self._dialect.class_name(machine))
         message = f"{self._named} is {state} and not ready: {why_of(ready)}"
         if problem and problem not in message:
             message += f"; {problem}"

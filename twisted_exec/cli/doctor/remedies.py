@@ -101,6 +101,14 @@ def other_class(dialect: Dialect, name: str) -> str:
     )
 
 
+def other_offer(dialect: Dialect, name: str) -> str:
+    """Return the remedy for a class that the runtime of the machine's pool does not offer."""
+    return (
+        f"add the class {name} to the runtime's --classes, or delete the {dialect.noun} and create it again with a class "
+        f"that the runtime offers: spec.{dialect.class_reference} is immutable"
+    )
+
+
 def other_pool(dialect: Dialect) -> str:
     """Return the remedy for a pool that does not exist."""
     return (
