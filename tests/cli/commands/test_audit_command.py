@@ -243,6 +243,7 @@ class WhoTests(AuditCase):
     def test_nobody(self) -> None:
         """Without sessions a line on standard error says so, and which machines the files have if this is none of them."""
         self.start("apiserver", machine="other")
+        self.start("apiserver", session="s-3", machine="a-recording", subresource="content")
         self.assertEqual(
             self.run_main("who", "vm", "--file", self.path()),
             ("", 'These files know no machine "vm"; they have other.\n'),

@@ -37,6 +37,7 @@ Give the files of all API servers, and of the runtimes: only a runtime's file te
 the framing of the stream. Old files (FILE.1, FILE.2.gz) are read, too. Lines that are no records are
 counted on standard error.
 """
+_CONTENT = "content"
 _LONGEST_CAUSE = 60
 _MOST_NAMES = 10
 _DROVE = {True: "yes", False: "no", None: "?"}
@@ -126,7 +127,8 @@ def _answer(
 
     def is_selected(record: AuditRecord) -> bool:
         names = names_of(record)
-        known.update(names)
+        if record.text("subresource") != _CONTENT:  # of a recording, whose name is none of a machine
+            known.update(names)
         if options.namespace and record.text("namespace") != options.namespace:
             return False
         if not options.logs and record.text("subresource") in READS:
