@@ -152,9 +152,7 @@ def listing(
             f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}"
         )
     verdict = (
-        "passed"
-        if is_ready([each for each in results if each.name not in excluded])
-        else "failed"
+        "passed" if is_ready([each for each in results if each.name not in excluded]) else "failed"
     )
     return "\n".join([*lines, f"{check} check {verdict}", ""])
 
@@ -165,4 +163,6 @@ def _line(result: ProbeResult, excluded: bool, with_reasons: bool) -> str:
     if result.error is None:
         limit = f", but {one_line(result.limit)}" if result.limit else ""
         return f"[+]{result.name} ok{limit}"
-    return f"[-]{result.name} failed: {one_line(result.error) if with_reasons else 'reason withheld'}"
+    return (
+        f"[-]{result.name} failed: {one_line(result.error) if with_reasons else 'reason withheld'}"
+    )

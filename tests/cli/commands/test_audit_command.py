@@ -248,7 +248,9 @@ class WhoTests(AuditCase):
             self.run_main("who", "vm", "--file", self.path()),
             ("", 'These files know no machine "vm"; they have other.\n'),
         )
-        self.assertIn("know no machine", self.run_main("who", "vm", "--file", self.path(), "-o", "json")[1])
+        self.assertIn(
+            "know no machine", self.run_main("who", "vm", "--file", self.path(), "-o", "json")[1]
+        )
         self.start("apiserver", session="s-2", subresource="log")
         self.assertEqual(
             self.run_main("who", "vm", "--file", self.path()),

@@ -222,7 +222,11 @@ class RecordingCommandTests(SynchronousTestCase):
         for source, options, problem in (
             ("vm-1.cast", (), "more than 2000 screens: choose a shorter time with --between"),
             ("vm-1.cast", ("--since", "1m"), "the console printed nothing in this time"),
-            ("vm-1.cast", ("--key", "x"), "--key and --machine are for a journal: give --certificate"),
+            (
+                "vm-1.cast",
+                ("--key", "x"),
+                "--key and --machine are for a journal: give --certificate",
+            ),
             ("empty.cast", (), "the console printed nothing in this time"),
         ):
             code, _, err = self.svg(source, *options)
@@ -257,9 +261,7 @@ class RecordingCommandTests(SynchronousTestCase):
             "recording", "play", self.path("whole.cast"), "--at", "2999-01-01"
         )
         self.assertEqual((code, out), (1, ""))
-        self.assertTrue(
-            err.endswith(f"the recording ends before the time of --at{there_is}"), err
-        )
+        self.assertTrue(err.endswith(f"the recording ends before the time of --at{there_is}"), err)
         self.assertFalse(os.path.exists(self.path("c.cast")))
 
     def test_not_closed(self) -> None:

@@ -14,7 +14,12 @@ from functools import cache, partial
 from typing import Any
 
 from twisted_exec.api import fields, names, quantity
-from twisted_exec.api.conditions import CONSOLE_HEALTHY, CONSOLE_OUTPUT, CONSOLE_STORED, condition_of
+from twisted_exec.api.conditions import (
+    CONSOLE_HEALTHY,
+    CONSOLE_OUTPUT,
+    CONSOLE_STORED,
+    condition_of,
+)
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object

@@ -127,7 +127,9 @@ def _answer(
 
     def is_selected(record: AuditRecord) -> bool:
         names = names_of(record)
-        if record.text("subresource") != _CONTENT:  # of a recording, whose name is none of a machine
+        if (
+            record.text("subresource") != _CONTENT
+        ):  # of a recording, whose name is none of a machine
             known.update(names)
         if options.namespace and record.text("namespace") != options.namespace:
             return False

@@ -145,7 +145,7 @@ def log_options(options: argparse.Namespace, *, is_terminal: bool = False) -> Lo
     :raises InputError: the options contradict each other.
     """
     first, last = _range(options)
-    if last is not None and last < first:
+    if first is not None and last is not None and last < first:
         raise InputError("the second time of --between is before the first")
     if last is not None and options.follow:
         raise InputError("--between has an end: omit --follow")

@@ -65,7 +65,9 @@ class Outage:
         """
         seconds = self._clock.seconds() - self._begun
         why = f" ({self._reason})" if self._reason != LOST else ""
-        return f"connection lost {age(seconds)} ago{why}; reconnecting{hindrance and f': {hindrance}'}"
+        return (
+            f"connection lost {age(seconds)} ago{why}; reconnecting{hindrance and f': {hindrance}'}"
+        )
 
     def resumed(self, seconds: float, missed_bytes: int, keys: str) -> None:
         """

@@ -326,7 +326,9 @@ async def check_readiness(server: ExaminedServer) -> None:
         else:
             server.report.warning(name, limit, _LIMITED)
     if failed:
-        message = f"{server.config.server} is not ready: its health checks fail: {', '.join(failed)}"
+        message = (
+            f"{server.config.server} is not ready: its health checks fail: {', '.join(failed)}"
+        )
         server.report.error("server", message, _NOT_READY)
 
 

@@ -283,9 +283,7 @@ def resizes() -> Iterator[int]:
         os.close(end)
 
 
-def _loop(
-    player: Player, controls: Controls, keys: list[int], screen: int, resized: int
-) -> None:
+def _loop(player: Player, controls: Controls, keys: list[int], screen: int, resized: int) -> None:
     before = time.monotonic()
     while not controls.quit and not player.ended:
         ready, _, _ = select.select([*keys, resized], [], [], player.wait_seconds())

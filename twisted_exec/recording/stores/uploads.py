@@ -187,9 +187,7 @@ class Uploads(BackgroundTask):
         self._backoff.reset()
         if self.problem:
             self.problem = ""
-            self._log.info(
-                "{url} stores recordings again", url=self.backend.url, **{SUMMARY: True}
-            )
+            self._log.info("{url} stores recordings again", url=self.backend.url, **{SUMMARY: True})
         if result is not None:
             self._metrics.stored.inc()
             self._metrics.stored_bytes.inc(result.size)
