@@ -41,9 +41,9 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
     if not any(is_within):
         if any(section.omitted >= 0 for section in sections):
             raise NothingPrinted(
-                "this excerpt has nothing between these times: cut the whole recording instead"
+                "this excerpt has nothing between these times; cut the whole recording instead"
             )
-        raise NothingPrinted("nothing was recorded between these times", *extent(file))
+        raise NothingPrinted("the recording has nothing between these times", *extent(file))
     for number, section in enumerate(sections[:-1]):
         has_facts = any(line.startswith((CERTIFICATE, b"{")) for line in section.lines)
         if section.omitted >= 0:
