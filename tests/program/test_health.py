@@ -9,7 +9,8 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.health import Health, is_ready, listing
+from twisted_exec.program.health import Health, ProbeResult, is_ready, listing
+from twisted_exec.program.service import SUMMARY
 
 
 class HealthTests(SynchronousTestCase):
@@ -29,8 +30,17 @@ class HealthTests(SynchronousTestCase):
     def test_all_pass(self) -> None:
         """Ready is when every probe passed, at once or later."""
         self.health.add("at once", lambda: None)
-        self.health.add("later", lambda: succeed("fine"))
+        self.health.add("later", lambda: succeed(object()))
         self.assertTrue(self.ready())
+
+    def test_limit(self) -> None:
+        """A probe that passes with a limit is ready, and its listing tells everybody the limit."""
+        self.health.add("storage", lambda: succeed("the disk is\nfull"))
+        results = self.successResultOf(self.health.check())
+        self.assertTrue(is_ready(results))
+        self.assertEqual(
+            listing(results), "[+]storage ok, but the disk is full\nreadyz check passed\n"
+        )
 
     def test_one_fails(self) -> None:
         """One that fails, by raising or later, is enough."""
@@ -43,7 +53,8 @@ class HealthTests(SynchronousTestCase):
         self.health.add("unwell", lambda: fail(ValueError()))
         results = self.successResultOf(self.health.check())
         self.assertEqual(
-            results, [("good", None), ("broken", "the disk is gone"), ("unwell", "ValueError")]
+            [(each.name, each.error) for each in results],
+            [("good", None), ("broken", "the disk is gone"), ("unwell", "ValueError")],
         )
         self.assertFalse(is_ready(results))
 
@@ -54,7 +65,7 @@ class HealthTests(SynchronousTestCase):
         self.assertNoResult(asked)
         self.clock.advance(5)
         results = self.successResultOf(asked)
-        self.assertEqual(results, [("slow", "no answer within 5 seconds")])
+        self.assertEqual(results, [ProbeResult("slow", "no answer within 5 seconds")])
 
     def test_shared(self) -> None:
         """Questions at the same time share one round; later ones ask again."""
@@ -104,6 +115,7 @@ class HealthTests(SynchronousTestCase):
             [formatEvent(event) for event in events],
             ["probe disk failed: full", "probe disk failed: gone", "probe disk passes again"],
         )
+        self.assertTrue(events[-1][SUMMARY])  # a terminal that had the warning has the end
 
     def test_asked_by_anyone(self) -> None:
         """Whoever asks again and again makes no work: an answer counts for a second."""
@@ -126,7 +138,7 @@ class HealthTests(SynchronousTestCase):
 
     def test_reason_withheld(self) -> None:
         """Anyone may ask, so the listing does not tell why."""
-        text = listing([("storage", "secret path"), ("iri", None)])
+        text = listing([ProbeResult("storage", "secret path"), ProbeResult("iri")])
         self.assertEqual(
             text,
             "[-]storage failed: reason withheld\n[+]iri ok\nreadyz check failed\n",
@@ -134,5 +146,6 @@ class HealthTests(SynchronousTestCase):
 
     def test_reason(self) -> None:
         """For clients that may read it, the listing has the reason in one line."""
-        text = listing([("storage", "disk\nfull"), ("iri", None)], with_reasons=True)
+        results = [ProbeResult("storage", "disk\nfull"), ProbeResult("iri")]
+        text = listing(results, with_reasons=True)
         self.assertEqual(text, "[-]storage failed: disk full\n[+]iri ok\nreadyz check failed\n")

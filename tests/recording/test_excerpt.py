@@ -96,10 +96,14 @@ class ExcerptTests(SynchronousTestCase):
         )
 
     def test_nothing(self) -> None:
-        """A range before the beginning has nothing."""
+        """A range before the beginning has nothing, and the message says what there is."""
         with self.assertRaises(NothingPrinted) as caught:
             cut(self.recording, -10, -5)
-        self.assertEqual(str(caught.exception), "the recording has nothing between these times")
+        self.assertEqual(
+            str(caught.exception),
+            "the recording has nothing between these times; "
+            "there is output from 2023-11-14T22:13:20Z to 2023-11-14T22:13:29Z",
+        )
 
     def test_nothing_left(self) -> None:
         """An excerpt without the blocks of a range does not deny that the recording has them."""

@@ -30,6 +30,7 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.iri.server import IRIServer
+from twisted_exec.program.service import SUMMARY
 from twisted_exec.runtimes.processes import read_process
 from twisted_exec.runtimes.state import FormerRelease, StateInUse
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Role
@@ -108,11 +109,24 @@ class TroubleTests(MachineCase):
         await self.until(lambda: runtime.journals.failing)
         reasons = [event.spec.reason for event in runtime.machines.records.events]
         self.assertEqual(reasons.count("JournalFull"), 1)
+        record = runtime.machines.records.get(id)
+        (condition,) = self.stored(runtime.machines.observed(record))
+        self.assertEqual((condition.status, condition.reason), ("False", "JournalFull"))
+        self.assertEqual(
+            condition.message,
+            "console output is in memory only, not on disk: No space left on device",
+        )
         layer.error = 0
         await self.until(lambda: not runtime.journals.failing)
         event = runtime.machines.records.events[-1].spec
         message = "console output is on disk again; 0 bytes were lost"
         self.assertEqual((event.reason, event.message), ("JournalRecovered", message))
+        self.assertEqual(self.stored(runtime.machines.observed(record)), [])
+
+    def stored(self, machine: pb.Machine) -> list[pb.MachineCondition]:
+        """Return the conditions that say that output is not on the disk."""
+        conditions = machine.status.machine_conditions
+        return [each for each in conditions if each.type == "ConsoleStored"]
 
     async def test_same_disk(self) -> None:
         """A disk that fails for many machines at once is one line of the log, which names some of them."""
@@ -131,6 +145,17 @@ class TroubleTests(MachineCase):
         self.assertEqual(text, f"{named} and 2 more: {message}")
         reasons = [event.spec.reason for event in runtime.machines.records.events]
         self.assertEqual(reasons.count("JournalFull"), 12)
+
+    async def test_terminal(self) -> None:
+        """A terminal, which shows the warning about a disk that fails, shows the end as well."""
+        runtime = await self.make_runtime()
+        await runtime.create_machine(pb.CreateMachineRequest(machine=machine("a", "shell")))
+        (record,) = runtime.machines.records
+        with capturedLogs() as logged:
+            runtime.journals.recovered(record.journal_key, 7)
+            await self.until(lambda: any("on disk again" in formatEvent(each) for each in logged))
+        (end,) = (each for each in logged if "on disk again" in formatEvent(each))
+        self.assertTrue(end[SUMMARY])
 
 
 class ConditionTests(MachineCase):

@@ -27,6 +27,8 @@ CONSOLE_OUTPUT = "ConsoleOutput"
 Condition of a machine: its message is the last line that the machine has printed, where the
 runtime's operator allows it.
 """
+CONSOLE_STORED = "ConsoleStored"
+"""Condition of a machine while its console output is not on the runtime's disk: False; its message says why."""
 _HAS_WRITER = "HasWriter"
 """Reason of :data:`CONSOLE_IN_USE` if the ids of the writers follow :data:`_WRITERS` in the message."""
 # Programs read the ids from the message: ironcore's IRI, and API servers of other projects, pass on conditions, and no

@@ -114,6 +114,15 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def span(first: float, last: float) -> str:
+    """
+    Return a range of time for messages: ``from 2026-11-20T05:00:00Z to 2026-11-20T05:10:00Z``.
+
+    :param first: seconds since the epoch, as is ``last``.
+    """
+    return f"from {timestamp(first)} to {timestamp(last)}"
+
+
 def precise_timestamp(seconds: float) -> str:
     """
     Format a time in RFC 3339, in UTC, to the microsecond: the ``MicroTime`` of Leases.

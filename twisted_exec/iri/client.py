@@ -52,6 +52,7 @@ from twisted_exec.iri.target import (
 )
 from twisted_exec.program import grpc_calls
 from twisted_exec.program.grpc_calls import CHANNEL_OPTIONS, Callers, Link
+from twisted_exec.program.service import SUMMARY
 from twisted_exec.tls.pem import validity_problem
 
 MOST_MACHINES = 20_000
@@ -363,7 +364,11 @@ class IRIClient(Service):
         self._timeouts = 0
         if self.trouble:
             self.trouble = ""
-            self._log.info("the machine runtime at {target} answers again", target=self.target)
+            self._log.info(
+                "the machine runtime at {target} answers again",
+                target=self.target,
+                **{SUMMARY: True},
+            )
 
     def _with_our_part(self, why: str) -> str:
         """Add that our certificate has expired, which grpcio does not report."""

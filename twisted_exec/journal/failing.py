@@ -15,6 +15,7 @@ from twisted_exec.control.runs import SingleRun
 from twisted_exec.journal.journal import Journal
 from twisted_exec.journal.lifetime import Lifetime
 from twisted_exec.journal.writer import JournalWriter
+from twisted_exec.program.service import SUMMARY
 from twisted_exec.program.turns import ShortTurns
 
 _RETRY_SECONDS = 1.0, 30.0
@@ -82,7 +83,7 @@ class FailingJournals:
                 return
             await self._try_again(key, journal)  # the others may have another problem
         if not self._journals:
-            self._log.info("all journals are on disk again")
+            self._log.info("all journals are on disk again", **{SUMMARY: True})
             self._backoff.reset()
             return
         self._retry_later()

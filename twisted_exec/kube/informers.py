@@ -23,6 +23,7 @@ from twisted_exec.api.resource import Resource
 from twisted_exec.api.status import APIError, Expired, Forbidden, NotFound, Unauthorized
 from twisted_exec.control.backoff import LONGEST_PAUSE_SECONDS, Backoff
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.program.service import SUMMARY
 
 # Pause if a server ends every watch at once, or calls the version that it just returned too old.
 SHORT_WATCH_SECONDS = 1.0
@@ -270,7 +271,7 @@ class Reflector:
 
     def _current(self) -> None:
         if self.problem:
-            self._log.info("{what}: current again", what=self._what)
+            self._log.info("{what}: current again", what=self._what, **{SUMMARY: True})
         self.problem = ""
         self._backoff.reset()
 

@@ -9,6 +9,7 @@ failure goes into the answer only for clients on the program's host.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError, gatherResults, maybeDeferred
@@ -17,12 +18,32 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import message_of, one_line
+from twisted_exec.program.service import SUMMARY
 
 Probe = Callable[[], "Deferred[object] | Coroutine[Any, Any, object] | None"]
-"""Raises, or returns a Deferred or coroutine that fails, if its subject is not healthy."""
+"""
+Raises, or returns a Deferred or coroutine that fails, if its subject is not healthy.
 
-Results = list[tuple[str, str | None]]
-"""Name and error of each probe, in the order added; ``None`` when it passed."""
+A ``str`` as result is a limit: what does not work although the probe passes, in words for all users.
+"""
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """
+    Result of one probe.
+
+    :param error: why it failed; ``None`` when it passed.
+    :param limit: what does not work although it passed; may be empty.
+    """
+
+    name: str
+    error: str | None = None
+    limit: str = ""
+
+
+Results = list[ProbeResult]
+"""Results of the probes, in the order added."""
 
 
 _FRESH_SECONDS = 1.0
@@ -80,17 +101,17 @@ class Health:
             if not answer.called:
                 answer.callback(list(results))
 
-    def _ask(self, name: str, probe: Probe) -> Deferred[tuple[str, str | None]]:
-        def passed(_result: object) -> tuple[str, str | None]:
+    def _ask(self, name: str, probe: Probe) -> Deferred[ProbeResult]:
+        def passed(result: object) -> ProbeResult:
             self._tell_log(name, "")
-            return name, None
+            return ProbeResult(name, limit=result if isinstance(result, str) else "")
 
-        def failed(failure: Failure) -> tuple[str, str | None]:
+        def failed(failure: Failure) -> ProbeResult:
             message = message_of(failure.value)
             if failure.check(TimeoutError):
                 message = f"no answer within {self._probe_seconds:g} seconds"
             self._tell_log(name, message)
-            return name, message
+            return ProbeResult(name, message)
 
         outcome: Deferred[object] = maybeDeferred(probe)
         outcome.addTimeout(self._probe_seconds, self._clock)
@@ -102,12 +123,12 @@ class Health:
         if problem and problem != previous:
             self._log.warn("probe {name} failed: {problem}", name=name, problem=problem)
         elif previous and not problem:
-            self._log.info("probe {name} passes again", name=name)
+            self._log.info("probe {name} passes again", name=name, **{SUMMARY: True})
 
 
 def is_ready(results: Results) -> bool:
     """Return whether there is at least one probe and none failed."""
-    return bool(results) and all(error is None for _name, error in results)
+    return bool(results) and all(each.error is None for each in results)
 
 
 def listing(
@@ -124,23 +145,24 @@ def listing(
     :param excluded: names of probes to ignore.
     :param with_reasons: include the reasons of failed probes, which may name paths and addresses.
     """
-    lines = [_line(name, error, name in excluded, with_reasons) for name, error in results]
-    names = [name for name, _ in results]
+    lines = [_line(each, each.name in excluded, with_reasons) for each in results]
+    names = [each.name for each in results]
     if unknown := [f'"{one_line(name)}"' for name in excluded if name not in names]:
         lines.append(
             f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}"
         )
     verdict = (
-        "passed"
-        if is_ready([result for result in results if result[0] not in excluded])
-        else "failed"
+        "passed" if is_ready([each for each in results if each.name not in excluded]) else "failed"
     )
     return "\n".join([*lines, f"{check} check {verdict}", ""])
 
 
-def _line(name: str, error: str | None, excluded: bool, with_reasons: bool) -> str:
+def _line(result: ProbeResult, excluded: bool, with_reasons: bool) -> str:
     if excluded:
-        return f"[+]{name} excluded: ok"
-    if error is None:
-        return f"[+]{name} ok"
-    return f"[-]{name} failed: {one_line(error) if with_reasons else 'reason withheld'}"
+        return f"[+]{result.name} excluded: ok"
+    if result.error is None:
+        limit = f", but {one_line(result.limit)}" if result.limit else ""
+        return f"[+]{result.name} ok{limit}"
+    return (
+        f"[-]{result.name} failed: {one_line(result.error) if with_reasons else 'reason withheld'}"
+    )

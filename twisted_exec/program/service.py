@@ -20,7 +20,10 @@ from twisted_exec.program.handover.interfaces import IHandsOver
 S = TypeVar("S", bound="AsyncService")
 
 SUMMARY = "summary"
-"""Key of events that a program may show to a user at a terminal, without the rest of the log."""
+"""
+Key of events that a program may show to a user at a terminal, without the rest of the log: with the warnings, so the
+end of what a warning says has it.
+"""
 
 
 class AsyncService(Service):

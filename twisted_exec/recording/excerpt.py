@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from twisted_exec.recording.blocks import Blocks, Section
 from twisted_exec.recording.export import NothingPrinted
-from twisted_exec.recording.playback import BlockStart, block_from, check_beginning
+from twisted_exec.recording.playback import BlockStart, block_from, check_beginning, extent
 from twisted_exec.recording.proof_lines import (
     CERTIFICATE,
     HEAD,
@@ -43,7 +43,7 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
             raise NothingPrinted(
                 "this excerpt has nothing between these times; cut the whole recording instead"
             )
-        raise NothingPrinted("the recording has nothing between these times")
+        raise NothingPrinted("the recording has nothing between these times", *extent(file))
     for number, section in enumerate(sections[:-1]):
         has_facts = any(line.startswith((CERTIFICATE, b"{")) for line in section.lines)
         if section.omitted >= 0:

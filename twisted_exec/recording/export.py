@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 
+from twisted_exec.api.times import span
 from twisted_exec.journal.interfaces import Event, EventKind
 from twisted_exec.journal.snapshot import PrintedOutput, Snapshot
 from twisted_exec.recording.proof_lines import MILLISECOND, Info
@@ -21,7 +22,16 @@ _LEFT_OUT = (EventKind.INPUT, EventKind.HIDDEN)
 
 
 class NothingPrinted(Exception):
-    """The journal has no output in the range."""
+    """
+    There is no output in the range.
+
+    :param first: time of the first output outside of the range, in milliseconds since the epoch; 0 if there is none.
+    :param last: that of the last one.
+    """
+
+    def __init__(self, message: str, first: int = 0, last: int = 0) -> None:
+        there_is = f"; there is output {span(first / 1000, last / 1000)}" if first else ""
+        super().__init__(f"{message}{there_is}")
 
 
 def export(
@@ -78,8 +88,18 @@ def export(
         elif entry.kind not in _LEFT_OUT:
             yield writer.event(entry)
     if writer is None:
-        raise NothingPrinted("the journal has no output in this range")
+        raise NothingPrinted("the journal has no output in this range", *_extent(journal))
     yield writer.close(now())
+
+
+def _extent(journal: Snapshot) -> tuple[int, int]:
+    """Return the times of the first and the last output, in milliseconds since the epoch; 0 without output."""
+    first = last = 0
+    for entry in journal.entries():
+        if isinstance(entry, PrintedOutput):
+            last = entry.time_ns // MILLISECOND
+            first = first or last
+    return first, last
 
 
 def _merged(entries: Iterator[PrintedOutput | Event]) -> Iterator[PrintedOutput | Event]:

@@ -156,6 +156,16 @@ def end_time(file: BinaryIO) -> int:
     return time
 
 
+def extent(file: BinaryIO) -> tuple[int, int]:
+    """
+    Return the times of the first and the newest event, in milliseconds since the epoch; 0 without events.
+
+    :raises InvalidRecording: the file is no recording, or a line is not of the format.
+    """
+    first = first_block(file)
+    return (0, 0) if first is None else (first.time, end_time(file))
+
+
 def block_from(file: BinaryIO, position: int) -> BlockStart | None:
     """Return the first block whose line begins at or behind a position in the file."""
     # A line may begin exactly at the position: its newline is before.

@@ -16,6 +16,7 @@ from twisted_exec.api.conditions import (
     CONSOLE_HEALTHY,
     CONSOLE_IN_USE,
     CONSOLE_OUTPUT,
+    CONSOLE_STORED,
     console_in_use,
 )
 from twisted_exec.api.display import listed
@@ -25,6 +26,7 @@ from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import IFollowedJournal, IWritableJournal
+from twisted_exec.program.service import SUMMARY
 from twisted_exec.program.tasks import each_alone
 from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
@@ -50,6 +52,7 @@ _LEVELS = {"Warning": LogLevel.warn, "Normal": LogLevel.info}
 _GATHERING_SECONDS = 2.0
 """How long reports of journals are gathered, to log one line for many machines."""
 _MOST_NAMED = 10
+_JOURNAL_FULL = "JournalFull"
 
 
 class SupervisedMachines:
@@ -313,6 +316,13 @@ class SupervisedMachines:
             machine.status.machine_conditions.add(
                 type=CONSOLE_HEALTHY, status=status, reason=reason, message=message
             )
+        if supervisor is not None and supervisor.journal.failure:
+            machine.status.machine_conditions.add(
+                type=CONSOLE_STORED,
+                status="False",
+                reason=_JOURNAL_FULL,
+                message=_not_on_disk(supervisor.journal.failure),
+            )
         return machine
 
     def delete(self, record: MachineRecord) -> Deferred[None]:
@@ -408,8 +418,7 @@ class SupervisedMachines:
                 self._log.warn("{label}: {why}", label=record.label, why=problem.message)
 
     def _journal_failed(self, key: str, reason: str) -> None:
-        message = f"console output is in memory only, not on disk: {reason}"
-        self._journal_event(key, "Warning", "JournalFull", message)
+        self._journal_event(key, "Warning", _JOURNAL_FULL, _not_on_disk(reason))
 
     def _journal_recovered(self, key: str, lost_bytes: int) -> None:
         message = f"console output is on disk again; {lost_bytes} bytes were lost"
@@ -428,7 +437,11 @@ class SupervisedMachines:
         gathered, self._unlogged = self._unlogged, {}
         for (level, message), labels in gathered.items():
             self._log.emit(
-                level, "{labels}: {what}", labels=listed(labels, _MOST_NAMED), what=message
+                level,
+                "{labels}: {what}",
+                labels=listed(labels, _MOST_NAMED),
+                what=message,
+                **{SUMMARY: True},
             )
 
     def _acted(self, record: MachineRecord, act: Act) -> None:
@@ -448,3 +461,7 @@ class SupervisedMachines:
     ) -> None:
         self._log.emit(level or _LEVELS[type], "{label}: {what}", label=record.label, what=message)
         self.records.add_event(record, type, reason, message, self._now_nanoseconds())
+
+
+def _not_on_disk(why: str) -> str:
+    return f"console output is in memory only, not on disk: {why}"

@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.journal.interfaces import IFollowedJournal
 from twisted_exec.program.disk_thread import Unanswered
+from twisted_exec.program.service import SUMMARY
 from twisted_exec.program.turns import ShortTurns
 from twisted_exec.shipping.interfaces import BatchRefused, Labels, Receipt, ShippedLine, SinkError
 from twisted_exec.shipping.lines import PARTIAL_SECONDS, read_lines
@@ -292,7 +293,7 @@ class Shipper:
     def _works(self) -> None:
         if self.problem:
             self.problem = ""
-            self._log.info("{sink} works again", sink=self.sink.name)
+            self._log.info("{sink} works again", sink=self.sink.name, **{SUMMARY: True})
 
     async def _failed(self, error: SinkError, ends: dict[ShippedJournal, int]) -> None:
         for source in ends:

@@ -184,5 +184,6 @@ class IStorage(IService):
         """
         Check that the store can write.
 
-        :return: fires if a write would be durable now; fails with the problem otherwise.
+        :return: fires if a write would be durable now, with a ``str`` if some writes are refused meanwhile, such as on
+            a full disk: which, and what to do, in words for all users. Fails with the problem otherwise.
         """

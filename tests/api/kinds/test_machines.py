@@ -264,11 +264,12 @@ class SphericTests(KindTestCase):
             )
 
     def test_selectors(self) -> None:
-        """Instances are found by fleet, by type, and by their health as all machines, which the page asks for."""
+        """Instances are found by fleet, by type, and by the conditions that the page and doctor ask for."""
         found = {
             "spec.fleetRef.name",
             "spec.instanceTypeRef.name",
             "status.conditions.ConsoleHealthy",
+            "status.conditions.ConsoleStored",
         }
         self.assertEqual(set(self.kind.fields), found)
 

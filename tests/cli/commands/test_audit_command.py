@@ -241,11 +241,20 @@ class WhoTests(AuditCase):
         self.assertEqual(len(out.splitlines()), 2)
 
     def test_nobody(self) -> None:
-        """Without sessions a line on standard error says so."""
+        """Without sessions a line on standard error says so, and which machines the files have if this is none of them."""
         self.start("apiserver", machine="other")
+        self.start("apiserver", session="s-3", machine="a-recording", subresource="content")
         self.assertEqual(
             self.run_main("who", "vm", "--file", self.path()),
-            ("", 'No session of machine "vm" in these files.\n'),
+            ("", 'These files know no machine "vm"; they have other.\n'),
+        )
+        self.assertIn(
+            "know no machine", self.run_main("who", "vm", "--file", self.path(), "-o", "json")[1]
+        )
+        self.start("apiserver", session="s-2", subresource="log")
+        self.assertEqual(
+            self.run_main("who", "vm", "--file", self.path()),
+            ("", 'No such session of machine "vm" in these files.\n'),
         )
 
 

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IHostnameResolver
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
@@ -25,6 +26,7 @@ from tests.cli.typed import typed
 from tests.ports import reserved_port
 from tests.tiers import PROGRAMS
 from twisted_exec.api import kinds
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.settings import Settings as APIServerSettings
 from twisted_exec.cli.commands.registry import make_parser
@@ -34,6 +36,7 @@ from twisted_exec.console.notices import LINE_BACK, line_lost, notice
 from twisted_exec.kube.kubeconfig.writer import write_kubeconfig
 from twisted_exec.standalone.service import Standalone
 from twisted_exec.standalone.settings import Settings
+from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.http.responses import Dispatcher, respond_json, respond_text
 from twisted_exec.streaming.http.site import Request, Site
 from twisted_exec.tls.files import read_file
@@ -134,6 +137,16 @@ class ServerTests(ChainTestCase):
         status, message, _ = results["machine"]
         self.assertEqual(status, "skipped")
         self.assertIn("type twisted-exec doctor MACHINE", message)
+
+    async def test_missing_namespace(self) -> None:
+        """A namespace that does not exist is an error, also without a machine."""
+        message, remedy = await self.failure(
+            "namespace", "--kubeconfig", self.config(), "-n", "nope"
+        )
+        self.assertEqual(message, 'namespace "nope" does not exist')
+        self.assertIn("kubectl get namespaces lists the namespaces", remedy)
+        code, results = await self.examined("-n", "nope", user="jane")
+        self.assertEqual((code, "namespace" in results), (0, False))  # jane may not read it
 
     async def test_text(self) -> None:
         """The text for people has a summary, and the exit code is 1."""
@@ -260,6 +273,43 @@ class ServerTests(ChainTestCase):
         with self.assertRaises(Unusable):
             await server_checks.reach_server(options, reactor, report, 600.0)
         self.assertEqual(report.findings[-1].check, "credentials")
+
+
+class LimitedStorage(MemoryStorage):
+    """A store that says which writes it refuses, or fails."""
+
+    limit = "the disk of the store is full: free space on the disk of the server"
+    broken = False
+
+    def probe(self) -> Deferred[object]:
+        return fail(ServiceUnavailable("a secret path")) if self.broken else succeed(self.limit)
+
+
+class StorageTests(ChainTestCase):
+    """An API server whose own storage has a problem."""
+
+    storage: LimitedStorage
+
+    def make_storage(self) -> LimitedStorage:
+        return LimitedStorage()
+
+    async def test_full(self) -> None:
+        """A full disk of the server is a warning with the server's words, for each user whom the server knows."""
+        for user in ("admin", "jane"):
+            path = self.kubeconfig(f"user-{user}")
+            code, results = await examined(self, "--kubeconfig", path)
+            status, message, remedy = results["storage"]
+            self.assertEqual((code, status, message), (0, "warning", self.storage.limit))
+            self.assertIn("Events of machines are out of date", remedy)
+
+    async def test_not_ready(self) -> None:
+        """A health check that fails is an error of the server, which withholds the reason."""
+        self.storage.broken = True
+        code, results = await examined(self, "--kubeconfig", self.kubeconfig("user-admin"))
+        status, message, remedy = results["server"]
+        self.assertEqual((code, status), (1, "error"))
+        self.assertTrue(message.endswith(" is not ready: its health checks fail: storage"), message)
+        self.assertIn("log of the API server", remedy)
 
 
 def _end(path: str) -> datetime:
@@ -645,7 +695,7 @@ class MachineTests(ChainTestCase):
         self.assertTrue(remedy.endswith("the machine's spec.machinePoolSelector"), remedy)
 
     async def test_missing_pool_condition(self) -> None:
-        """A pool that does not exist is named once per check, with the Event of the scheduler."""
+        """A pool that does not exist is one error, with the Event of the scheduler."""
         await self.make_class()
         made = await self.make_machine()
         missing = 'machine pool "pool-a" does not exist'
@@ -653,8 +703,8 @@ class MachineTests(ChainTestCase):
         event = f"{missing}; there are: pool-b"
         await self.make_event(made, "Warning", "FailedScheduling", event, "2099")
         _, results = await self.examined()
-        self.assertEqual(results["machine"][1].count(missing), 1, results)
-        self.assertEqual(results["pool"][1], f"FailedScheduling: {event}")
+        self.assertEqual(results["machine"][0], "ok", results)
+        self.assertEqual(results["pool"][:2], ("error", f"FailedScheduling: {event}"))
 
     async def test_unready(self) -> None:
         """For a machine that is not ready there is its newest Warning Event, unless it says the same."""
@@ -760,6 +810,79 @@ class MachineTests(ChainTestCase):
         status, message, _ = results["machine"]
         self.assertEqual((code, status), (1, "error"))
         self.assertTrue(message.endswith("; its console cannot be opened"), message)
+
+    async def stored(self, name: str, status: str) -> None:
+        """Set the condition of a machine about its output."""
+        message = "console output is in memory only, not on disk: No space left on device"
+        condition = {"type": "ConsoleStored", "status": status, "message": message}
+        await self.admin.patch(
+            kinds.MACHINES.resource,
+            name,
+            {"status": {"conditions": [condition]}},
+            "default",
+            subresource="status",
+        )
+
+    async def test_full_disk(self) -> None:
+        """Output that is not on the disk of the runtime is a warning with pool, machines and remedy, while it lasts."""
+        poollet, port = await self.poollet()
+        poollet.protocol = V5
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        for name in ("vm", "db", "web"):
+            await self.make_machine(name)
+        await self.make_machine("away", "pool-b")
+        for name in ("db", "web", "away"):
+            await self.stored(name, "False")
+        code, results = await self.examined()
+        status, message, remedy = results["output"]
+        self.assertEqual((code, status), (0, "warning"))
+        self.assertEqual(
+            message,
+            'in machine pool "pool-a": console output is in memory only, not on disk: No space left on device: '
+            "default/db, default/web",
+        )
+        self.assertIn("free space on the disk of the runtime's --state-dir", remedy)
+        for name in ("db", "web"):
+            await self.stored(name, "True")
+        _, results = await self.examined()
+        self.assertNotIn("output", results)
+
+    async def test_full_disk_of_user(self) -> None:
+        """A user who may not list machines reads of the one that is examined."""
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=1)
+        await self.make_machine()
+        await self.stored("vm", "False")
+        await self.grant(("drive", "machines/console"), ("get", "machines"))
+        _, results = await self.examined(user="jane")
+        self.assertTrue(results["output"][1].endswith(": default/vm"), results)
+
+    async def test_needless_pool(self) -> None:
+        """A pool that the user may not read is no row if the console opens: then the pool works."""
+        poollet, port = await self.poollet()
+        poollet.protocol = V5
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        await self.grant(
+            ("drive", "machines/console"), ("get", "machines"), ("get", "machines/log")
+        )
+        _, results = await self.examined(user="jane")
+        self.assertEqual({status for status, _, _ in results.values()}, {"ok"}, results)
+
+    async def test_class_of_runtime(self) -> None:
+        """A class that exists, but not in the runtime, is one error with its own remedy."""
+        poollet, port = await self.poollet()
+        await self.make_class()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        problem = 'the machine runtime offers no class "small"'
+        await self.machine_ready("MachineClassNotReady", problem)
+        message = f'machines.compute.ironcore.dev "vm" is not running yet: {problem}'
+        poollet.answer = (503, {"kind": "Status", "message": message, "code": 503})
+        _, remedy = await self.problem("machine")
+        self.assertTrue(remedy.startswith("add the class small to the runtime's --classes"), remedy)
+        _, results = await self.examined()
+        others = {each for each, (status, _, _) in results.items() if status != "ok"}
+        self.assertEqual(others, {"machine"}, results)
 
     async def test_lost_line(self) -> None:
         """A line that is lost is an error with the condition's message, though the session opens."""

@@ -49,7 +49,17 @@ class LogsTests(ConsolesCase):
         self.assertEqual(await self.typed("--tail", "1"), (0, "=> ", ""))
         self.assertEqual(await self.typed("--plain"), (0, "boot\nKernel panic\n=> ", ""))
         self.assertEqual(await self.typed("--since", "30d"), (0, whole, ""))
-        self.assertEqual(await self.typed("--between", "2d", "1d12h"), (0, "", ""))
+
+    async def test_other_times(self) -> None:
+        """For a range of time without lines the user reads which times there are."""
+        day = time.strftime("%Y-%m-%dT", time.gmtime())
+        for words in (("--between", "2d", "1d12h"), ("--since", "2999-01-01")):
+            code, out, told = await self.typed(*words)
+            self.assertEqual((code, out), (0, ""))
+            self.assertIn("logs: nothing was printed in this time; there are lines from ", told)
+            self.assertEqual(told.count(day), 2, told)
+        self.assertEqual((await self.typed("--since", "2999-01-01", "--grep", "x"))[0], 1)
+        self.assertEqual(await self.typed("--since", "2999-01-01", "--tail", "0"), (0, "", ""))
 
     async def test_grep(self) -> None:
         """Exit code 1 says that no line matched, as with grep."""

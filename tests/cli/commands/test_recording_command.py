@@ -222,7 +222,11 @@ class RecordingCommandTests(SynchronousTestCase):
         for source, options, problem in (
             ("vm-1.cast", (), "more than 2000 screens: choose a shorter time with --between"),
             ("vm-1.cast", ("--since", "1m"), "the console printed nothing in this time"),
-            ("vm-1.cast", ("--key", "x"), "--key, --machine, --since and --between are for"),
+            (
+                "vm-1.cast",
+                ("--key", "x"),
+                "--key and --machine are for a journal: give --certificate",
+            ),
             ("empty.cast", (), "the console printed nothing in this time"),
         ):
             code, _, err = self.svg(source, *options)
@@ -246,7 +250,18 @@ class RecordingCommandTests(SynchronousTestCase):
         self.assertEqual(self.export("--since", "2h", file="b.cast"), (0, "", ""))
         code, _, err = self.export("--since", "1s", file="c.cast")
         self.assertEqual(code, 1)
-        self.assertIn("no output in this range", err)
+        first, last = (
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
+            for second in (self.now // SECOND - 240, self.now // SECOND - 60)
+        )
+        there_is = f"; there is output from {first} to {last}\n"
+        self.assertTrue(err.endswith(f"no output in this range{there_is}"), err)
+        self.export(file="whole.cast")
+        code, out, err = self.run_main(
+            "recording", "play", self.path("whole.cast"), "--at", "2999-01-01"
+        )
+        self.assertEqual((code, out), (1, ""))
+        self.assertTrue(err.endswith(f"the recording ends before the time of --at{there_is}"), err)
         self.assertFalse(os.path.exists(self.path("c.cast")))
 
     def test_not_closed(self) -> None:
@@ -321,6 +336,13 @@ class RecordingCommandTests(SynchronousTestCase):
         self.printed(b"one")
         self.export()
         before = self.read()
+        for words, problem in (
+            (("--since", "1h"), "for a part of a recording, export it without them"),
+            ((), "No such file or directory"),
+        ):
+            source, target = self.path("missing.cast"), self.path("b")
+            code, _, err = self.run_main("recording", "export", source, target, *words)
+            self.assertEqual((code, problem in err), (1, True), err)
         self.assertIn("exists already", self.export()[2])
         self.assertEqual(self.read(), before)
         self.assertIn("give NAMESPACE/NAME", self.export("--machine", "vm-1", file="b")[2])

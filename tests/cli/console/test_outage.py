@@ -613,7 +613,7 @@ class SilenceTests(OutageCase):
             self.clock.pump([1] * 2)
             self.assertEqual(self.said[-1], told.format(seconds))
             self.session.typed(b"~s")
-            self.assertIn(f"unknown; no answer for {seconds}.0 s", self.said[-1])
+            self.assertIn(f"unknown; no answer for {seconds} s", self.said[-1])
         self.act = Deferred()
         self.session.typed(b"~L")
         stream.pings.heard()

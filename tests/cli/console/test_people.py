@@ -125,7 +125,7 @@ class NamesTests(SynchronousTestCase):
             self.assertEqual(names_of(people), names)
         for people, names in (
             ([EVE, timed("ada", 7), timed("ada", 300)], "ada (2, for 5 min 0 s), eve"),
-            ([Person("ada", is_own=True, seconds=0)], "ada (you, for 0 s)"),
+            ([Person("ada", is_own=True, seconds=0)], "ada (you)"),
             ([Person("ada", is_lost=True, seconds=90)], "ada (lost, for 1 min 30 s)"),
             ([timed("ada", 7), Person("ada")], "ada (2, for 7 s)"),
         ):

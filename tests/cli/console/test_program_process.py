@@ -999,9 +999,7 @@ except KeyboardInterrupt:
         await process.until(rb"still waiting: http://127\.0\.0\.1:1: connection refused\r\n")
         await process.until(rb"\x1b\[Kwaiting for the server, \d+ s; 7 keys will not be sent\r")
         process.type(b"~s")
-        await process.until(
-            rb"not connected for \d+\.\d s: http://127\.0\.0\.1:1: connection refused"
-        )
+        await process.until(rb"not connected for \d+ s: http://127\.0\.0\.1:1: connection refused")
         self.consoles.machines["default/vm"] = ServiceUnavailable("busy", retry_after_seconds=1)
         with open(path, "w") as file:
             file.write(there)

@@ -8,12 +8,13 @@ import io
 import os
 import re
 import select
+import signal
 import termios
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.recording.support import NOW, SECOND, Entry, record
-from twisted_exec.cli.recording.player import Controls, Player, ask, play
+from twisted_exec.cli.recording.player import Controls, Player, ask, play, resizes
 
 ENTRIES: list[Entry] = [
     (NOW, b"one "),
@@ -155,6 +156,20 @@ class ControlsTests(SynchronousTestCase):
         self.assertFalse(playing.is_paused)
         controls.pressed(b" ")
         self.assertEqual(controls.pressed(b"q"), RESET + b"one two ")
+
+    def test_resized(self) -> None:
+        """In a window of another size the row of a paused player is drawn again, in the last row."""
+        playing = player()
+        controls = Controls(playing, lambda: b"")
+        playing.advance(1)
+        self.assertEqual(controls.resized(), b"")
+        controls.pressed(b" ")
+        row = "paused at 0:01 of 1:41; space plays"
+        self.assertEqual(self.paused(controls.resized()), (RESET + b"one ", row))
+        with resizes() as resized:
+            self.assertEqual(select.select([resized], [], [], 0)[0], [])
+            os.kill(os.getpid(), signal.SIGWINCH)
+            self.assertEqual(select.select([resized], [], [], 20)[0], [resized])
 
     def test_not_found(self) -> None:
         """A text that the rest of the recording lacks pauses the player, and a row says so."""

@@ -138,6 +138,7 @@ async def fill(storage):
             stored.append(await storage.create(MACHINES, machine(f"m-{len(stored)}", text="x" * size)))
     except InsufficientStorage:
         print("full", flush=True)
+    print("limited" if "free space on the disk" in await storage.probe() else "not limited", flush=True)
     with open(sys.argv[1] + "/filler", "wb", buffering=0) as filler:
         try:
             while True:  # others take all the space that is left
@@ -152,6 +153,7 @@ async def fill(storage):
     print("deleted", flush=True)
     await storage.create(MACHINES, machine("another", text="x" * size))
     print("created", flush=True)
+    assert await storage.probe() == ""
     await storage.stopService()
 
 def new():
@@ -241,11 +243,11 @@ class SmallDiskTests(TestCase):
     async def test_small_disk(self) -> None:
         """
         A store on a disk of any size can be closed and opened while it is full, and all objects can be deleted,
-        although others take every byte that is left.
+        although others take every byte that is left. Its probe says what is refused as long as it is full.
         """
         for size, text in (("32m", 500_000), ("2m", 50_000), ("2m", 2_000), ("512k", 2_000)):
             out = await self.on_disk(size, _FILL, str(text))
-            expected = ["full", "started", "deleted", "created"]
+            expected = ["full", "limited", "started", "deleted", "created"]
             self.assertEqual(out.split(), expected, f"{size} {text}")
 
     async def test_no_space_at_the_start(self) -> None:

@@ -634,7 +634,7 @@ class ConsoleTests(WebTestCase):
         await ada.page.press("Enter")
         await carl.until(rb'\[twisted-exec: message from ada: "yes"\]')
         carl.type(b"~s")
-        await carl.until(rb"viewers     2: carl \(you, for [^)]+\), ada \(for ")
+        await carl.until(rb"viewers     2: carl \(you\), ada \(for ")
         left = await ada.watch_page("carl has left")
         carl.type(b"\x1d")
         await left()

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from twisted_exec.api import fields, names, quantity
-from twisted_exec.api.conditions import CONSOLE_HEALTHY, CONSOLE_OUTPUT, condition_of
+from twisted_exec.api.conditions import (
+    CONSOLE_HEALTHY,
+    CONSOLE_OUTPUT,
+    CONSOLE_STORED,
+    condition_of,
+)
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
@@ -195,7 +200,8 @@ def kind(dialect: Dialect) -> Kind:
         fields={
             dialect.pool_field: dialect.pool_name,
             f"spec.{dialect.class_reference}.name": dialect.class_name,
-            f"status.conditions.{CONSOLE_HEALTHY}": _health,
+            f"status.conditions.{CONSOLE_HEALTHY}": partial(_status_of, CONSOLE_HEALTHY),
+            f"status.conditions.{CONSOLE_STORED}": partial(_status_of, CONSOLE_STORED),
         },
         unconditional_update=False,
         # A host API server asks for ``get`` on ``machines/console``, not for ``create`` on ``exec``.
@@ -227,8 +233,8 @@ def _columns(dialect: Dialect) -> tuple[Column, ...]:
     return (*columns, *_READY_COLUMNS) if dialect.conditions else columns
 
 
-def _health(machine: Mapping[str, Any]) -> str:
-    return str(condition_of(machine, CONSOLE_HEALTHY).get("status") or "")
+def _status_of(condition: str, machine: Mapping[str, Any]) -> str:
+    return str(condition_of(machine, condition).get("status") or "")
 
 
 def _last_line(machine: Object) -> str:

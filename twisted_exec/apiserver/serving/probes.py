@@ -13,7 +13,7 @@ from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.dispatcher import GatedRoutes
 from twisted_exec.auth.gate import Gate
 from twisted_exec.auth.rules import Attributes
-from twisted_exec.program.health import Health, Results, listing
+from twisted_exec.program.health import Health, ProbeResult, Results, listing
 from twisted_exec.streaming.context import RequestContext
 from twisted_exec.streaming.http.responses import respond_text
 from twisted_exec.streaming.http.routes import not_found
@@ -64,18 +64,17 @@ class Probes:
     async def _one(self, endpoint: str, context: RequestContext) -> None:
         request, name = context.request, context.values["name"]
         await self._gate.authorize(Attributes(context.user, "get", path=f"/{endpoint}/{name}"))
-        results = dict(await self._checked(request, endpoint))
+        results = {each.name: each for each in await self._checked(request, endpoint)}
         if name not in results:
             raise not_found()
-        failed = results[name] is not None
+        failed = results[name].error is not None
         respond_text(request, 503 if failed else 200, f"{name} check failed" if failed else "ok")
 
     async def _all(self, endpoint: str, context: RequestContext) -> None:
         request = context.request
         excluded = [name.decode("utf-8", "replace") for name in request.args.get(b"exclude", [])]
         results = await self._checked(request, endpoint)
-        counted = [(name, error) for name, error in results if name not in excluded]
-        passed = all(error is None for _, error in counted)
+        passed = all(each.error is None for each in results if each.name not in excluded)
         text = "ok" if passed else f"{endpoint} check failed"
         # twisted.web drops parameters without an equals sign from ``args``.
         query = request.uri.partition(b"?")[2].split(b"&")
@@ -87,12 +86,12 @@ class Probes:
     async def _checked(self, request: Request, endpoint: str) -> Results:
         """Return results, which are kept for a moment: anyone may ask, and each check costs a write."""
         if endpoint != _READY:
-            return [(PING, None)]
+            return [ProbeResult(PING)]
         now = request.channel.site.reactor.seconds()
         if now >= self._checked_until and self._stopping is None:
             self._results = await self.health.check()
             self._checked_until = now + _CHECK_SECONDS
-        return [(PING, None), *self._results, (SHUTDOWN, self._stopping)]
+        return [ProbeResult(PING), *self._results, ProbeResult(SHUTDOWN, self._stopping)]
 
     async def _known(self, context: RequestContext) -> bool:
         try:

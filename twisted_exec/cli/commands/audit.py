@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from twisted_exec.api.display import display_name, listed
 from twisted_exec.api.times import NANOSECONDS
 from twisted_exec.cli.commands.audit_sessions import (
     READS,
@@ -36,7 +37,9 @@ Give the files of all API servers, and of the runtimes: only a runtime's file te
 the framing of the stream. Old files (FILE.1, FILE.2.gz) are read, too. Lines that are no records are
 counted on standard error.
 """
+_CONTENT = "content"
 _LONGEST_CAUSE = 60
+_MOST_NAMES = 10
 _DROVE = {True: "yes", False: "no", None: "?"}
 
 
@@ -100,28 +103,39 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _who(options: argparse.Namespace) -> int:
-    def matches(record: AuditRecord) -> bool:
-        return record.text("machine") == str(options.audited)
-
-    return _answer(options, matches, f'machine "{options.audited}"')
+    return _answer(options, "machine", options.audited, lambda record: [record.text("machine")])
 
 
 def _sessions(options: argparse.Namespace) -> int:
-    def matches(record: AuditRecord) -> bool:
-        return options.user in (record.text("user"), record.text("caller"))
-
-    return _answer(options, matches, f'user "{options.user}"')
+    return _answer(
+        options, "user", options.user, lambda record: [record.text("user"), record.text("caller")]
+    )
 
 
 def _answer(
-    options: argparse.Namespace, matches: Callable[[AuditRecord], bool], subject: str
+    options: argparse.Namespace,
+    noun: str,
+    name: str,
+    names_of: Callable[[AuditRecord], Sequence[str]],
 ) -> int:
+    """
+    Print the sessions of a machine or a user.
+
+    :param names_of: returns the names of the machine, or of the users, of a record.
+    """
+    known: set[str] = set()
+
     def is_selected(record: AuditRecord) -> bool:
+        names = names_of(record)
+        if (
+            record.text("subresource") != _CONTENT
+        ):  # of a recording, whose name is none of a machine
+            known.update(names)
         if options.namespace and record.text("namespace") != options.namespace:
             return False
         if not options.logs and record.text("subresource") in READS:
             return False
-        return matches(record)
+        return name in names
 
     since = options.since
     if since is not None:
@@ -140,10 +154,18 @@ def _answer(
         print(json.dumps([session.as_json(now) for session in sessions], indent=2))
     elif sessions:
         sys.stdout.write(_table(sessions, now))
-    else:
-        print(f"No session of {subject} in these files.", file=sys.stderr)
+    if not sessions and (options.output == "table" or name not in known):
+        print(_nothing(noun, name, known - {""}), file=sys.stderr)
     _report(damage)
     return 0
+
+
+def _nothing(noun: str, name: str, known: set[str]) -> str:
+    """Return why there is no session: the name is not in the files, or its sessions are not selected."""
+    if name in known:
+        return f'No such session of {noun} "{name}" in these files.'
+    others = listed(map(display_name, sorted(known)), _MOST_NAMES)
+    return f'These files know no {noun} "{name}"; they have {others or f"no {noun}"}.'
 
 
 def _all_records(paths: Iterable[str], damage: Damage) -> Iterator[AuditRecord]:

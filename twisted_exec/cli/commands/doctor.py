@@ -12,7 +12,12 @@ from twisted_exec.cli import runner
 from twisted_exec.cli.console.connecting import ProgressLine
 from twisted_exec.cli.doctor.findings import Findings, Unusable
 from twisted_exec.cli.doctor.machine_checks import check_machine
-from twisted_exec.cli.doctor.server_checks import check_user, reach_server
+from twisted_exec.cli.doctor.server_checks import (
+    check_namespace,
+    check_readiness,
+    check_user,
+    reach_server,
+)
 from twisted_exec.cli.failures import failed
 from twisted_exec.cli.machine_options import add_machine_options, possible_dialects
 from twisted_exec.cli.messages import columns_of, painter
@@ -65,9 +70,11 @@ async def _examine(options: argparse.Namespace, reactor: Any) -> int:
         client = server.client()
         try:
             user = await check_user(server, client)
+            await check_readiness(server)
             if name:
                 await check_machine(server, client, name, options.among, user)
             else:
+                await check_namespace(server, client)
                 report.skipped("machine", _NO_MACHINE)
         finally:
             await client.close()

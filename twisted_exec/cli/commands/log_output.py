@@ -51,8 +51,10 @@ class LogOutput:
         self._stamp = b""
         self._last = None if last is None else deque[bytes](maxlen=last)
         self.matches = 0
+        self.is_empty = True  # the server has sent nothing
 
     def feed(self, data: bytes) -> None:
+        self.is_empty = False
         if self._search is not None:
             self._feed_lines(data)
         elif self._has_timestamps and self._has_colours:

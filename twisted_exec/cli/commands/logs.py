@@ -13,6 +13,7 @@ from typing import Any
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.patterns import Pattern, PatternError, Search
 from twisted_exec.api.status import APIError
+from twisted_exec.api.times import seconds, span
 from twisted_exec.cli.commands.log_output import LogOutput
 from twisted_exec.cli.console.connecting import ProgressLine
 from twisted_exec.cli.failures import InputError, failed
@@ -39,6 +40,7 @@ _EPILOG = (
 )
 _NO_MATCH, _GREP_ERROR = 1, 2  # as with grep
 _TIMEOUT_SECONDS = 30.0
+_STAMP_BYTES = len("2026-11-20T05:00:00.123456789Z")
 _LOUD_SECONDS = 1.0
 """Shorter outages are not reported."""
 
@@ -129,6 +131,11 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _range(options: argparse.Namespace) -> tuple[int | None, int | None]:
+    """Return the times between which lines are printed, in nanoseconds since the epoch; ``None`` without one."""
+    return options.between or (options.since, None)
+
+
 def log_options(options: argparse.Namespace, *, is_terminal: bool = False) -> LogOptions:
     """
     Return the options of the request.
@@ -137,8 +144,8 @@ def log_options(options: argparse.Namespace, *, is_terminal: bool = False) -> Lo
         or ask to type an answer.
     :raises InputError: the options contradict each other.
     """
-    first, last = options.between or (options.since, None)
-    if last is not None and last < first:
+    first, last = _range(options)
+    if first is not None and last is not None and last < first:
         raise InputError("the second time of --between is before the first")
     if last is not None and options.follow:
         raise InputError("--between has an end: omit --follow")
@@ -192,6 +199,8 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
                 await _read_last_matches(log, query, output, answered)
             else:
                 await log.read(query, output.feed, answered)
+            if output.is_empty and _range(options)[0] is not None and options.tail != 0:
+                failed("logs", await _other_times(log, query), 0)
         finally:
             answered()
             outages.stop()
@@ -207,6 +216,22 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
     except BrokenPipeError:  # twisted-exec logs ... | head
         return _failed(options)
     return 0 if search is None or output.matches else _NO_MATCH
+
+
+async def _other_times(log: MachineLog, query: LogOptions) -> str:
+    """Return a message about a range of time without output: which times the log has, if that can be read."""
+    message, stamps = "nothing was printed in this time", []
+    for tail in (None, 1):
+        text = bytearray()
+        wanted = LogOptions(
+            timestamps=True, tail_lines=tail, limit_bytes=_STAMP_BYTES, boot=query.boot
+        )
+        try:
+            await log.read(wanted, text.extend)
+            stamps.append(seconds(text[:_STAMP_BYTES].decode("ascii", "replace")))
+        except (APIError, ValueError):  # without a line there is no time
+            return message
+    return f"{message}; there are lines {span(*stamps)}"
 
 
 async def _read_last_matches(

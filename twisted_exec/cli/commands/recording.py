@@ -24,7 +24,8 @@ from twisted_exec.cli.recording.player import Player, play
 from twisted_exec.cli.recording.verification import verify_recording
 from twisted_exec.cli.runner import server_command
 from twisted_exec.cli.times import since_time
-from twisted_exec.recording.playback import frames
+from twisted_exec.recording.export import NothingPrinted
+from twisted_exec.recording.playback import extent, frames
 from twisted_exec.recording.proof_lines import MILLISECOND
 
 _EXPORT = """\
@@ -128,7 +129,10 @@ def _register_export(commands: argparse._SubParsersAction[argparse.ArgumentParse
     )
     export.add_argument("file", metavar="FILE", help="the result; created with mode 0600")
     export.add_argument(
-        "--certificate", default="", metavar="FILE", help="of 'twisted-exec pki recorder'"
+        "--certificate",
+        default="",
+        metavar="FILE",
+        help="of a journal: certificate of the recorder, from 'twisted-exec pki recorder'",
     )
     export.add_argument("--key", default="", metavar="FILE", help="key of the certificate")
     export.add_argument(
@@ -200,13 +204,15 @@ def _play(options: argparse.Namespace) -> int:
 
 
 def _play_content(options: argparse.Namespace, file: BinaryIO, head: str) -> int:
+    at = options.at // MILLISECOND if options.at else None
+    first, last = extent(file)
+    if at is not None and at > last:
+        raise NothingPrinted("the recording ends before the time of --at", first, last)
     if not sys.stdout.isatty():
-        start = options.at // MILLISECOND if options.at else 0
         for frame in frames(file):
-            if frame.code == "o" and frame.time >= start:
+            if frame.code == "o" and frame.time >= (at or 0):
                 sys.stdout.buffer.write(frame.data)
         sys.stdout.flush()
         return 0
     player = Player(file, speed=options.speed, idle_seconds=options.idle)
-    at = options.at // MILLISECOND if options.at else None
     return play(player, sys.stdin.fileno(), sys.stdout.fileno(), at)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.cli.messages import duration
+from twisted_exec.cli.messages import age, duration
 from twisted_exec.streaming.remotecommand.client import LOST
 from twisted_exec.wire.typed_keys import keys_counted
 
@@ -65,7 +65,9 @@ class Outage:
         """
         seconds = self._clock.seconds() - self._begun
         why = f" ({self._reason})" if self._reason != LOST else ""
-        return f"connection lost {duration(seconds)} ago{why}; reconnecting{hindrance and f': {hindrance}'}"
+        return (
+            f"connection lost {age(seconds)} ago{why}; reconnecting{hindrance and f': {hindrance}'}"
+        )
 
     def resumed(self, seconds: float, missed_bytes: int, keys: str) -> None:
         """

@@ -121,8 +121,11 @@ def _since(moment: str, now: float) -> float | None:
 
 def names_of(people: Iterable[Person]) -> str:
     """
-    Return each user once, with the number of sessions and the time of the longest: ``ada (you, 2, for 5 min), bob
-    (for 20 s), eve (lost, for 3 s)``.
+    Return each user once, with the number of sessions and the time of the longest: ``ada (you), bob (2, for 20 s), eve
+    (lost, for 3 s)``.
+
+    The time of the session that looks is missing: the user reads it in the status, and the server's is shorter after a
+    resume at another server.
 
     As ``viewerNames`` of the web console does, which has no times; of many users only the first.
     """
@@ -144,7 +147,8 @@ def names_of(people: Iterable[Person]) -> str:
 
 def _described(sessions: Sequence[Person], note: str = "") -> str:
     count = str(len(sessions)) if len(sessions) > 1 else ""
-    longest = max((each.seconds for each in sessions if each.seconds is not None), default=None)
+    others = (each.seconds for each in sessions if not each.is_own)
+    longest = max((each for each in others if each is not None), default=None)
     since = "" if longest is None else f"for {age(longest)}"
     more = ", ".join(filter(None, (note, count, since)))
     return display_name(sessions[0].user) + (f" ({more})" if more else "")

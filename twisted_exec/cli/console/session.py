@@ -36,7 +36,7 @@ from twisted_exec.cli.console.type_ahead import (
 )
 from twisted_exec.cli.console.window import Window
 from twisted_exec.cli.explanations import remedy_of_withdrawal
-from twisted_exec.cli.messages import duration, one_line
+from twisted_exec.cli.messages import age, one_line
 from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.lives import Living
@@ -816,7 +816,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self._outage is not None:
             outage = self._outage.status(one_line(self.facts.hindrance))
         if self._interrupted_at is not None and not is_attached:
-            outage = f"not connected for {duration(now - self._interrupted_at)}"
+            outage = f"not connected for {age(now - self._interrupted_at)}"
         return status(
             self._stream,
             seconds=now - self._attached_at if is_attached else None,
@@ -826,7 +826,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             read_only=self._read_only,
             names=names,
             size=self._window.status(),
-            messages=[f"{duration(now - at)} ago: {text}" for at, text in self._messages],
+            messages=[f"{age(now - at)} ago: {text}" for at, text in self._messages],
         )
 
     def input_ended(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api.display import display_name
-from twisted_exec.cli.messages import duration
+from twisted_exec.cli.messages import age
 from twisted_exec.console.notices import RoleNotices
 from twisted_exec.kube.recording_news import recorded_for
 from twisted_exec.streaming.tcp_info import shortest_round_trip_seconds
@@ -63,7 +63,7 @@ def status(
         facts["resumable"] = _resumable(stream.resumes)
     lines = [f"  {name:<11} {fact}" for name, fact in facts.items() if fact]
     lines += [f"  {each}" for each in messages]
-    return [outage or f"connected for {duration(seconds)}", *lines]
+    return [outage or f"connected for {age(seconds)}", *lines]
 
 
 def _viewers(attendance: Attendance | None, names: str) -> str:
@@ -76,14 +76,13 @@ def _writer(notices: RoleNotices, attendance: Attendance | None) -> str:
     name = notices.writer
     if attendance is None or not attendance.writer or display_name(attendance.writer) != name:
         return name
-    # The server's clock counts whole seconds.
-    return f"{name}, for {duration(attendance.seconds).replace('.0', '')}"
+    return f"{name}, for {age(attendance.seconds)}"
 
 
 def _round_trip(stream: ConsoleStream) -> str:
     """Return the time of the last ping, unless a newer one shows that it is out of date."""
     if overdue := stream.overdue_seconds:
-        return f"unknown; no answer for {duration(overdue)}"
+        return f"unknown; no answer for {age(overdue)}"
     seconds = stream.round_trip_seconds
     return "unknown" if seconds is None else _milliseconds(seconds)
 

@@ -65,6 +65,14 @@ class Findings:
     def skipped(self, check: str, message: str, remedy: str = "") -> None:
         self._add(check, FindingLevel.SKIPPED, message, remedy)
 
+    def works(self, check: str) -> None:
+        """Remove the skipped checks of a part that works, as a later check has shown."""
+        self.findings = [
+            each
+            for each in self.findings
+            if (each.check, each.level) != (check, FindingLevel.SKIPPED)
+        ]
+
     def warning(self, check: str, message: str, remedy: str) -> None:
         """Add a problem that does not prevent a console."""
         self._add(check, FindingLevel.WARNING, message, remedy)

@@ -8,8 +8,9 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
 
-from twisted_exec.api.conditions import condition_of
+from twisted_exec.api.conditions import CONSOLE_STORED, condition_of
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
+from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
 from twisted_exec.api.kinds.events import written
 from twisted_exec.api.missing_right import MissingRight
@@ -28,12 +29,14 @@ from twisted_exec.cli.doctor.remedies import (
     API_SERVER,
     LINE_OF_DRIVER,
     LINES,
+    OUTPUT,
     POOLLET,
     RUNTIME,
     of_ending,
     of_policies,
     of_refusal,
     other_class,
+    other_offer,
     other_pool,
 )
 from twisted_exec.cli.doctor.server_checks import ExaminedServer, undiscovered, why_of
@@ -57,6 +60,9 @@ CONSOLE_SUBRESOURCE = "console"
 """The virtual subresource whose verbs are the rights at a console."""
 
 _LEFT_SECONDS = 5.0
+_NO_CLASS = "MachineClassNotReady"
+"""Reason of a machine's condition Ready."""
+_MOST_NAMED, _MOST_REASONS = 10, 3
 
 
 async def check_machine(
@@ -89,9 +95,13 @@ class _MachineCheck:
     async def run(self, among: Sequence[Dialect]) -> None:
         machine = await self._find(among)
         await self._check_rights()
-        usable = machine is None or await self._check_object(machine)
-        if machine is not None and self._dialect.pool_name(machine):
-            usable = await self._check_pool(machine) and usable
+        usable = True
+        if machine is not None:
+            pool = await self._find_pool(machine)
+            usable = await self._check_object(machine, pool)
+            if self._dialect.pool_name(machine):
+                usable = await self._check_pool(machine, pool) and usable
+                await self._check_output(machine)
         if usable:
             await self._open_console()
         if self._line_condition:
@@ -196,7 +206,15 @@ class _MachineCheck:
         answer = await self._client.create(SELFSUBJECTACCESSREVIEWS.resource, review)
         return answer.get("status") or {}
 
-    async def _check_object(self, machine: Object) -> bool:
+    async def _find_pool(self, machine: Object) -> Object | APIError:
+        """Return the machine's pool, or why it cannot be read; an empty object if the machine has none."""
+        name = self._dialect.pool_name(machine)
+        try:
+            return await self._client.get(self._dialect.pool, name) if name else {}
+        except APIError as refused:
+            return refused
+
+    async def _check_object(self, machine: Object, pool: Object | APIError) -> bool:
         name, dialect, report = self._name, self._dialect, self._report
         if "deletionTimestamp" in machine["metadata"]:
             remedy = "wait until it is gone, and create it again"
@@ -214,11 +232,11 @@ class _MachineCheck:
         is_unready = ready.get("status") in ("False", "Unknown")
         if is_unready and _is_about_line(ready):
             self._line_condition = ready
-        elif is_unready:
+        elif is_unready and not _is_missing(pool):  # otherwise the pool's error is the reason
             await self._report_unready(machine, state, ready)
             return True
-        pool = f'{dialect.pool_noun} "{dialect.pool_name(machine)}"'
-        report.ok("machine", f"{self._named} is {state}, in {pool}")
+        named = f'{dialect.pool_noun} "{dialect.pool_name(machine)}"'
+        report.ok("machine", f"{self._named} is {state}, in {named}")
         return True
 
     async def _report_unplaced(self, machine: Object) -> None:
@@ -247,6 +265,8 @@ class _MachineCheck:
 
     async def _report_unready(self, machine: Object, state: str, ready: Object) -> None:
         problem, remedy = await self._check_class(machine)
+        if not remedy and ready.get("reason") == _NO_CLASS:
+            remedy = other_offer(self._dialect, self._dialect.class_name(machine))
         message = f"{self._named} is {state} and not ready: {why_of(ready)}"
         if problem and problem not in message:
             message += f"; {problem}"
@@ -303,14 +323,12 @@ class _MachineCheck:
                 return ""
         return why_of(event)
 
-    async def _check_pool(self, machine: Object) -> bool:
+    async def _check_pool(self, machine: Object, pool: Object | APIError) -> bool:
         report, name = self._report, self._dialect.pool_name(machine)
         named = f'{self._dialect.pool_noun} "{name}"'
-        try:
-            pool = await self._client.get(self._dialect.pool, name)
-        except APIError as refused:
-            if refused.code != NotFound.code:
-                self._cannot_read("pool", named, refused)
+        if isinstance(pool, APIError):
+            if not _is_missing(pool):
+                self._cannot_read("pool", named, pool)
                 return True
             message = f"{named} does not exist"
             if event := await self._newest_warning(machine):
@@ -335,6 +353,37 @@ class _MachineCheck:
             message = f"{named} is not ready: {why_of(ready)}"
             report.error("poollet", message, POOLLET)
         return True
+
+    async def _check_output(self, machine: Object) -> None:
+        """Report the machines of the pool whose output is not on the disk of their runtime."""
+        machines = await self._unstored(machine)
+        if not machines:
+            return
+        pool = f'{self._dialect.pool_noun} "{self._dialect.pool_name(machine)}"'
+        conditions = (condition_of(each, CONSOLE_STORED) for each in machines)
+        reasons = listed(dict.fromkeys(map(_message_of, conditions)), _MOST_REASONS, "; ")
+        metadata = [each["metadata"] for each in machines]
+        names = sorted(f"{each['namespace']}/{each['name']}" for each in metadata)
+        message = f"in {pool}: {reasons}: {listed(names, _MOST_NAMED)}"
+        self._report.warning("output", message, OUTPUT)
+
+    async def _unstored(self, machine: Object) -> Sequence[Object]:
+        """Return those machines of the pool whose output is not on disk, as far as the user may read them."""
+        dialect = self._dialect
+        pool = f"{dialect.pool_field}={dialect.pool_name(machine)}"
+        selector = f"{pool},status.conditions.{CONSOLE_STORED}=False"
+        for namespace in ("", self._namespace):
+            try:
+                found = await self._client.list(
+                    dialect.workload, namespace, field_selector=selector
+                )
+            except APIError as refused:
+                if refused.code == Forbidden.code:
+                    continue
+                break  # the server of another project does not know the selector
+            return list(found["items"])
+        is_stored = condition_of(machine, CONSOLE_STORED).get("status") != "False"
+        return [] if is_stored else [machine]
 
     def _cannot_read(self, check: str, named: str, refused: APIError) -> None:
         """Report a part that is skipped: the user lacks a right, or the server fails."""
@@ -364,6 +413,7 @@ class _MachineCheck:
             await self._judge_refusal(problem)
             return
         await visitor.within(LINE_SECONDS, server.reactor)
+        self._report.works("pool")
         self._report.ok("poollet", "forwards the console")
         self._report.ok("runtime", "serves the console")
         self._judge_line(visitor)
@@ -425,6 +475,10 @@ class _MachineCheck:
             self._report.ok("line", "is open, and has output")
         else:
             self._report.ok("line", "is open, and was silent so far")
+
+
+def _is_missing(found: Object | APIError) -> bool:
+    return isinstance(found, APIError) and found.code == NotFound.code
 
 
 def _message_of(obj: Object) -> str:

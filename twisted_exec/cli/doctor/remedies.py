@@ -33,6 +33,10 @@ from twisted_exec.wire.endings import (
 API_SERVER = "see the log of the API server, and the network on the way"
 POOLLET = "see that exec-poollet runs and reaches the API server: its log, and /readyz"
 RUNTIME = "see that the runtime runs (its log), and --machine-runtime-endpoint of the poollet"
+OUTPUT = (
+    "free space on the disk of the runtime's --state-dir, or mend what the message names; the runtime tries again. "
+    "Until then at least the newest 192 KiB of each machine stay in memory, and older output is lost"
+)
 _RIGHTS = "ask an administrator for the right that the message names"
 _START = "mend what the message names, and see the runtime's log"
 _COPY = "see the log of exec-poollet, whose copy may be out of date"
@@ -94,6 +98,14 @@ def other_class(dialect: Dialect, name: str) -> str:
     return (
         f"create the {classes.kind} {name}, or delete the {dialect.noun} and create it again with "
         f"another class (see kubectl get {classes.plural}): spec.{dialect.class_reference} is immutable"
+    )
+
+
+def other_offer(dialect: Dialect, name: str) -> str:
+    """Return the remedy for a class that the runtime of the machine's pool does not offer."""
+    return (
+        f"add the class {name} to the runtime's --classes, or delete the {dialect.noun} and create it again with a class "
+        f"that the runtime offers: spec.{dialect.class_reference} is immutable"
     )
 
 

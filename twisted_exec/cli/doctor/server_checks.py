@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from twisted_exec.cli.client import CommandClient
 from twisted_exec.cli.doctor.findings import Findings, Unusable
 from twisted_exec.cli.explanations import not_accepted, remedy_for
 from twisted_exec.cli.options import config_of
+from twisted_exec.cli.suggestion import LIST_NAMESPACES, has_namespace
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.kubeconfig.credentials import settled
@@ -46,9 +48,21 @@ _APISERVICES = Resource(
     "apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False
 )
 
+_READY = Request("GET", "/readyz?verbose=1", repeatable=True)
+_HEALTH_CHECK = re.compile(r"^\[[+-]\](\S+) (failed|ok, but (.*))", re.MULTILINE)
+"""A health check of a server that does not pass, or passes with a limit (:class:`.ProbeResult`)."""
+
 _ANSWER_BYTES = 1 << 20
 _MOST_NAMES = 4
 
+_LIMITED = (
+    "do as the message says. Until then status and Events of machines are out of date, such as whether their output is on "
+    "the disk of a runtime"
+)
+_NOT_READY = "see the log of the API server, which has the reasons"
+_NO_NAMESPACE = (
+    f"use -n NAMESPACE, or correct the namespace of the kubeconfig's context; {LIST_NAMESPACES}"
+)
 _NETWORK = "check the address in the kubeconfig, and the network and firewalls on the way"
 _REMEDIES: tuple[tuple[type[BaseException], str], ...] = (
     (KubeConfigError, "correct the file that the message names"),
@@ -290,6 +304,39 @@ async def check_user(server: ExaminedServer, client: CommandClient) -> str:
     name = str(user.get("username", ""))
     report.ok("user", f"{name} ({groups})")
     return name
+
+
+async def check_readiness(server: ExaminedServer) -> None:
+    """Report what the server's own health checks say; nothing if it does not tell the user."""
+    transport = HTTPTransport(server.config, server.reactor, agent=DOCTOR_AGENT)
+    try:
+        code, _, body = await transport.collect(
+            _READY, timeout_seconds=server.timeout_seconds, limit_bytes=_ANSWER_BYTES
+        )
+    except (APIError, KubeConfigError):
+        return  # such as a health check that takes too long; requests for objects tell more
+    finally:
+        await transport.close()
+    if code not in (200, 503):
+        return
+    failed = []
+    for name, result, limit in _HEALTH_CHECK.findall(body.decode("utf-8", "replace")):
+        if result == "failed":
+            failed.append(name)
+        else:
+            server.report.warning(name, limit, _LIMITED)
+    if failed:
+        message = (
+            f"{server.config.server} is not ready: its health checks fail: {', '.join(failed)}"
+        )
+        server.report.error("server", message, _NOT_READY)
+
+
+async def check_namespace(server: ExaminedServer, client: CommandClient) -> None:
+    """Report a namespace that does not exist, as far as the server tells the user."""
+    namespace = server.config.namespace
+    if not await has_namespace(client, namespace):
+        server.report.error("namespace", f'namespace "{namespace}" does not exist', _NO_NAMESPACE)
 
 
 async def undiscovered(

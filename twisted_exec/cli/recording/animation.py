@@ -11,9 +11,11 @@ from typing import BinaryIO
 
 from twisted_exec.cli.failures import InputError
 from twisted_exec.cli.recording.player import CONTEXT_BYTES
+from twisted_exec.recording.export import NothingPrinted
 from twisted_exec.recording.playback import (
     block_before,
     block_from,
+    extent,
     frames,
 )
 from twisted_exec.screens.screen import Screen
@@ -35,7 +37,8 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
 
     :param first: only what was printed at this time or later, in milliseconds since the epoch.
     :param idle_seconds: pauses of the console are shortened to this.
-    :raises InputError: nothing was printed then, or too much.
+    :raises NothingPrinted: nothing was printed then.
+    :raises InputError: too much was printed.
     :raises ModuleNotFoundError: the package pyavt is missing.
     :raises InvalidRecording: a line is not of the format.
     """
@@ -50,7 +53,7 @@ def animated_svg(file: BinaryIO, first: int, last: int, idle_seconds: float) -> 
     except AnimationTooLarge as error:
         raise InputError(f"the picture would have {error}: {_SHORTER}") from None
     if before is None:
-        raise InputError("the console printed nothing in this time")
+        raise NothingPrinted("the console printed nothing in this time", *extent(file))
     return animation.svg(time + _HOLD_MILLISECONDS)
 
 

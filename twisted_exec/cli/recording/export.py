@@ -75,11 +75,12 @@ def _export_object(options: argparse.Namespace) -> int:
         raise InputError(
             f"{options.journal} is a directory: to export a journal, give --certificate and --key"
         )
-    has_range = options.since or options.between
-    if options.key or options.machine or (has_range and not options.svg):
+    if options.key or options.machine:
+        raise InputError("--key and --machine are for a journal: give --certificate, too")
+    if (options.since or options.between) and not options.svg:
         raise InputError(
-            "--key, --machine, --since and --between are for a journal, with --certificate, and the "
-            "last two also for --svg; of a ConsoleRecording, 'twisted-exec recording cut' makes a part"
+            "--since and --between are for a journal, with --certificate, and for a picture, with --svg; "
+            "for a part of a recording, export it without them, and use 'twisted-exec recording cut'"
         )
 
     def save(_: argparse.Namespace, content: BinaryIO, head: str) -> int:
@@ -95,7 +96,8 @@ def _export_object(options: argparse.Namespace) -> int:
         raise _exists(path)
     options.file = options.journal
     if is_file(options.file):
-        if options.asciicast != VERSION_2 and not options.svg:
+        is_converted = options.asciicast == VERSION_2 or options.svg
+        if os.path.exists(options.file) and not is_converted:
             raise InputError(
                 f"{options.file} is a file: to convert a recording, give --asciicast 2 or --svg"
             )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import BinaryIO
 
@@ -15,7 +17,7 @@ from twisted_exec.recording.playback import (
     PlayedFrame,
     block_before,
     block_from,
-    end_time,
+    extent,
     first_block,
     frames,
 )
@@ -47,8 +49,7 @@ class Player:
         self._file = file
         self.speed, self._idle = speed, idle_seconds * 1000
         first = first_block(file)
-        self.begin = first.time if first else 0
-        self.end = end_time(file)
+        self.begin, self.end = extent(file)
         self._frames: Iterator[PlayedFrame] = iter(())
         self._next: PlayedFrame | None = None
         self.time: float = self.begin
@@ -165,6 +166,12 @@ class Controls:
         self._news = ""
         return output
 
+    def resized(self) -> bytes:
+        """Return what draws the screen in another window: the row of a paused player is not the last one there."""
+        if not self._player.is_paused or self._player.ended:
+            return b""
+        return self._screen() + _paused(self._player, "")
+
     def _act(self, key: bytes) -> bytes:
         player = self._player
         was_paused = player.is_paused
@@ -235,12 +242,9 @@ def play(player: Player, keys: int, screen: int, at: int | None = None) -> int:
                 _write(screen, _KEYS)
         if at is not None:
             _write(screen, player.seek(at))
-        _loop(
-            player,
-            Controls(player, partial(ask, keys, screen)),
-            [keys] if settings is not None else [],
-            screen,
-        )
+        controls = Controls(player, partial(ask, keys, screen))
+        with resizes() as resized:
+            _loop(player, controls, [keys] if settings is not None else [], screen, resized)
     finally:
         _write(screen, _SHOW_CURSOR)
         if settings is not None:
@@ -260,15 +264,35 @@ def ask(keys: int, screen: int) -> bytes:
     return b"" if mark == b"\x03" else text
 
 
-def _loop(player: Player, controls: Controls, keys: list[int], screen: int) -> None:
+@contextmanager
+def resizes() -> Iterator[int]:
+    """A descriptor that is readable when the window of the terminal has another size."""
+    resized, end = os.pipe()
+    os.set_blocking(end, False)
+
+    def note(*_: object) -> None:
+        with suppress(BlockingIOError):  # it is readable already
+            os.write(end, b".")
+
+    before = signal.signal(signal.SIGWINCH, note)
+    try:
+        yield resized
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+        os.close(resized)
+        os.close(end)
+
+
+def _loop(player: Player, controls: Controls, keys: list[int], screen: int, resized: int) -> None:
     before = time.monotonic()
     while not controls.quit and not player.ended:
-        ready, _, _ = select.select(keys, [], [], player.wait_seconds())
+        ready, _, _ = select.select([*keys, resized], [], [], player.wait_seconds())
         now = time.monotonic()
         _write(screen, player.advance(now - before))
         before = now
         for each in ready:
-            _write(screen, controls.pressed(os.read(each, _KEY_BYTES)))
+            typed = os.read(each, _KEY_BYTES)
+            _write(screen, controls.resized() if each == resized else controls.pressed(typed))
             # Searching and asking take time, which is not that of the recording.
             before = time.monotonic()
 

@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.runs import BackgroundTask
+from twisted_exec.program.service import SUMMARY
 from twisted_exec.recording.stores.interfaces import (
     KINDS,
     ReadText,
@@ -186,7 +187,7 @@ class Uploads(BackgroundTask):
         self._backoff.reset()
         if self.problem:
             self.problem = ""
-            self._log.info("{url} stores recordings again", url=self.backend.url)
+            self._log.info("{url} stores recordings again", url=self.backend.url, **{SUMMARY: True})
         if result is not None:
             self._metrics.stored.inc()
             self._metrics.stored_bytes.inc(result.size)

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.control.backoff import Backoff
+from twisted_exec.program.service import SUMMARY
 from twisted_exec.storage.etcd.claim import claim
 from twisted_exec.storage.etcd.client import RANGE, EtcdClient
 from twisted_exec.storage.etcd.compaction import Compaction
@@ -282,7 +283,9 @@ class EtcdReflector:
         self._failures = 0
         if self.trouble:
             self.trouble = ""
-            self._log.info("etcd at {target} serves the store again", target=self._target)
+            self._log.info(
+                "etcd at {target} serves the store again", target=self._target, **{SUMMARY: True}
+            )
 
 
 def _out_of_reach() -> APIError:

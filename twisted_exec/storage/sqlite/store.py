@@ -216,7 +216,8 @@ class SQLiteStorage(HistoryStorage):
 
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`: commits an unchanged value."""
-        return self._begin_write(Write(PROBE, _NOTHING, {})).addCallback(_no_object)
+        write = Write(PROBE, _NOTHING, {})
+        return self._begin_write(write).addCallback(lambda _: write.limit)
 
     def _begin_write(self, write: Write) -> Deferred[Object]:
         self._sink(write)
@@ -290,7 +291,3 @@ def _refuse_frozen(write: Write) -> None:
 
 def _fail(write: Write, why: str) -> None:
     write.done.errback(ServiceUnavailable(why, retry_after_seconds=1))
-
-
-def _no_object(_: Object) -> object:
-    return None

@@ -28,6 +28,7 @@ from twisted_exec.api.status import (
     InternalError,
     ServiceUnavailable,
 )
+from twisted_exec.program.service import SUMMARY
 from twisted_exec.storage import history, write_checks
 from twisted_exec.storage.interfaces import ADDED, DELETED, Object
 from twisted_exec.storage.sqlite.database import (
@@ -96,6 +97,8 @@ class Write:
     error: APIError | None = None
     cost: int = 0
     """Bytes that it adds to the write-ahead log, about."""
+    limit: str = ""
+    """Result of :meth:`IStorage.probe`: which writes are refused now, if any."""
 
 
 class OpenStore:
@@ -325,12 +328,13 @@ class WriterThread:
         if problem and problem != previous:
             _log.error("{problem}", problem=problem)
         elif previous and not problem:
-            _log.info("the store can write again")
+            _log.info("the store can write again", **{SUMMARY: True})
 
     def _attempt(self, write: Write, version: int) -> int:
         write.error, write.cost = None, 0
         if write.change == PROBE:
             touch(self._database)
+            write.limit = _FULL if self._full else ""
             return version
         try:
             previous = self._check(write)
