@@ -92,8 +92,6 @@ export class Console {
   #receiptTimer;
   /** @type {import("./message_box.js").Message | null} */
   #noReceipt = null; // the warning that a message of the user may not have been sent
-  /** @type {{text: string, message: any} | null} the last notice that the machine has ended, until it runs again, or its message names a user */
-  #interrupted = null;
   #draft = ""; // of a message, until the server has passed it on
   #drawQuestion = () => {}; // while the user is asked for it
   /** Whether the output that is in sight is old. */
@@ -496,6 +494,7 @@ export class Console {
     if (mark.Kind === "receipt") {
       clearTimeout(this.#receiptTimer);
       this.#messageBox.takeBack(this.#noReceipt);
+      if (isPassedOn(mark.Notice)) this.#draft = "";
       return this.#messages.addOwn(mark.Notice);
     }
     this.#status.heard(mark.Notice);
@@ -508,6 +507,7 @@ export class Console {
 
   #viewersChanged(viewers) {
     this.#status.viewers(viewers);
+    this.#drawQuestion();
     this.#attendance.viewersChanged(viewers);
     this.#showRole();
     this.#compareSizes();
@@ -515,7 +515,6 @@ export class Console {
 
   /** Give what a program draws for another user the window that it draws for, and tell if that is the larger one. */
   #compareSizes() {
-      if (isPassedOn(mark.Notice)) this.#draft = "";
     if (!this.#screen) return;
     const { size, writer } = this.#status.viewersNow;
     const isForOther = size && this.#roles.isObserver && this.#screen.isDrawn(size[1]);
@@ -530,7 +529,6 @@ export class Console {
     else this.#messageBox.takeBack(before.message);
   }
 
-    this.#drawQuestion();
   // Acts of the user.
 
   /** Show who is connected, and how fast the session is. */
@@ -653,6 +651,19 @@ export class Console {
     this.focus();
   }
 
+  /** Whom a message reaches, as {@link askForMessage} needs it. */
+  get #audience() {
+    const { longestMessage, viewersNow } = this.#status;
+    const isConnected = ["open", "resumed"].includes(this.#life.session?.state ?? "");
+    const lacks = isConnected ? this.isAlone && "Nobody else is at this console now" : "The connection is lost";
+    return { viewers: viewerCount(viewersNow), longest: longestMessage, hindrance: lacks ? `${lacks}: the message can be sent later.` : "" };
+  }
+
+  #forgetMessages() {
+    this.#messages.forget();
+    this.#draft = "";
+  }
+
   /** How many messages of other users were not in sight yet. */
   get unread() {
     return this.#messages.unread;
@@ -674,19 +685,6 @@ export class Console {
   }
 
   toggleCompany() {
-  /** Whom a message reaches, as {@link askForMessage} needs it. */
-  get #audience() {
-    const { longestMessage, viewersNow } = this.#status;
-    const isConnected = ["open", "resumed"].includes(this.#life.session?.state ?? "");
-    const lacks = isConnected ? this.isAlone && "Nobody else is at this console now" : "The connection is lost";
-    return { viewers: viewerCount(viewersNow), longest: longestMessage, hindrance: lacks ? `${lacks}: the message can be sent later.` : "" };
-  }
-
-  #forgetMessages() {
-    this.#messages.forget();
-    this.#draft = "";
-  }
-
     this.context.preferences.set("company", !this.tellsCompany);
     this.#messageBox.tell(this.tellsCompany ? "You are told who joins and leaves." : "You are no longer told who joins and leaves.", "");
     this.focus();

@@ -100,13 +100,13 @@ class Alerts extends ListView {
     if (this.none.textContent !== none.textContent) fill(this.none, none);
   }
 
-  #healthRow(kind, machine, now) {
   /** Draw a table; its section is left out where the server gives no list for it. */
   #update(table, rows, empty) {
     table.update(rows, empty);
     table.element.closest("section").hidden = !rows.length && empty === "";
   }
 
+  #healthRow(kind, machine, now) {
     const { machines, link } = this.context;
     const { namespace, name } = machine.metadata;
     const health = /** @type {any} */ (healthOf(machine));
