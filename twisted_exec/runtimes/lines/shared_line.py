@@ -97,6 +97,9 @@ class _Link(TwistedProtocol):
         self._paused = paused
         self._apply_pause()
 
+    def notify(self, text: str) -> None:
+        self._run.notify(text)
+
     def _apply_pause(self) -> None:
         if self._paused or self._rate_limit.is_paused:
             self.transport.pauseProducing()
@@ -119,7 +122,8 @@ class SharedLine:
     :param claim: reserves the line at power on, and returns its name and endpoint; raises
         :class:`~twisted_exec.interfaces.CannotStart`. If connecting to the endpoint, or a
         connection, fails with ``CannotStart``, its reason is that of the machine's condition.
-    :param release: called after the line is closed for good.
+    :param release: called after the line is closed for good, perhaps again; :meth:`stop` waits for a
+        Deferred that it returns.
     :param breakable: the endpoint's transports have ``send_break``.
     :param power: the machine's power switch, used at power on and power off; without it the line is
         only opened and closed.
@@ -133,7 +137,7 @@ class SharedLine:
         facts: MachineFacts,
         clock: Any,
         claim: Callable[[], tuple[str, IStreamClientEndpoint]],
-        release: Callable[[], None],
+        release: Callable[[], Deferred[None] | None],
         *,
         breakable: bool = False,
         power: Power | None = None,
@@ -251,7 +255,9 @@ class SharedLine:
             await ended
             if patience.active():
                 patience.cancel()
-        self._release()
+        released = self._release()
+        if released is not None:
+            await released
 
     # IRecoveringTransport, across connections.
 
@@ -350,7 +356,7 @@ class SharedLine:
         was_away, self._settling = self._settling is not None, None
         if not was_away or why != self._lost_why:
             self._facts.event("Warning", _reason_of(reason, LINE_LOST), lost)
-            self._notify(line_lost(why))
+            self.notify(line_lost(why))
         if lost != self.outage:
             self._set_outage(lost, _reason_of(reason, LINE_LOST))
         self._lost_why = why
@@ -399,14 +405,15 @@ class SharedLine:
         self._settling = None
         self._facts.event("Normal", "LineBack", f'line "{self._name}" is back')
         self._set_outage("", "")
-        self._notify(LINE_BACK)
+        self.notify(LINE_BACK)
 
     def _set_outage(self, why: str, reason: str) -> None:
         self.outage = why
         message = f"{why}; trying again" if why else ""
         self._facts.changed(pb.MACHINE_RUNNING, reason, message)
 
-    def _notify(self, text: str) -> None:
+    def notify(self, text: str) -> None:
+        """Show users a notice, which is not part of the machine's output."""
         if self._inner is not None:
             # Only the protocol of a shared console separates notices from output.
             show = getattr(self._inner, "notice_received", self._inner.dataReceived)
