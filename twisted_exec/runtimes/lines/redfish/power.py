@@ -47,6 +47,7 @@ class RedfishPower:
     The switch of one server; see :class:`~twisted_exec.interfaces.Power`.
 
     :param discover: returns the facts on the server, from the BMC if they are not known yet.
+    :param note: called with each power state that the BMC reports.
     :param off_seconds: time for a graceful shutdown.
     :param force: switch the server off if it does not shut down in that time.
     """
@@ -56,7 +57,7 @@ class RedfishPower:
         sessions: Sessions,
         discover: Callable[[], Awaitable[Server]],
         facts: MachineFacts,
-        watch: PowerWatch,
+        note: Callable[[str], None],
         clock: Any,
         *,
         off_seconds: float,
@@ -65,7 +66,7 @@ class RedfishPower:
         on_seconds: float = 60.0,
     ) -> None:
         self._sessions, self._discover = sessions, discover
-        self._facts, self._watch = facts, watch
+        self._facts, self._note = facts, note
         self._clock, self._off_seconds, self._force = clock, off_seconds, force
         self._look_seconds, self._on_seconds = look_seconds, on_seconds
 
@@ -141,5 +142,5 @@ class RedfishPower:
 
     async def _state(self, server: Server) -> str:
         state = text(await self._sessions.get(server.system), "PowerState")
-        self._watch.note(state)
+        self._note(state)
         return state

@@ -1,0 +1,208 @@
+"""
+The endpoint of a server's console: the first way that opens, of those that its BMC has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from zope.interface import implementer
+
+from twisted_exec.api.status import APIError, message_of
+from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
+from twisted_exec.runtimes.lines.ipmi import TAKEN as SOL_TAKEN
+from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
+from twisted_exec.runtimes.lines.layer import LayeredEndpoint
+from twisted_exec.runtimes.lines.redfish.bmc import BMC
+from twisted_exec.runtimes.lines.redfish.console import ConsoleLayer
+from twisted_exec.runtimes.lines.redfish.discovery import Server
+from twisted_exec.runtimes.lines.redfish.entry import TAKEN, EntryDialogue
+from twisted_exec.runtimes.lines.redfish.guard import Guard
+from twisted_exec.runtimes.lines.redfish.quirks import GENERIC, Quirk, Transport, find
+from twisted_exec.runtimes.lines.redfish.ranking import Choice, Ranking, Refused, rank
+from twisted_exec.runtimes.lines.redfish.websocket import WebSocketEndpoint
+from twisted_exec.runtimes.lines.ssh import SSHDriver, SSHLine
+
+NO_CONSOLE = "NoConsole"
+"""Reason of the machine's condition: none of the ways to the console opened."""
+
+OPENING = "Opening"
+LOST = "Lost"
+
+ATTEMPT_SECONDS = 30.0
+"""Time for one way, so that the others get theirs."""
+
+_NAMES = {
+    Transport.WEBSOCKET: "WebSocket",
+    Transport.OPENBMC: "OpenBMC",
+    Transport.SSH: "SSH",
+    Transport.VENDOR_SSH: "VendorSSH",
+    Transport.IPMI: "IPMI",
+}
+_WITH_BREAK = (Transport.SSH, Transport.VENDOR_SSH, Transport.IPMI)
+_WEB = (Transport.WEBSOCKET, Transport.OPENBMC)
+
+
+@implementer(IStreamClientEndpoint)
+class ConsoleEndpoint:
+    """
+    Opens the console of one server, and describes the way in the machine's condition.
+
+    ``connect()`` fails with :class:`~twisted_exec.interfaces.CannotStart` if no way opens.
+    """
+
+    def __init__(
+        self,
+        bmc: BMC,
+        facts: MachineFacts,
+        quirks: Sequence[Quirk],
+        ssh: SSHDriver,
+        ipmi: IPMIDriver,
+        reactor: Any,
+    ) -> None:
+        self._bmc, self._facts, self._quirks = bmc, facts, quirks
+        self._ssh, self._ipmi, self._reactor = ssh, ipmi, reactor
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
+        return Deferred.fromCoroutine(self._connect(protocolFactory))
+
+    async def _connect(self, factory: IProtocolFactory) -> Any:
+        self._bmc.describe("False", OPENING, "the console is being opened")
+        try:
+            server = await self._bmc.server()
+            return await self._open(server, factory)
+        except CancelledError:
+            raise
+        except APIError as problem:
+            self._bmc.forget_server()
+            reason = problem.condition if isinstance(problem, CannotStart) else NO_CONSOLE
+            self._bmc.describe("False", reason, problem.message)
+            raise
+
+    async def _open(self, server: Server, factory: IProtocolFactory) -> Any:
+        quirk = find(
+            self._quirks, server.manufacturer, server.model, server.firmware, server.controller
+        )
+        ranking = _permitted(rank(server, quirk, self._bmc.line.host), self._bmc.line.transports)
+        tried: list[str] = []
+        reason = NO_CONSOLE
+        for choice in ranking.choices:
+            name = choice.transport.value
+            try:
+                protocol = await self._attempt(choice, quirk, factory)
+            except CancelledError:
+                raise
+            except Exception as error:
+                tried.append(f"not {name}: {_why(error)}")
+                if isinstance(error, CannotStart) and reason == NO_CONSOLE:
+                    reason = error.condition
+                continue
+            self._bmc.opened(quirk.exclusive or server.max_sessions == 1)
+            why = [f"the console is open by {name}: {choice.why}", *tried, *_texts(ranking.refused)]
+            self._bmc.describe("True", _NAMES[choice.transport], "; ".join(why))
+            return protocol
+        why = [*tried, *_texts(ranking.refused)]
+        raise CannotStart(reason, f"no way to the console opens: {'; '.join(why)}")
+
+    def _attempt(self, choice: Choice, quirk: Quirk, factory: IProtocolFactory) -> Deferred[Any]:
+        opening = Deferred.fromCoroutine(self._open_by(choice, quirk, factory))
+        return opening.addTimeout(ATTEMPT_SECONDS, self._reactor)
+
+    async def _open_by(self, choice: Choice, quirk: Quirk, factory: IProtocolFactory) -> Any:
+        is_ours = self._bmc.mark.is_recent()
+        releases = is_ours or self._bmc.line.steal
+        try:
+            return await self._layered(choice, quirk, False).connect(factory)
+        except APIError as problem:
+            is_taken = isinstance(problem, CannotStart) and problem.condition == TAKEN
+            if not (is_taken or SOL_TAKEN in problem.message):
+                raise
+            if not releases:
+                raise CannotStart(
+                    TAKEN,
+                    "another client has the console, and the BMC has one only: end its session "
+                    "there, or set steal: true",
+                ) from None
+        whose = "an earlier run of this runtime" if is_ours else "another client (steal: true)"
+        self._facts.event("Warning", "ConsoleReleased", f"the console's session of {whose} is ended")
+        return await self._layered(choice, quirk, True).connect(factory)
+
+    def _layered(self, choice: Choice, quirk: Quirk, releases: bool) -> LayeredEndpoint:
+        clock = self._reactor
+        is_ssh = choice.transport in (Transport.SSH, Transport.VENDOR_SSH)
+        rules = quirk if is_ssh else GENERIC
+        if not choice.has_shell:
+            rules = replace(rules, prompts=())
+
+        def make_layer(upper: Any) -> ConsoleLayer:
+            dialogue = None
+            if choice.entries:
+                dialogue = EntryDialogue(choice.entries, quirk, clock.seconds(), releases=releases)
+            return ConsoleLayer(
+                upper,
+                clock,
+                Guard(rules),
+                dialogue,
+                has_break=choice.transport in _WITH_BREAK,
+                ended=self._lost,
+            )
+
+        return LayeredEndpoint(self._endpoint(choice, releases), make_layer)
+
+    def _endpoint(self, choice: Choice, releases: bool) -> IStreamClientEndpoint:
+        line = self._bmc.line
+        if choice.transport in _WEB:
+            return WebSocketEndpoint(self._bmc, choice.targets, self._reactor)
+        if choice.transport is Transport.IPMI:
+            return self._ipmi.endpoint(
+                self._facts,
+                IPMILine(
+                    line.host,
+                    choice.port,
+                    user=line.user,
+                    password_file=line.password_file,
+                    force=releases,
+                ),
+            )
+        if not line.known_hosts:
+            raise CannotStart(
+                "NoHostKey", "known_hosts is missing: the file with the host's key (ssh-keyscan)"
+            )
+        return self._ssh.endpoint(
+            self._facts,
+            SSHLine(
+                line.host,
+                choice.port,
+                user=line.user,
+                known_hosts=line.known_hosts,
+                password_file=line.password_file,
+            ),
+        )
+
+    def _lost(self) -> None:
+        self._bmc.forget_server()
+        self._bmc.describe("False", LOST, "the console's connection has ended")
+
+
+def _permitted(ranking: Ranking, transports: Sequence[Transport]) -> Ranking:
+    """Return the ranking without the ways that the class does not permit."""
+    others = [each for each in ranking.choices if each.transport not in transports]
+    return Ranking(
+        tuple(each for each in ranking.choices if each.transport in transports),
+        (*ranking.refused, *(Refused(each.transport, "transports of the class lacks it") for each in others)),
+    )
+
+
+def _texts(refused: Sequence[Refused]) -> list[str]:
+    return [f"not {each.transport.value}: {each.why}" for each in refused]
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"it did not open in {ATTEMPT_SECONDS:g} s"
+    return error.message if isinstance(error, APIError) else message_of(error)
+
