@@ -304,9 +304,9 @@ class MachineRuntime(Service):
     ) -> Deferred[pb.UpdateMachinePowerResponse]:
         record = self._changeable(request)
         if self._machines.set_power(record, request.power):
+            self.machines.switched.add(record.id)
             self._save(record)
         supervisor = self._supervisors[record.id]
-        self.machines.switched.add(record.id)
         if request.power == pb.POWER_ON:
             supervisor.power_on()
         else:

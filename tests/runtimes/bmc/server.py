@@ -25,6 +25,7 @@ from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource, NoResource, Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
+from tests.runtimes.bmc.console import Console
 from tests.runtimes.bmc.faults import Faults, error, names
 from tests.tls.support import server_identity
 from twisted_exec.tls.pki.authority import Issued
@@ -38,6 +39,7 @@ HOST = "127.0.0.1"
 _DOCUMENTS = Path(__file__).parent / "documents"
 _RESET = "/Actions/ComputerSystem.Reset"
 _OFF = ("ForceOff", "GracefulShutdown")
+_BASIC = (USER.encode(), PASSWORD.encode())
 _HUGE_BYTES, _PIECE = 100 << 20, b" " * (1 << 20)
 
 
@@ -81,7 +83,11 @@ class SmallBMC:
     :ivar requests: all requests so far: method and path.
     :ivar resets: the values of all resets so far.
     :ivar logins: number of logins that gave a session.
-    :ivar site: its resource gets children for paths outside of ``/redfish``, such as a console.
+    :ivar console: the WebSocket at ``/console``, ``/console/ID`` and ``/console0``.
+    :ivar root: gets children for paths outside of ``/redfish``, such as a console.
+    :ivar location: of new sessions, if it is not their path.
+    :ivar takes_basic: name and password are accepted with each request.
+    :ivar waiting: requests that hang.
     """
 
     def __init__(
@@ -95,9 +101,15 @@ class SmallBMC:
         self.requests: list[tuple[str, str]] = []
         self.resets: list[str] = []
         self.logins = 0
+        self.location = ""
+        self.takes_basic = False
         self.identity = identity or server_identity(HOST)
-        self.waiting: list[IRequest] = []  # that hang
+        self.waiting: list[IRequest] = []
         self.root = _Root(self)
+        self.console = Console()
+        self.console.tokens = self.sessions  # type: ignore[assignment]
+        for name in (b"console", b"console0"):
+            self.root.putChild(name, self.console.resource)
         self._ids = itertools.count(1)
         self._contexts = _Contexts(self.identity)
         self._port: Any = None
@@ -128,6 +140,12 @@ class SmallBMC:
     def _abort(self, request: Any) -> None:
         if request.channel is not None:
             request.transport.abortConnection()
+
+    def answer(self) -> None:
+        """Answer the requests that hang as if there were no fault."""
+        waiting, self.waiting = self.waiting, []
+        for request in waiting:
+            self.root.redfish.answer(request)
 
     def use(self, identity: Issued) -> None:
         """Change the certificate of later connections."""
@@ -193,7 +211,7 @@ class _Root(Resource):
 
     def __init__(self, bmc: SmallBMC) -> None:
         super().__init__()
-        self._redfish = _Redfish(bmc)
+        self.redfish = _Redfish(bmc)
         self.connections: set[Any] = set()
 
     def getChild(self, path: bytes, request: Any) -> IResource:
@@ -203,7 +221,7 @@ class _Root(Resource):
         if request.transport not in self.connections:
             self.connections.add(request.transport)
         if path == b"redfish":
-            return self._redfish
+            return self.redfish
         child: IResource = super().getChildWithDefault(path, request)
         return child
 
@@ -219,14 +237,23 @@ class _Redfish(Resource):
         method, path = request.method.decode(), request.path.decode()
         self._bmc.requests.append((method, path))
         fault = self._fault(request, names(method, path))
-        if fault is not None:
-            return fault
+        return self._answer(request, method, path) if fault is None else fault
+
+    def answer(self, request: Any) -> None:
+        """Answer a request that has hung."""
+        if request.channel is not None:
+            request.write(self._answer(request, request.method.decode(), request.path.decode()))
+            request.finish()
+
+    def _answer(self, request: Any, method: str, path: str) -> bytes:
         request.setHeader("Content-Type", "application/json")
         if path == SESSIONS and method == "POST":
             return self._log_in(request)
         is_public = path == "/redfish/v1/" and method == "GET"
-        session = self._bmc.session_of(request)
-        if session is None and not is_public:
+        is_known = self._bmc.session_of(request) is not None or (
+            self._bmc.takes_basic and (request.getUser(), request.getPassword()) == _BASIC
+        )
+        if not is_known and not is_public:
             return self._refuse(request, 401, "Base.1.8.NoValidSession")
         if path.startswith(f"{SESSIONS}/") and method == "DELETE":
             return self._delete(request, path)
@@ -273,7 +300,7 @@ class _Redfish(Resource):
         path = f"{SESSIONS}/{session.id}"
         request.setResponseCode(201)
         request.setHeader("X-Auth-Token", session.token)
-        request.setHeader("Location", path)
+        request.setHeader("Location", self._bmc.location or path)
         return json.dumps({"@odata.id": path, "Id": session.id, "UserName": USER}).encode()
 
     def _delete(self, request: Any, path: str) -> bytes:

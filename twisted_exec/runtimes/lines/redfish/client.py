@@ -29,12 +29,12 @@ from twisted_exec.api.status import (
     TooManyRequests,
     Unauthorized,
 )
-from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError, Material
-from twisted_exec.kube.kubeconfig.connection import endpoint, tls
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
+from twisted_exec.kube.kubeconfig.connection import endpoint
 from twisted_exec.kube.transport import HTTPTransport, Request
 from twisted_exec.runtimes.lines.redfish import documents
 from twisted_exec.runtimes.lines.redfish.documents import Document
-from twisted_exec.tls.client import Check, ClientTLS
+from twisted_exec.tls.client import Check
 from twisted_exec.tls.errors import VerificationError
 
 REQUEST_SECONDS = 20.0
@@ -120,11 +120,13 @@ class Client:
     HTTPS to one BMC.
 
     :param host: DNS name or IP address.
+    :ivar host_header: host and port.
     """
 
     def __init__(self, host: str, port: int, trust: Trust, reactor: Any) -> None:
         self.host, self.port, self._trust = host, port, trust
         netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.host_header = netloc
         self._reactor = reactor
         self._config = ClientConfig(
             f"https://{netloc}",
@@ -143,17 +145,6 @@ class Client:
 
     def _new_transport(self) -> HTTPTransport:
         return HTTPTransport(self._config, self._reactor, server=self.endpoint, peer="the BMC")
-
-    def tls(self) -> ClientTLS:
-        """
-        Return the TLS settings of another connection to the BMC.
-
-        :raises BadGateway: the CA cannot be read.
-        """
-        try:
-            return tls(self._config, self._check)
-        except KubeConfigError as problem:
-            raise BadGateway(str(problem)) from None
 
     def _check_pin(self, certificate: x509.Certificate) -> None:
         key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

@@ -21,7 +21,7 @@ from twisted_exec.runtimes.interfaces import Build, IKeepsState, IMachineDriver,
 from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver
 from twisted_exec.runtimes.lines.redfish.bmc import BMC
-from twisted_exec.runtimes.lines.redfish.endpoint import ConsoleEndpoint
+from twisted_exec.runtimes.lines.redfish.endpoint import WITH_BREAK, ConsoleEndpoint
 from twisted_exec.runtimes.lines.redfish.options import RedfishLine, read_lines
 from twisted_exec.runtimes.lines.redfish.power import RedfishPower
 from twisted_exec.runtimes.lines.redfish.quirks import Quirk, Transport
@@ -108,6 +108,9 @@ class RedfishDriver(LineDriver[RedfishLine]):
         if line is None or (line.host.lower(), line.port) not in self._bmcs:
             return None
         return self._bmc(line).release_from(facts)
+
+    def _has_break(self, line: RedfishLine) -> bool:
+        return bool(set(line.transports) & set(WITH_BREAK))
 
     def _power(self, facts: MachineFacts, line: RedfishLine) -> Power | None:
         if not line.power:

@@ -4,25 +4,26 @@ The endpoint of a server's console: the first way that opens, of those that its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 from twisted_exec.runtimes.lines.ipmi import TAKEN as SOL_TAKEN
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
-from twisted_exec.runtimes.lines.layer import LayeredEndpoint
+from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
 from twisted_exec.runtimes.lines.redfish.bmc import BMC
-from twisted_exec.runtimes.lines.redfish.console import ConsoleLayer
+from twisted_exec.runtimes.lines.redfish.console_line import ConsoleLine
 from twisted_exec.runtimes.lines.redfish.discovery import Server
-from twisted_exec.runtimes.lines.redfish.entry import TAKEN, EntryDialogue
-from twisted_exec.runtimes.lines.redfish.guard import Guard
-from twisted_exec.runtimes.lines.redfish.quirks import GENERIC, Quirk, Transport, find
+from twisted_exec.runtimes.lines.redfish.entry import TAKEN
+from twisted_exec.runtimes.lines.redfish.quirks import Quirk, Transport, find
 from twisted_exec.runtimes.lines.redfish.ranking import Choice, Ranking, Refused, rank
 from twisted_exec.runtimes.lines.redfish.websocket import WebSocketEndpoint
 from twisted_exec.runtimes.lines.ssh import SSHDriver, SSHLine
@@ -30,6 +31,7 @@ from twisted_exec.runtimes.lines.ssh import SSHDriver, SSHLine
 NO_CONSOLE = "NoConsole"
 """Reason of the machine's condition: none of the ways to the console opened."""
 
+NO_PROGRAM = "NoProgram"
 OPENING = "Opening"
 LOST = "Lost"
 
@@ -43,7 +45,7 @@ _NAMES = {
     Transport.VENDOR_SSH: "VendorSSH",
     Transport.IPMI: "IPMI",
 }
-_WITH_BREAK = (Transport.SSH, Transport.VENDOR_SSH, Transport.IPMI)
+WITH_BREAK = (Transport.SSH, Transport.VENDOR_SSH, Transport.IPMI)
 _WEB = (Transport.WEBSOCKET, Transport.OPENBMC)
 
 
@@ -132,60 +134,93 @@ class ConsoleEndpoint:
         return await self._layered(choice, quirk, True).connect(factory)
 
     def _layered(self, choice: Choice, quirk: Quirk, releases: bool) -> LayeredEndpoint:
-        clock = self._reactor
-        is_ssh = choice.transport in (Transport.SSH, Transport.VENDOR_SSH)
-        rules = quirk if is_ssh else GENERIC
-        if not choice.has_shell:
-            rules = replace(rules, prompts=())
+        has_break = choice.transport in WITH_BREAK
 
-        def make_layer(upper: Any) -> ConsoleLayer:
-            dialogue = None
-            if choice.entries:
-                dialogue = EntryDialogue(choice.entries, quirk, clock.seconds(), releases=releases)
-            return ConsoleLayer(
-                upper,
-                clock,
-                Guard(rules),
-                dialogue,
-                has_break=choice.transport in _WITH_BREAK,
-                ended=self._lost,
-            )
+        def watch(upper: Any) -> _WatchedLine:
+            return _WatchedLine(upper, has_break, self._lost)
 
-        return LayeredEndpoint(self._endpoint(choice, releases), make_layer)
+        return LayeredEndpoint(self._endpoint(choice, quirk, releases), watch)
 
-    def _endpoint(self, choice: Choice, releases: bool) -> IStreamClientEndpoint:
-        line = self._bmc.line
+    def _endpoint(self, choice: Choice, quirk: Quirk, releases: bool) -> IStreamClientEndpoint:
         if choice.transport in _WEB:
-            return WebSocketEndpoint(self._bmc, choice.targets, self._reactor)
+            return self._websocket(choice, quirk)
         if choice.transport is Transport.IPMI:
-            return self._ipmi.endpoint(
-                self._facts,
-                IPMILine(
-                    line.host,
-                    choice.port,
-                    user=line.user,
-                    password_file=line.password_file,
-                    force=releases,
-                ),
-            )
+            return self._sol(choice, releases)
+        return self._shell(choice, quirk, releases)
+
+    def _websocket(self, choice: Choice, quirk: Quirk) -> IStreamClientEndpoint:
+        return WebSocketEndpoint(
+            self._bmc.client.endpoint,
+            self._bmc.client.host_header,
+            choice.targets,
+            self._bmc.sessions,
+            self._reactor,
+            keep_alive_seconds=quirk.keep_alive_seconds,
+        )
+
+    def _sol(self, choice: Choice, releases: bool) -> IStreamClientEndpoint:
+        if missing := self._ipmi.missing():
+            raise CannotStart(NO_PROGRAM, missing)
+        line = self._bmc.line
+        server = IPMILine(
+            line.host,
+            choice.port,
+            user=line.user,
+            password_file=line.password_file,
+            force=releases,
+        )
+        return self._ipmi.endpoint(self._facts, server)
+
+    def _shell(self, choice: Choice, quirk: Quirk, releases: bool) -> IStreamClientEndpoint:
+        if missing := self._ssh.missing():
+            raise CannotStart(NO_PROGRAM, missing)
+        line = self._bmc.line
         if not line.known_hosts:
             raise CannotStart(
                 "NoHostKey", "known_hosts is missing: the file with the host's key (ssh-keyscan)"
             )
-        return self._ssh.endpoint(
-            self._facts,
-            SSHLine(
-                line.host,
-                choice.port,
-                user=line.user,
-                known_hosts=line.known_hosts,
-                password_file=line.password_file,
-            ),
+        rules = quirk if choice.has_shell else replace(quirk, prompts=())
+
+        def enter(upper: Any) -> ConsoleLine:
+            return ConsoleLine(
+                upper, self._reactor, rules, choice.entries, upper.notify, releases=releases
+            )
+
+        server = SSHLine(
+            line.host,
+            choice.port,
+            user=line.user,
+            known_hosts=line.known_hosts,
+            password_file=line.password_file,
         )
+        return LayeredEndpoint(self._ssh.endpoint(self._facts, server), enter)
 
     def _lost(self) -> None:
         self._bmc.forget_server()
         self._bmc.describe("False", LOST, "the console's connection has ended")
+
+
+class _WatchedLine(LineLayer):
+    """
+    The upper layer of each way to the console.
+
+    :param ended: called when a console that had begun has ended.
+    """
+
+    def __init__(self, upper: Any, has_break: bool, ended: Callable[[], None]) -> None:
+        super().__init__(upper)
+        self._has_break, self._ended = has_break, ended
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self._has_begun:
+            self._ended()
+        super().connectionLost(reason)
+
+    def send_break(self, milliseconds: int) -> None:
+        if self._has_break:
+            self.transport.send_break(milliseconds)
+        else:
+            self.notify("this way to the console has no BREAK")
 
 
 def _permitted(ranking: Ranking, transports: Sequence[Transport]) -> Ranking:

@@ -27,6 +27,7 @@ from twisted_exec.program.state_files import from_document
 from twisted_exec.runtimes.interfaces import CannotStart
 from twisted_exec.runtimes.lines.redfish.client import TOKEN_HEADER, Answer, Client, refused
 from twisted_exec.runtimes.lines.redfish.documents import Document, local_path, text
+from twisted_exec.runtimes.lines.redfish.websocket import SocketHeaders
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file, warn_if_public
 from twisted_exec.tls.private_files import write_private
@@ -200,11 +201,16 @@ class Sessions:
                 await waiter
         return self._session.token
 
-    async def headers(self) -> list[tuple[str, str]]:
-        """Return the headers of other requests to the BMC, such as that of a WebSocket."""
+    # SocketSession of websocket.
+
+    async def socket_headers(self) -> SocketHeaders:
         if self._basic:
-            return [self._basic_header()]
-        return [(TOKEN_HEADER, await self.token())]
+            name, value = self._basic_header()
+            return SocketHeaders([(name.encode(), value.encode())])
+        return SocketHeaders.of_token(await self.token())
+
+    def session_refused(self) -> None:
+        self._forget()
 
     # The end.
 
