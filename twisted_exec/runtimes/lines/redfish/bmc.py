@@ -133,16 +133,16 @@ class BMC:
         return Deferred.fromCoroutine(self._release())
 
     async def _release(self) -> None:
+        self._facts = self.watch = self._server = None
         looks, self._looks = self._looks, None
         if looks is not None:
             await looks.stop()
-        self._server = None
         self.closed()
         try:
             await self.sessions.close()
         finally:
-            self._facts = self.watch = None
-            if self._is_locked:
+            # A machine may have claimed the BMC while a session of an earlier runtime was deleted.
+            if self._is_locked and self._facts is None:
                 self._is_locked = False
                 self._lock.release()
 

@@ -162,11 +162,13 @@ class Client:
         *,
         body: Mapping[str, object] | None = None,
         headers: Sequence[tuple[str, str]] = (),
+        timeout_seconds: float | None = None,
     ) -> Answer:
         """
         Send a request, and return the answer whatever its code is.
 
         :param path: on the BMC, percent-encoded.
+        :param timeout_seconds: ``None`` for :data:`REQUEST_SECONDS`.
         :raises BadGateway: the BMC cannot be reached, is not the one of the pin or of the CA, or
             the answer is not HTTP or too large.
         :raises GatewayTimeout: the answer was not complete in time.
@@ -179,8 +181,9 @@ class Client:
             headers=[("OData-Version", "4.0"), *headers],
             kept_headers=(TOKEN_HEADER, LOCATION_HEADER),
         )
+        seconds = REQUEST_SECONDS if timeout_seconds is None else timeout_seconds
         code, kept, content = await self._transport.collect(
-            request, timeout_seconds=REQUEST_SECONDS, limit_bytes=documents.DOCUMENT.size_bytes
+            request, timeout_seconds=seconds, limit_bytes=documents.DOCUMENT.size_bytes
         )
         return Answer(
             code, content, kept[TOKEN_HEADER], kept[LOCATION_HEADER], kept["retry-after"]

@@ -97,27 +97,28 @@ class RedfishPower:
             server = await self._discover()
             if await self._state(server) == OFF:
                 return
-            if await self._shut_down(server):
+            why = await self._shut_down(server)
+            if not why:
                 return
             if not self._force:
                 raise ServiceUnavailable(
-                    f"the server did not shut down in {self._off_seconds:g} s, and stays on: "
-                    "force_off: true of the class would switch it off"
+                    f"{why}, and stays on: force_off: true of the class would switch it off"
                 )
             await self._reset(server, (_FORCE,))
             await self._becomes(server, OFF, self._on_seconds)
         except APIError as problem:
             self._facts.event("Warning", "PowerFailed", problem.message)
             return
-        message = f"the server did not shut down in {self._off_seconds:g} s: it was switched off"
-        self._facts.event("Warning", "SwitchedOff", message)
+        self._facts.event("Warning", "SwitchedOff", f"{why}: it was switched off")
 
-    async def _shut_down(self, server: Server) -> bool:
-        """Request a shutdown; return whether the server is off in time."""
+    async def _shut_down(self, server: Server) -> str:
+        """Request a shutdown; return why the server is not off in time, or an empty text."""
         if server.reset_values and _GRACEFUL not in server.reset_values:
-            return False
+            return "the server cannot be asked to shut down"
         await self._reset(server, (_GRACEFUL,))
-        return await self._becomes(server, OFF, self._off_seconds)
+        if await self._becomes(server, OFF, self._off_seconds):
+            return ""
+        return f"the server did not shut down in {self._off_seconds:g} s"
 
     async def _reset(self, server: Server, values: Sequence[str]) -> None:
         """Request the first of several resets that the server has."""

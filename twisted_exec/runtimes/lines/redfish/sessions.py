@@ -40,6 +40,7 @@ SESSION_LIMIT, NO_PASSWORD, LOGIN_REFUSED = "SessionLimit", "NoPassword", "Login
 _FULL = ("SessionLimitExceeded", "RAC0218")
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
 _MAX_TOKEN = 4096
+_DELETE_SECONDS = 5.0  # a machine that is stopped waits for it
 
 
 @dataclass(frozen=True)
@@ -233,9 +234,14 @@ class Sessions:
 
     async def _delete(self, session: Session) -> None:
         if not session.path:
-            return  # it ends by itself, or is used again
+            return  # it is used again, or ends by itself
         try:
-            answer = await self._send_with(session.token, "DELETE", session.path, None)
+            answer = await self._client.send(
+                "DELETE",
+                session.path,
+                headers=[(TOKEN_HEADER, session.token)],
+                timeout_seconds=_DELETE_SECONDS,
+            )
         except APIError as problem:
             self._log.warn("a BMC's session is not deleted yet: {why}", why=problem.message)
             return
