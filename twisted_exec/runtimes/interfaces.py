@@ -29,6 +29,7 @@ __all__ = [
     "IJournalWriter",
     "IKeepsState",
     "IMachineDriver",
+    "IProbed",
     "IReleasable",
     "IReopenable",
     "IRestartPolicy",
@@ -193,6 +194,17 @@ class ISharedLineTransport(ILineTransport):
 
     def abortConnection() -> None:
         """Close immediately and discard pending input; called if ``loseConnection`` takes too long."""
+
+
+class IProbed(Interface):
+    """The endpoint of a line whose far end can be looked for at little cost."""
+
+    def has_come_back() -> Deferred[bool]:
+        """
+        Look for the far end while the line is lost; called every few seconds before a later attempt.
+
+        :return: fires with true, within seconds, to open the line at once.
+        """
 
 
 class IHotPlug(Interface):

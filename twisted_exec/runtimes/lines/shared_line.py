@@ -31,13 +31,22 @@ from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.notices import LINE_BACK, line_lost, notice
 from twisted_exec.console.read_rate import ReadRateLimit
 from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.polling import until
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.runtimes.interfaces import CannotStart, IReopenable, IRun, IShutdown, MachineFacts
+from twisted_exec.runtimes.interfaces import (
+    CannotStart,
+    IProbed,
+    IReopenable,
+    IRun,
+    IShutdown,
+    MachineFacts,
+)
 from twisted_exec.streaming.interfaces import LINE_LOST, IBreakable, TerminalSize
 
 _LONG_RUN_SECONDS = 10.0
 _MAX_REASON = 300
+_PROBE_SECONDS = 5.0
 _MOST_GAPS = 10
 """Limit for the gaps of short connections in a row; each gap is a file of the journal."""
 
@@ -375,7 +384,7 @@ class SharedLine:
     async def _try_again(self, why: str) -> None:
         # Not a PokedLoop: the back-off goes on over connections, until one has lasted.
         while not self._closing:
-            await deferLater(self._clock, self._backoff.pause())
+            await self._rest(self._backoff.pause())
             try:
                 async with self._attempt:
                     link = await self._open()
@@ -388,6 +397,13 @@ class SharedLine:
             else:
                 self._reconnected(link)
                 return
+
+    async def _rest(self, seconds: float) -> None:
+        endpoint: Any = self._endpoint
+        if seconds > _PROBE_SECONDS and IProbed.providedBy(endpoint):
+            await until(endpoint.has_come_back, self._clock, _PROBE_SECONDS, seconds)
+        else:
+            await deferLater(self._clock, seconds)
 
     def _reconnected(self, link: _Link) -> None:
         self._opening = None

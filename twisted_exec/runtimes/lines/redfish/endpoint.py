@@ -10,12 +10,13 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
-from twisted.internet.protocol import connectionDone
+from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, message_of
-from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
+from twisted_exec.program.tasks import as_deferred
+from twisted_exec.runtimes.interfaces import CannotStart, IProbed, MachineFacts
 from twisted_exec.runtimes.lines.ipmi import TAKEN as SOL_TAKEN
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
 from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
@@ -27,6 +28,7 @@ from twisted_exec.runtimes.lines.redfish.quirks import Quirk, Transport, find
 from twisted_exec.runtimes.lines.redfish.ranking import Choice, Ranking, Refused, rank
 from twisted_exec.runtimes.lines.redfish.websocket import WebSocketEndpoint
 from twisted_exec.runtimes.lines.ssh import SSHDriver, SSHLine
+from twisted_exec.tls.endpoints import client_endpoint
 
 NO_CONSOLE = "NoConsole"
 """Reason of the machine's condition: none of the ways to the console opened."""
@@ -35,6 +37,7 @@ NO_PROGRAM = "NoProgram"
 OPENING = "Opening"
 LOST = "Lost"
 
+PROBE_SECONDS = 3.0
 ATTEMPT_SECONDS = 30.0
 """Time for one way, so that the others get theirs."""
 
@@ -49,7 +52,12 @@ WITH_BREAK = (Transport.SSH, Transport.VENDOR_SSH, Transport.IPMI)
 _WEB = (Transport.WEBSOCKET, Transport.OPENBMC)
 
 
-@implementer(IStreamClientEndpoint)
+class _Probes(Factory):
+    noisy = False
+    protocol = Protocol
+
+
+@implementer(IStreamClientEndpoint, IProbed)
 class ConsoleEndpoint:
     """
     Opens the console of one server, and describes the way in the machine's condition.
@@ -68,6 +76,7 @@ class ConsoleEndpoint:
     ) -> None:
         self._bmc, self._facts, self._quirks = bmc, facts, quirks
         self._ssh, self._ipmi, self._reactor = ssh, ipmi, reactor
+        self._is_away = False  # no TCP connection could be made lately
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
         return Deferred.fromCoroutine(self._connect(protocolFactory))
@@ -84,6 +93,24 @@ class ConsoleEndpoint:
             reason = problem.condition if isinstance(problem, CannotStart) else NO_CONSOLE
             self._bmc.describe("False", reason, problem.message)
             raise
+
+    @as_deferred
+    async def has_come_back(self) -> bool:
+        """Try a TCP connection; return true for the first one after one that failed."""
+        line, was_away = self._bmc.line, self._is_away
+        probe = client_endpoint(
+            self._reactor, line.host, line.port, None, timeout_seconds=PROBE_SECONDS
+        )
+        try:
+            connection: Any = await probe.connect(_Probes())
+        except CancelledError:
+            raise
+        except Exception:
+            self._is_away = True
+            return False
+        connection.transport.abortConnection()
+        self._is_away = False
+        return was_away
 
     async def _open(self, server: Server, factory: IProtocolFactory) -> Any:
         quirk = find(
