@@ -199,13 +199,15 @@ class MachineRuntime(Service):
                 )
             else:
                 self._offered[each.name] = each
-                driver: Any = each.driver
-                if IKeepsState.providedBy(driver):
-                    path = os.path.join(self._state.path, "drivers", driver.name)
-                    driver.use_directory(private_directory(path))
+                self._give_directory(each.driver)
         self._machines.quantities = {
             each.name: each.quantity + each.spare for each in self._offered.values()
         }
+
+    def _give_directory(self, driver: Any) -> None:
+        path = os.path.join(self._state.path, "drivers", driver.name)
+        if IKeepsState.providedBy(driver):
+            driver.use_directory(private_directory(path))
 
     def stopService(self) -> Deferred[None]:
         """End the sessions, and the machines that do not outlive the runtime."""

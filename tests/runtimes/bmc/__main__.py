@@ -21,7 +21,9 @@ reactor: Any = _reactor
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--kind", default="websocket", help="a file of tests/runtimes/bmc/documents")
+    parser.add_argument(
+        "--kind", default="websocket", help="a file of tests/runtimes/bmc/documents"
+    )
     parser.add_argument("--directory", default=".")
     parser.add_argument("--session-limit", type=int, default=8)
     options = parser.parse_args()

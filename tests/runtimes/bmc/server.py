@@ -20,10 +20,12 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.internet import reactor as _reactor
+from twisted.internet.interfaces import IOpenSSLContextFactory
 from twisted.internet.ssl import PrivateCertificate
 from twisted.web.iweb import IRequest
 from twisted.web.resource import IResource, NoResource, Resource
 from twisted.web.server import NOT_DONE_YET, Site
+from zope.interface import implementer
 
 from tests.runtimes.bmc.console import Console
 from tests.runtimes.bmc.faults import Faults, error, names
@@ -55,9 +57,12 @@ class Session:
 def pin_of(identity: Issued) -> str:
     """The SHA-256 of a certificate's public key, in hexadecimal digits."""
     key = x509.load_pem_x509_certificate(identity.certificate_pem).public_key()
-    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+    return hashlib.sha256(
+        key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    ).hexdigest()
 
 
+@implementer(IOpenSSLContextFactory)
 class _Contexts:
     """The TLS contexts of a server whose certificate may change."""
 
@@ -132,14 +137,8 @@ class SmallBMC:
         if port is None:
             return
         await port.stopListening()
-        for request in self.waiting:
-            self._abort(request)
-        for connection in list(self.root.connections):
+        for connection in list(port.factory.protocols):
             connection.abortConnection()
-
-    def _abort(self, request: Any) -> None:
-        if request.channel is not None:
-            request.transport.abortConnection()
 
     def answer(self) -> None:
         """Answer the requests that hang as if there were no fault."""
@@ -212,14 +211,11 @@ class _Root(Resource):
     def __init__(self, bmc: SmallBMC) -> None:
         super().__init__()
         self.redfish = _Redfish(bmc)
-        self.connections: set[Any] = set()
 
     def getChild(self, path: bytes, request: Any) -> IResource:
         return NoResource()
 
     def getChildWithDefault(self, path: bytes, request: Any) -> IResource:
-        if request.transport not in self.connections:
-            self.connections.add(request.transport)
         if path == b"redfish":
             return self.redfish
         child: IResource = super().getChildWithDefault(path, request)

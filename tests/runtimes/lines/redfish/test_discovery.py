@@ -108,8 +108,8 @@ class ChoiceTests(DiscoveryCase):
             with self.assertRaises(CannotStart) as caught:
                 await self.discover(documents)
             self.assertIn("set system:", caught.exception.message)
-            del system["SerialConsole"]
-            other.pop("SerialConsole")
+            system.pop("SerialConsole", None)
+            other.pop("SerialConsole", None)
 
 
 class BadDocumentTests(DiscoveryCase):

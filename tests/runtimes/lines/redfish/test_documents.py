@@ -33,7 +33,7 @@ class MemberTests(TestCase):
     def test_texts(self) -> None:
         """A text has no control characters, and a limit."""
         document = {"a": {"b": " x\x1b[2J\n" + "y" * 1000}, "n": 3}
-        self.assertEqual(documents.text(document, "a", "b"), "x[2J" + "y" * 194)
+        self.assertEqual(documents.text(document, "a", "b"), "x[2J" + "y" * 193)
         for path in (("a",), ("n",), ("n", "b"), ("a", "b", "c"), ("z",)):
             self.assertEqual(documents.text(document, *path), "")
 
@@ -53,7 +53,9 @@ class MemberTests(TestCase):
 
     def test_links(self) -> None:
         """A link is a path on the BMC; others are refused."""
-        self.assertEqual(documents.link({"a": {"@odata.id": "/redfish/v1/x"}}, "a"), "/redfish/v1/x")
+        self.assertEqual(
+            documents.link({"a": {"@odata.id": "/redfish/v1/x"}}, "a"), "/redfish/v1/x"
+        )
         self.assertEqual(documents.link({"a": {}}, "a"), "")
         for wrong in (
             "https://evil.example/redfish/v1",

@@ -29,7 +29,9 @@ class OptionTests(RuntimeCase):
         line = self.driver().lines.options_of(self.facts())
         expected = RedfishLine("10.0.0.1", Trust(pin=b"\xab" * 32), 443, "", "admin", "/password")
         self.assertEqual(line, expected)
-        self.assertEqual((expected.power, expected.steal, expected.force_off), (False, False, False))
+        self.assertEqual(
+            (expected.power, expected.steal, expected.force_off), (False, False, False)
+        )
 
     def test_lines(self) -> None:
         """Keys of the class are defaults for its lines; a line with a CA has no pin."""

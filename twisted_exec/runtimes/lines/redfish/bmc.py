@@ -96,12 +96,12 @@ class BMC:
         self.watch: PowerWatch | None = None
         self._looks: PokedLoop | None = None
         self.has_line = False
-        self._description = ("", "", "")
+        self._description = self._told = ("", "", "")
 
     @property
     def has_left_session(self) -> bool:
-        """True if there is a session on disk, and no machine uses the BMC."""
-        return self._facts is None and os.path.exists(self._session_path)
+        """True if an earlier runtime has left a session on disk."""
+        return os.path.exists(self._session_path)
 
     def claim(self, facts: MachineFacts) -> None:
         """
@@ -121,6 +121,7 @@ class BMC:
             self._is_locked = True
         if self._facts is None:
             self._facts, self.watch = facts, PowerWatch(facts)
+            self._told = ("", "", "")
 
     def release_from(self, facts: MachineFacts) -> Deferred[None] | None:
         """Give the BMC back if this machine has it; see :meth:`release`."""
@@ -208,4 +209,6 @@ class BMC:
             return
         if self.watch is not None and self.watch.state == OFF:
             message += "; the server is off"
-        self._facts.described((status, reason, message))
+        if (status, reason, message) != self._told:
+            self._told = (status, reason, message)
+            self._facts.described(self._told)

@@ -185,9 +185,7 @@ class Client:
         code, kept, content = await self._transport.collect(
             request, timeout_seconds=seconds, limit_bytes=documents.DOCUMENT.size_bytes
         )
-        return Answer(
-            code, content, kept[TOKEN_HEADER], kept[LOCATION_HEADER], kept["retry-after"]
-        )
+        return Answer(code, content, kept[TOKEN_HEADER], kept[LOCATION_HEADER], kept["retry-after"])
 
     def close(self) -> Deferred[None]:
         """Close idle connections; later requests open new ones."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -62,6 +62,8 @@ class RedfishDriver(LineDriver[RedfishLine]):
         self._ipmi = IPMIDriver({}, reactor, table)
         self._bmcs: dict[tuple[str, int], BMC] = {}
         self._directory = ""
+        self._left: set[BMC] = set()  # with a session of an earlier runtime that no machine uses
+        self._ending: IDelayedCall | None = None
 
     def missing(self) -> str:
         """Return what is missing if no way to a console can be used."""
@@ -75,15 +77,22 @@ class RedfishDriver(LineDriver[RedfishLine]):
 
     def use_directory(self, directory: str) -> None:
         self._directory = directory
-        left = [bmc for line in self._all.values() if (bmc := self._bmc(line)).has_left_session]
-        if left:
-            self.reactor.callLater(_LEFT_SECONDS, self._end_left, left)
+        bmcs = map(self._bmc, self._all.values())
+        self._left = {bmc for bmc in bmcs if bmc.has_left_session}
+        if self._left:
+            self._ending = self.reactor.callLater(_LEFT_SECONDS, self._end_left)
 
-    def _end_left(self, left: Sequence[BMC]) -> None:
+    def _end_left(self) -> None:
+        left, self._left = self._left, set()
         for bmc in left:
-            if bmc.has_left_session:
-                ending = bmc.release()
-                ending.addErrback(lambda failure: self._log.failure("a BMC", failure=failure))
+            ending = bmc.release()
+            ending.addErrback(lambda failure: self._log.failure("a BMC", failure=failure))
+
+    def _keep(self, bmc: BMC) -> None:
+        """Do not end the session of an earlier runtime: a machine uses it."""
+        self._left.discard(bmc)
+        if not self._left and self._ending is not None and self._ending.active():
+            self._ending.cancel()
 
     def _bmc(self, line: RedfishLine) -> BMC:
         key = line.host.lower(), line.port
@@ -97,9 +106,8 @@ class RedfishDriver(LineDriver[RedfishLine]):
         name, line = self.lines.claim(facts)
         bmc = self._bmc(line)
         bmc.claim(facts)
-        endpoint = ConsoleEndpoint(
-            bmc, facts, self._quirks, self._ssh, self._ipmi, self.reactor
-        )
+        self._keep(bmc)
+        endpoint = ConsoleEndpoint(bmc, facts, self._quirks, self._ssh, self._ipmi, self.reactor)
         return name, endpoint
 
     def _release(self, facts: MachineFacts) -> Deferred[None] | None:

@@ -157,7 +157,9 @@ class ConsoleEndpoint:
                     "there, or set steal: true",
                 ) from None
         whose = "an earlier run of this runtime" if is_ours else "another client (steal: true)"
-        self._facts.event("Warning", "ConsoleReleased", f"the console's session of {whose} is ended")
+        self._facts.event(
+            "Warning", "ConsoleReleased", f"the console's session of {whose} is ended"
+        )
         return await self._layered(choice, quirk, True).connect(factory)
 
     def _layered(self, choice: Choice, quirk: Quirk, releases: bool) -> LayeredEndpoint:
@@ -255,7 +257,10 @@ def _permitted(ranking: Ranking, transports: Sequence[Transport]) -> Ranking:
     others = [each for each in ranking.choices if each.transport not in transports]
     return Ranking(
         tuple(each for each in ranking.choices if each.transport in transports),
-        (*ranking.refused, *(Refused(each.transport, "transports of the class lacks it") for each in others)),
+        (
+            *ranking.refused,
+            *(Refused(each.transport, "transports of the class lacks it") for each in others),
+        ),
     )
 
 
@@ -267,4 +272,3 @@ def _why(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"it did not open in {ATTEMPT_SECONDS:g} s"
     return error.message if isinstance(error, APIError) else message_of(error)
-

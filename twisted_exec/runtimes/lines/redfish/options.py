@@ -137,11 +137,15 @@ def _line(reader: Reader, common: RedfishLine) -> RedfishLine:
     line = replace(_shared(reader, common), host=host, port=port, system=system)
     for what, word in (("host", host), ("user", line.user)):
         if not _PLAIN.fullmatch(word):
-            raise reader.error(f"{what} {word!r} is not a valid {what}" if word else f"{what} is missing")
+            raise reader.error(
+                f"{what} {word!r} is not a valid {what}" if word else f"{what} is missing"
+            )
     if system and not _ID.fullmatch(system):
         raise reader.error(f"system {system!r} is no id of a system, such as System_0", "system")
     if not line.password_file:
-        raise reader.error("password_file is missing: the absolute path of a file with the password")
+        raise reader.error(
+            "password_file is missing: the absolute path of a file with the password"
+        )
     if not line.trust.ca and not line.trust.pin:
         raise reader.error(
             "pin and ca are missing: the SHA-256 of the BMC's public key, or the CA that signed its "

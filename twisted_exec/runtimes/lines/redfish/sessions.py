@@ -194,11 +194,11 @@ class Sessions:
         while self._session is None:
             if not self._is_logging_in:
                 await self._pause()
-                if self._session is None and not self._is_logging_in:
-                    self._begin_login()
-            if self._is_logging_in:
+            if self._session is None:
                 waiter: Deferred[None] = Deferred()
                 self._waiters.append(waiter)
+                if not self._is_logging_in:
+                    self._begin_login()
                 await waiter
         return self._session.token
 
@@ -248,8 +248,8 @@ class Sessions:
         if answer.is_success or answer.code in (Unauthorized.code, NotFound.code):
             self._forget()
         else:
-            problem = refused(answer, "DELETE", session.path)
-            self._log.warn("a BMC's session is not deleted: {why}", why=problem.message)
+            refusal = refused(answer, "DELETE", session.path)
+            self._log.warn("a BMC's session is not deleted: {why}", why=refusal.message)
 
     # Inner parts.
 
