@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Factory
+from twisted.internet.ssl import PrivateCertificate
 from twisted.internet.task import Clock
 from twisted.web.resource import Resource
 from twisted.web.server import Site
@@ -51,8 +52,6 @@ class Session:
 class ConsoleCase(PlacesTestCase):
     """A console at a port, and an endpoint that leads there."""
 
-    kind = "tcp"
-
     async def serve(self, **more: Any) -> WebSocketEndpoint:
         self.console = Console()
         self.console.tokens.add(TOKEN)
@@ -61,8 +60,11 @@ class ConsoleCase(PlacesTestCase):
         root.putChild(b"console0", self.console.resource)
         # autobahn's resource does not give its connections back to the site.
         self.addCleanup(self.console.vanish)
-        self.inner = await self.listen(self.kind, Site(root))
+        self.inner = await self.listen_with(Site(root))
         return self.make_endpoint(**more)
+
+    async def listen_with(self, site: Site) -> Any:
+        return await self.listen("tcp", site)
 
     def make_endpoint(
         self,
@@ -292,7 +294,14 @@ class LimitTests(ConsoleCase):
 class PinTests(ConsoleCase):
     """A console behind TLS."""
 
-    kind = "tls"
+    async def listen_with(self, site: Site) -> Any:
+        # With Twisted's own TLS: autobahn's resource cannot take over ours.
+        context = PrivateCertificate.loadPEM(b"".join(pki()[1:])).options()
+        port = reactor.listenSSL(0, site, context, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        self.port = port.getHost().port
+        tls = ClientTLS("localhost", ca_pem=pki()[0])
+        return client_endpoint(reactor, "127.0.0.1", self.port, tls)
 
     def pinned(self, digest: bytes) -> Any:
         def check(certificate: x509.Certificate) -> None:
