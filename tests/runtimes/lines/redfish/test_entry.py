@@ -43,7 +43,7 @@ class Talk:
         for at in range(0, len(data), size or len(data)):
             self._do(self.dialogue.receive(data[at : at + (size or len(data))], self.now))
 
-    def wait(self) -> None:
+    def pass_time(self) -> None:
         """Let the time pass until the dialogue wakes."""
         self.now = self.dialogue.wake_at
         self._do(self.dialogue.wake(self.now))
@@ -119,7 +119,7 @@ class EntryTests(SynchronousTestCase):
         talk.hear(b"login: ")
         self.assertIsNone(talk.end)
         start = talk.now
-        talk.wait()
+        talk.pass_time()
         self.assertEqual((talk.end, talk.now - start), (Begin(b"login: "), SILENT_BEGIN_SECONDS))
 
     def test_other_banner(self) -> None:
@@ -128,7 +128,7 @@ class EntryTests(SynchronousTestCase):
         talk.hear(b"racadm>>")
         talk.hear(b"Hello. Leave with ^\\\r\nlogin: ")
         start = talk.now
-        talk.wait()
+        talk.pass_time()
         self.assertEqual(talk.end, Begin(b"Hello. Leave with ^\\\r\nlogin: "))
         self.assertEqual(talk.now - start, BEGIN_SECONDS)
 
@@ -138,7 +138,7 @@ class EntryTests(SynchronousTestCase):
         talk.hear(b"system> ")
         talk.hear(b"The command line contains extraneous arguments\r\nsystem>", 1)
         self.assertEqual(talk.typed, b"console 1\rconsole start\r")
-        talk.wait()
+        talk.pass_time()
         self.assertEqual(talk.end, Begin(b""))
 
     def test_release(self) -> None:
@@ -168,7 +168,7 @@ class EntryTests(SynchronousTestCase):
         talk.hear(b"status=2\r\nstatus_tag=COMMAND PROCESSING FAILED\r\n</>hpiLO-> ")
         self.assertIsNone(talk.end)
         start = talk.now
-        talk.wait()
+        talk.pass_time()
         assert isinstance(talk.end, Fail)
         self.assertEqual((talk.end.reason, talk.now - start), (REFUSED, QUIET_SECONDS))
         self.assertIn("COMMAND PROCESSING FAILED", talk.end.message)
@@ -180,7 +180,7 @@ class EntryTests(SynchronousTestCase):
         talk.hear(b"Starting virtual serial port.\r\n\r\n</>hpiLO-> ")
         talk.hear(b"Virtual Serial Port active: IO=0x03F8 INT=4\r\n")
         self.assertIsNone(talk.end)
-        talk.wait()
+        talk.pass_time()
         self.assertIsInstance(talk.end, Begin)
 
     def test_taken(self) -> None:
@@ -192,7 +192,7 @@ class EntryTests(SynchronousTestCase):
             talk = Talk(HPE)
             talk.hear(b"</>hpiLO-> ")
             talk.hear(words + b"\r\n</>hpiLO-> ")
-            talk.wait()
+            talk.pass_time()
             assert isinstance(talk.end, Fail)
             self.assertEqual(talk.end.reason, TAKEN)
             self.assertIn("steal: true", talk.end.message)
@@ -209,10 +209,10 @@ class EntryTests(SynchronousTestCase):
         talk.hear(b"</>hpiLO-> ")
         self.assertEqual(talk.typed, b"v")
         start = talk.now
-        talk.wait()
+        talk.pass_time()
         self.assertEqual((talk.typed, talk.now - start), (b"vs", ECHO_SECONDS))
         for _ in range(3):
-            talk.wait()
+            talk.pass_time()
         talk.hear(b"Press 'ESC (' to return to the CLI Session.\r\n")
         self.assertEqual((talk.typed, talk.end), (b"vsp\r", Begin(b"")))
 
@@ -221,14 +221,14 @@ class EntryTests(SynchronousTestCase):
         talk = Talk(DELL)
         talk.hear(b"Welcome\r\n")
         start = talk.now
-        talk.wait()
+        talk.pass_time()
         assert isinstance(talk.end, Fail)
         self.assertEqual(talk.now - start, TOTAL_SECONDS)
         self.assertIn("prompt (racadm>> or /admin1->) did not come within 15 s", talk.end.message)
         talk = Talk(SUPERMICRO)
         talk.hear(b"-> ")
         while talk.end is None:
-            talk.wait()
+            talk.pass_time()
         assert isinstance(talk.end, Fail)
         self.assertIn("did not open the console within 15 s", talk.end.message)
 
@@ -240,7 +240,7 @@ class EntryTests(SynchronousTestCase):
         talk.hear(b"system> ")
         self.assertEqual(talk.typed, b"console 1\r")
         talk.hear(b"y" * (1 << 20), 1 << 16)
-        talk.wait()
+        talk.pass_time()
         self.assertEqual(talk.end, Begin(b"y" * (64 << 10)))
 
     def test_lost(self) -> None:

@@ -212,7 +212,7 @@ class WebSocketLine(LineLayer):
     # SocketUser.
 
     def opened(self) -> None:
-        self.makeConnection(_Wire(self._socket))  # type: ignore[arg-type]
+        self.makeConnection(_Wire(self._socket))
         self._tick()
 
     def message_received(self, message: bytes) -> None:
