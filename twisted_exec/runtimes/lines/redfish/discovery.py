@@ -20,6 +20,7 @@ from twisted_exec.runtimes.lines.redfish.documents import (
     flag,
     link,
     links,
+    local_path,
     member,
     number,
     text,
@@ -35,6 +36,7 @@ _MAX_DOCUMENTS = 32
 _MAX_SYSTEMS = 8
 _MAX_LISTED = 8
 _MAX_PORT = 65535
+_MAX_URI = 2048
 _RESET = "#ComputerSystem.Reset"
 _DEFAULT_SESSION_SECONDS = 1800
 
@@ -71,6 +73,7 @@ class Server:
     """
     One server, as its BMC describes it.
 
+    :param controller: model of the BMC, such as ``OpenBmc``.
     :param firmware: version of the BMC's firmware.
     :param product: ``Product`` of the service root, such as ``Integrated Dell Remote Access
         Controller``; may be empty.
@@ -92,6 +95,7 @@ class Server:
 
     manufacturer: str = ""
     model: str = ""
+    controller: str = ""
     firmware: str = ""
     product: str = ""
     system: str = ""
@@ -160,7 +164,8 @@ class _Discovery:
         target, values = await self._reset(system)
         return Server(
             manufacturer=text(system, "Manufacturer") or text(root, "Vendor"),
-            model=text(system, "Model") or text(manager, "Model"),
+            model=text(system, "Model"),
+            controller=text(manager, "Model"),
             firmware=text(manager, "FirmwareVersion"),
             product=text(root, "Product"),
             system=path,
@@ -203,13 +208,13 @@ class _Discovery:
 
     async def _reset(self, system: Document) -> tuple[str, tuple[str, ...]]:
         action = member(system, "Actions", _RESET)
-        target = text(action, "target")
+        target = text(action, "target", most=_MAX_URI)
         if not target:
             return "", ()
-        target = link({"target": {"@odata.id": target}}, "target")
+        target = local_path(target)
         values = texts(action, "ResetType@Redfish.AllowableValues")
-        if values is None and (info := text(action, "@Redfish.ActionInfo")):
-            described = await self._optional(link({"info": {"@odata.id": info}}, "info"))
+        if values is None and (info := text(action, "@Redfish.ActionInfo", most=_MAX_URI)):
+            described = await self._optional(local_path(info))
             for each in entries(described, "Parameters"):
                 if text(each, "Name") == "ResetType":
                     values = texts(each, "AllowableValues")
@@ -246,7 +251,7 @@ def _services(document: object, enabled: str) -> Mapping[str, ConsoleFacts]:
             entry_command=text(document, member_name, "ConsoleEntryCommand"),
             hot_keys=text(document, member_name, "HotKeySequenceDisplay"),
             shared_with_cli=bool(flag(document, member_name, "SharedWithManagerCLI")),
-            uri=text(document, member_name, "ConsoleURI"),
+            uri=text(document, member_name, "ConsoleURI", most=_MAX_URI),
         )
         for member_name, name in _SERVICES.items()
         if isinstance(document.get(member_name), Mapping)

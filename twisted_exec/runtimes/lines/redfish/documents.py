@@ -50,12 +50,16 @@ def member(document: object, *path: str) -> object:
     return document
 
 
-def text(document: object, *path: str) -> str:
-    """Return a member's text without control characters, at most 200 characters; empty if it has none."""
+def text(document: object, *path: str, most: int = _MAX_TEXT) -> str:
+    """
+    Return a member's text without control characters; empty if it has none.
+
+    :param most: longer texts are cut to this number of characters.
+    """
     value = member(document, *path)
     if not isinstance(value, str):
         return ""
-    return "".join(each for each in value[:_MAX_TEXT] if each.isprintable()).strip()
+    return "".join(each for each in value[:most] if each.isprintable()).strip()
 
 
 def number(document: object, *path: str, most: int = 1 << 31) -> int | None:
