@@ -41,7 +41,6 @@ HOST = "127.0.0.1"
 _DOCUMENTS = Path(__file__).parent / "documents"
 _RESET = "/Actions/ComputerSystem.Reset"
 _OFF = ("ForceOff", "GracefulShutdown")
-_BASIC = (USER.encode(), PASSWORD.encode())
 _HUGE_BYTES, _PIECE = 100 << 20, b" " * (1 << 20)
 
 
@@ -90,6 +89,7 @@ class SmallBMC:
     :ivar logins: number of logins that gave a session.
     :ivar console: the WebSocket at ``/console``, ``/console/ID`` and ``/console0``.
     :ivar root: gets children for paths outside of ``/redfish``, such as a console.
+    :ivar password: of its only user, :data:`USER`.
     :ivar location: of new sessions, if it is not their path.
     :ivar takes_basic: name and password are accepted with each request.
     :ivar waiting: requests that hang.
@@ -106,6 +106,7 @@ class SmallBMC:
         self.requests: list[tuple[str, str]] = []
         self.resets: list[str] = []
         self.logins = 0
+        self.password = PASSWORD
         self.location = ""
         self.takes_basic = False
         self.identity = identity or server_identity(HOST)
@@ -247,7 +248,9 @@ class _Redfish(Resource):
             return self._log_in(request)
         is_public = path == "/redfish/v1/" and method == "GET"
         is_known = self._bmc.session_of(request) is not None or (
-            self._bmc.takes_basic and (request.getUser(), request.getPassword()) == _BASIC
+            self._bmc.takes_basic
+            and (request.getUser(), request.getPassword())
+            == (USER.encode(), self._bmc.password.encode())
         )
         if not is_known and not is_public:
             return self._refuse(request, 401, "Base.1.8.NoValidSession")
@@ -288,7 +291,7 @@ class _Redfish(Resource):
 
     def _log_in(self, request: Any) -> bytes:
         body = json.loads(request.content.read() or b"{}")
-        if (body.get("UserName"), body.get("Password")) != (USER, PASSWORD):
+        if (body.get("UserName"), body.get("Password")) != (USER, self._bmc.password):
             return self._refuse(request, 401, "Base.1.8.InsufficientPrivilege")
         if len(self._bmc.sessions) >= self._bmc.session_limit:
             return self._refuse(request, 503, self._bmc.faults.full)

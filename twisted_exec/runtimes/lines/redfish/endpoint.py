@@ -196,6 +196,7 @@ class ConsoleEndpoint:
             choice.port,
             user=line.user,
             password_file=line.password_file,
+            cipher_suite=line.cipher_suite,
             force=releases,
         )
         return self._ipmi.endpoint(self._facts, server)

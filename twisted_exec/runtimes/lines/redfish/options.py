@@ -41,6 +41,7 @@ class RedfishLine:
     :param system: id of the ComputerSystem; empty for the only one that has a console.
     :param login: ``session``, or ``basic`` for BMCs without sessions.
     :param known_hosts: path of the host keys for consoles over SSH; empty for no such consoles.
+    :param cipher_suite: of IPMI; 0 lets ipmitool negotiate with the BMC.
     :param transports: the ways to the console that may be used.
     :param steal: end other clients' sessions of a console that the BMC has only once.
     :param shutdown_seconds: time for a graceful shutdown.
@@ -55,6 +56,7 @@ class RedfishLine:
     password_file: str = ""
     login: str = SESSION
     known_hosts: str = ""
+    cipher_suite: int = 0
     transports: tuple[Transport, ...] = tuple(Transport)
     steal: bool = False
     power: bool = False
@@ -85,6 +87,7 @@ def _shared(reader: Reader, default: RedfishLine) -> RedfishLine:
         password_file=_path(reader, "password_file", default.password_file),
         login=reader.choice("login", (SESSION, BASIC), default.login),
         known_hosts=_path(reader, "known_hosts", default.known_hosts),
+        cipher_suite=int(reader.number("cipher_suite", 0, 17, default.cipher_suite)),
         transports=_transports(reader, default.transports),
         steal=reader.take("steal", bool, default.steal),
         power=reader.take("power", bool, default.power),

@@ -25,11 +25,12 @@ from twisted_exec.api.status import APIError, BadGateway, NotFound, ServiceUnava
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.program.state_files import from_document
 from twisted_exec.runtimes.interfaces import CannotStart
+from twisted_exec.runtimes.lines.password_file import read_password
 from twisted_exec.runtimes.lines.redfish.client import TOKEN_HEADER, Answer, Client, refused
 from twisted_exec.runtimes.lines.redfish.documents import Document, local_path, text
 from twisted_exec.runtimes.lines.redfish.websocket import SocketHeaders
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.files import read_file, warn_if_public
+from twisted_exec.tls.files import read_file
 from twisted_exec.tls.private_files import write_private
 
 SESSIONS = "/redfish/v1/SessionService/Sessions"
@@ -57,16 +58,9 @@ class Credentials:
     def password(self) -> str:
         """:raises CannotStart: the file cannot be read."""
         try:
-            content = read_file(self.password_file, "password file")
-            warn_if_public(self.password_file, os.stat(self.password_file).st_mode)
-            password = content.decode("utf-8").partition("\n")[0].removesuffix("\r")
-        except (TLSConfigError, OSError):
-            raise CannotStart(NO_PASSWORD, f"{self.password_file} cannot be read") from None
+            return read_password(self.password_file).decode("utf-8")
         except UnicodeDecodeError:
             raise CannotStart(NO_PASSWORD, f"{self.password_file} is not UTF-8") from None
-        if not password:
-            raise CannotStart(NO_PASSWORD, f"{self.password_file} has an empty first line")
-        return password
 
 
 @dataclass(frozen=True)
