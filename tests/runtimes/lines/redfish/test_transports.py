@@ -11,7 +11,7 @@ from twisted.internet.protocol import Factory
 
 from tests import needs
 from tests.runtimes.bmc.server import PASSWORD, USER
-from tests.runtimes.bmc.shell import Answer, ShellServer, enters, prints
+from tests.runtimes.bmc.shell import Answer, Shell, ShellServer, enters, prints
 from tests.runtimes.lines.redfish.support import BMCCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.conditions import ConditionValue
@@ -123,7 +123,7 @@ class VendorShellTests(TransportCase):
         self.assertNotIn(b"racadm", line.got)
 
     async def test_taken(self) -> None:
-        """The console of another client is a condition; with ``steal`` it is released."""
+        """The console of another client is a condition, where the BMC has no command to release it."""
         self.commands[b"connect com2"] = prints(b"Serial device 2 is currently in use\r\n")
         self.assertEqual((await self.refusal(transports=["vendor-ssh"])).condition, "ConsoleTaken")
 
@@ -148,6 +148,36 @@ class VendorShellTests(TransportCase):
         message = (await self.refusal(transports=["vendor-ssh"])).message
         self.assertIn("Host key verification failed", message)
         self.assertEqual(self.shell.logins, [])
+
+
+class ReleaseTests(TransportCase):
+    """iLO: the console of another client can be released."""
+
+    kind = "hpe"
+
+    def setUp(self) -> None:
+        super().setUp()
+        taken = prints(b"Virtual Serial Port is currently in use by another session.\r\n")
+        self.commands: dict[bytes, Answer] = {b"vsp": taken, b"stop /system1/oemhp_vsp1": self.stop}
+        self.shell = self.serve_shell(self.commands, b"</>hpiLO->", b"\x1b(")
+        path = "/redfish/v1/Managers/1/NetworkProtocol"
+        self.change(path, "SSH", {"Port": self.shell.port, "ProtocolEnabled": True})
+
+    def stop(self, shell: Shell) -> None:
+        banner = b"Starting virtual serial port.\r\nPress 'ESC (' to return to the CLI Session.\r\n"
+        self.commands[b"vsp"] = enters(banner, b"login: ")
+        shell.ask()
+
+    async def test_not_ours(self) -> None:
+        """Without ``steal`` it stays with its client, and nothing is typed that would end it."""
+        self.assertEqual((await self.refusal(transports=["vendor-ssh"])).condition, "ConsoleTaken")
+        self.assertNotIn(b"stop", b"".join(shell.typed for shell in self.shell.shells))
+
+    async def test_steal(self) -> None:
+        """With ``steal`` it is released, and an Event says so."""
+        line = await self.open(transports=["vendor-ssh"], steal=True)
+        await line.until(b"login: ")
+        self.assertIn("ConsoleReleased", self.reasons())
 
 
 class SystemPortTests(TransportCase):
