@@ -18,7 +18,13 @@ from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
 from twisted_exec.runtimes.lines.shared_line import SharedLine
-from twisted_exec.testing.drivers import QUICK, Line
+from twisted_exec.testing.drivers import (
+    QUICK,
+    BreakableContract,
+    ConsoleContract,
+    Line,
+    MachineDriverContract,
+)
 
 BANNER = b"Connected to Serial Device 2. To end type: ^\\\r\n"
 
@@ -51,7 +57,7 @@ class TransportCase(BMCCase):
         """Change a document of the BMC."""
         self.bmc.documents[path][member] = value
 
-    def make_run(self, **keys: Any) -> SharedLine:
+    def make_driver(self, **keys: Any) -> RedfishDriver:
         driver = self.driver_of(
             driver="redfish",
             user=USER,
@@ -64,7 +70,10 @@ class TransportCase(BMCCase):
         assert isinstance(driver, RedfishDriver)
         driver.timing = QUICK
         driver.use_directory(self.state)
-        run = driver.run(self.facts())
+        return driver
+
+    def make_run(self, **keys: Any) -> SharedLine:
+        run = self.make_driver(**keys).run(self.facts())
         self.addCleanup(run.stop)
         return run
 
@@ -148,6 +157,21 @@ class VendorShellTests(TransportCase):
         message = (await self.refusal(transports=["vendor-ssh"])).message
         self.assertIn("Host key verification failed", message)
         self.assertEqual(self.shell.logins, [])
+
+
+class ContractTests(MachineDriverContract, ConsoleContract, BreakableContract, TransportCase):
+    """A console behind a BMC's shell is a console."""
+
+    kind = "dell"
+    provoke = b"hello"
+    answer = b"hello"
+    first_words = b"login: "
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.shell = self.serve_shell({b"connect com2": enters(BANNER, b"login: ")}, b"racadm>>")
+        path = "/redfish/v1/Managers/iDRAC.Embedded.1/NetworkProtocol"
+        self.change(path, "SSH", {"Port": self.shell.port, "ProtocolEnabled": True})
 
 
 class ReleaseTests(TransportCase):
