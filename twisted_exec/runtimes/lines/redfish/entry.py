@@ -31,7 +31,7 @@ TAKEN, REFUSED = "ConsoleTaken", "EntryFailed"
 _MOST_KEPT = 64 << 10
 _MOST_PROMPT = 4096
 _ENTER = b"\r"
-_OF_SSH = re.compile(rb"^Connection to [^\r\n]+ closed\.\r?$", re.MULTILINE)
+_OF_SSH = re.compile(rb"^Connection to [^\r\n]+ closed\.\r*$", re.MULTILINE)
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _IN_USE = re.compile(
     rb"in use|already (?:active|open|connected)|another (?:session|user|client)", re.IGNORECASE
