@@ -532,8 +532,10 @@ class ProbeTests(SharedLineCase):
         endpoint = self.opened = ProbedEndpoint(self.opened.inner)
         line = await self.line(run)
         await self.until(lambda: far.peers)
+        clock.advance(20)  # the connection has lasted
         far.peer.transport.abortConnection()
         await line.until(LOST)
+        await self.until(lambda: endpoint.asked)
         for _ in range(3):
             clock.advance(5)
         self.assertEqual((len(endpoint.links), endpoint.asked), (1, 4))
