@@ -180,12 +180,18 @@ class SSHDriver(LineDriver[SSHLine]):
         name, line = self.lines.claim(facts)
         return name, self.endpoint(facts, line)
 
-    def endpoint(self, facts: MachineFacts, line: SSHLine) -> IStreamClientEndpoint:
+    def endpoint(
+        self, facts: MachineFacts, line: SSHLine, *, is_shell: bool = False
+    ) -> IStreamClientEndpoint:
         """
         Return an endpoint that runs ssh for each connection; see :class:`~.command.CommandEndpoint`.
 
         Its ``connect`` fails with :class:`~twisted_exec.interfaces.CannotStart` if the password
         cannot be read.
+
+        :param is_shell: the far end reads lines, and nothing is sent before it has printed. Its
+            terminal gets the modes of ours: those of a raw one would leave it without echo, and
+            Enter without effect.
         """
         log = os.path.join(facts.directory, f"ssh-{next(self._slots)}.log")
 
@@ -199,7 +205,7 @@ class SSHDriver(LineDriver[SSHLine]):
                 helper = write_askpass(facts.directory)
                 environment = askpass_environment(helper, line.password_file)
             options = PtyOptions(
-                arguments(line, log), same_user=True, raw=True, environment=environment
+                arguments(line, log), same_user=True, raw=not is_shell, environment=environment
             )
             return PtyRun(PtyDriver(options, self.reactor, self._table), facts)
 

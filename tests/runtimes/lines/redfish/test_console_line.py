@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import pwd
 from typing import Any
 
 from twisted.internet.protocol import Factory
 
 from tests import needs
 from tests.runtimes.bmc.shell import ShellServer, enters, prints
-from tests.runtimes.peers import reactor
+from tests.runtimes.peers import Sshd, reactor
 from tests.runtimes.support import RuntimeCase
 from tests.tiers import PROGRAMS
 from twisted_exec.runtimes.interfaces import CannotStart
@@ -61,7 +62,9 @@ class ShellCase(RuntimeCase):
             password_file=os.path.join(self.directory, "password"),
         )
         entries = self.quirk.entry_commands if self.server.prompt else ()
-        inner = SSHDriver({}, reactor, self.table).endpoint(self.facts(), line)
+        inner = SSHDriver({}, reactor, self.table).endpoint(
+            self.facts(), line, is_shell=bool(entries)
+        )
         return LayeredEndpoint(
             inner,
             lambda upper: ConsoleLine(
@@ -196,6 +199,66 @@ class GuardTests(ShellCase):
         line.transport.write(b"x\r~.y\r~~z")
         await line.until(b"z")
         self.assertEqual(self.server.shell.got, b"x\r~y\r~~z")
+
+
+SCRIPT = r"""#!/bin/sh
+# A BMC's shell on a real terminal; its console ends after four keys.
+printf 'Welcome\n'
+while printf 'racadm>>' && read -r line; do
+    case $line in
+    'connect com2')
+        printf 'Connected to Serial Device 2. To end type: ^\\\n'
+        stty raw -echo
+        printf 'login: '
+        head -c 4
+        stty sane
+        printf '\r\n'
+        ;;
+    *) printf 'unknown command\n' ;;
+    esac
+done
+"""
+
+
+class RealServerTests(RuntimeCase):
+    """A BMC's shell behind OpenSSH's server, as a forced command."""
+
+    starts = PROGRAMS
+    skip = needs.sshd()
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.server = Sshd(self.directory)
+        self.addCleanup(self.server.stop)
+        self.server.start()
+        script = self.server.path("shell")
+        with open(script, "w") as file:
+            file.write(SCRIPT)
+        os.chmod(script, 0o700)
+        with open(self.server.path("user.pub")) as file:
+            key = file.read()
+        with open(self.server.path("user.pub"), "w") as file:
+            file.write(f'command="{script}" {key}')
+
+    async def test_console(self) -> None:
+        """The command is typed at the terminal's pace, and the end of the console is noticed."""
+        line = SSHLine(
+            "127.0.0.1",
+            self.server.port,
+            pwd.getpwuid(os.geteuid()).pw_name,
+            identity_file=self.server.path("user"),
+            known_hosts=self.server.path("known_hosts"),
+        )
+        endpoint = LayeredEndpoint(
+            SSHDriver({}, reactor, self.table).endpoint(self.facts(), line, is_shell=True),
+            lambda upper: ConsoleLine(upper, reactor, DELL, DELL.entry_commands, lambda text: None),
+        )
+        console: Line = await self.wait(endpoint.connect(Factory.forProtocol(Line)))
+        await console.until(b"login: ")
+        console.transport.write(b"a\x1cbcd")
+        error = await console.over()
+        self.assertEqual(console.got.rstrip(), b"login: abcd")
+        self.assertEqual(error.condition, "ConsoleEnded")
 
 
 class LoginTests(ShellCase):

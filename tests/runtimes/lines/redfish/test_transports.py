@@ -1,187 +1,242 @@
-"""Tests for :mod:`twisted_exec.runtimes.lines.redfish.endpoint`: each way to the console, with real clients."""
+"""The driver ``redfish`` with each way to the console that a small BMC and its shell have, and the faults of each."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory
 
 from tests import needs
 from tests.runtimes.bmc.server import PASSWORD, USER
-from tests.runtimes.bmc.shell import ShellServer, enters, prints
-from tests.runtimes.lines.redfish.support import RedfishCase, reactor
-from tests.runtimes.peers import IPMISim
+from tests.runtimes.bmc.shell import Answer, Shell, ShellServer, enters, prints
+from tests.runtimes.lines.redfish.support import BMCCase
 from tests.tiers import PROGRAMS
-from tests.tls.support import write
-from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
+from twisted_exec.api.conditions import ConditionValue
+from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
 from twisted_exec.runtimes.lines.shared_line import SharedLine
-from twisted_exec.testing.drivers import Line, MachineDriverContract
+from twisted_exec.testing.drivers import (
+    QUICK,
+    BreakableContract,
+    ConsoleContract,
+    Line,
+    MachineDriverContract,
+)
 
 BANNER = b"Connected to Serial Device 2. To end type: ^\\\r\n"
 
 
-class ShellCase(RedfishCase):
-    """A Dell whose console is behind its shell."""
+class TransportCase(BMCCase):
+    """A BMC with a shell at another port."""
 
     starts = PROGRAMS
     skip = needs.sshd()
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.conditions: list[ConditionValue] = []
+        self.state = os.path.join(self.directory, "drivers")
+        os.mkdir(self.state)
+        self.known = os.path.join(self.directory, "known")
+
+    def serve_shell(
+        self, commands: Mapping[bytes, Answer], prompt: bytes, *escapes: bytes
+    ) -> ShellServer:
+        shell = ShellServer(
+            commands, prompt=prompt, escapes=escapes, user=USER, password=PASSWORD
+        ).listen()
+        self.addCleanup(shell.stop)
+        with open(self.known, "w") as file:
+            file.write(shell.known_hosts())
+        return shell
+
+    def change(self, path: str, member: str, value: object) -> None:
+        """Change a document of the BMC."""
+        self.bmc.documents[path][member] = value
+
+    def make_driver(self, **keys: Any) -> RedfishDriver:
+        driver = self.driver_of(
+            driver="redfish",
+            user=USER,
+            password_file=self.password,
+            pin=self.bmc.pin,
+            known_hosts=self.known,
+            lines={"m": {"host": "127.0.0.1", "port": self.bmc.port}},
+            **keys,
+        )
+        assert isinstance(driver, RedfishDriver)
+        driver.timing = QUICK
+        driver.use_directory(self.state)
+        return driver
+
+    def make_run(self, **keys: Any) -> SharedLine:
+        run = self.make_driver(**keys).run(self.facts())
+        self.addCleanup(run.stop)
+        return run
+
+    def facts(self, id: str = "m") -> MachineFacts:
+        return replace(super().facts(id), described=self.conditions.append)
+
+    async def open(self, **keys: Any) -> Line:
+        line: Line = await self.wait(self.make_run(**keys).connect(Factory.forProtocol(Line)))
+        return line
+
+    async def refusal(self, **keys: Any) -> CannotStart:
+        run = self.make_run(**keys)
+        with self.assertRaises(CannotStart) as caught:
+            await run.connect(Factory.forProtocol(Line))
+        self.assertNotIn(PASSWORD, caught.exception.message)
+        return caught.exception
+
+
+class VendorShellTests(TransportCase):
+    """iDRAC: the console is behind the BMC's shell."""
+
     kind = "dell"
 
     def setUp(self) -> None:
         super().setUp()
-        self.commands = {b"connect com2": enters(BANNER, b"login: ")}
-        self.shell = ShellServer(
-            self.commands, prompt=b"racadm>>", escapes=[b"\x1c"], user=USER, password=PASSWORD
-        ).listen()
-        self.addCleanup(self.shell.stop)
-        self.known = write(self.directory, "known", self.shell.known_hosts().encode())
-        (network,) = (path for path in self.bmc.documents if path.endswith("/NetworkProtocol"))
-        if self.kind == "dell":
-            self.bmc.documents[network]["SSH"]["Port"] = self.shell.port
-        self.bmc.documents[network]["IPMI"]["ProtocolEnabled"] = False
+        self.commands: dict[bytes, Answer] = {b"connect com2": enters(BANNER, b"login: ")}
+        self.shell = self.serve_shell(self.commands, b"racadm>>", b"\x1c")
+        path = "/redfish/v1/Managers/iDRAC.Embedded.1/NetworkProtocol"
+        self.change(path, "SSH", {"Port": self.shell.port, "ProtocolEnabled": True})
 
-    def make_driver(self, **keys: Any) -> RedfishDriver:
-        return super().make_driver(**{"known_hosts": self.known, **keys})
-
-
-class ShellTests(MachineDriverContract, ShellCase):
-    """The console behind a BMC's shell."""
-
-    async def test_console(self) -> None:
-        """Users see the machine, and nothing of the BMC."""
-        _, line = await self.opened_line()
+    async def test_opens(self) -> None:
+        """It is chosen, and users see the machine alone."""
+        line = await self.open()
         await line.until(b"login: ")
-        line.transport.write(b"root\r")
+        line.transport.write(b"root\x1c\r")
         await line.until(b"root\r")
-        self.assertEqual(line.got, b"login: root\r")
-        self.assertEqual(self.conditions[-1][:2], ("True", "VendorSSH"))
-
-    async def test_drop(self) -> None:
-        """Keys that would leave the console are not sent, and a notice says so."""
-        _, line = await self.opened_line()
-        line.transport.write(b"a\x1cb")
-        await line.until(b"bytes dropped so far: 1]")
-        await self.until(lambda: self.shell.shell.got == b"ab")
+        self.assertEqual(self.shell.shell.got, b"root\r")
+        status, reason, message = self.conditions[-1]
+        self.assertEqual((status, reason), ("True", "VendorSSH"))
+        self.assertIn("behind the command connect com2", message)
+        self.assertIn("bytes dropped so far: 1", line.got.replace(b"\r\n  ", b" ").decode())
+        self.assertNotIn(b"racadm", line.got)
 
     async def test_fall_out(self) -> None:
-        """The BMC's own prompt ends the line at once; then the console is entered again."""
-        _, line = await self.opened_line()
-        self.shell.shell.fall_out()
+        """When the BMC falls back to its shell the console is entered anew, and nobody typed there."""
+        line = await self.open()
+        await line.until(b"login: ")
+        first = self.shell.shell
+        first.fall_out()
+        await line.until(b"was lost: the BMC has ended the console")
+        line.transport.write(b"racadm serveraction powerdown\r")
         await line.until(b"line is back")
+        await self.until(lambda: self.shell.shell is not first and self.shell.shell.is_console)
+        self.assertNotIn(b"powerdown", first.typed)
         self.assertIn("ConsoleEnded", self.reasons())
         self.assertNotIn(b"racadm", line.got)
 
-    async def test_no_host_key(self) -> None:
-        """Without known_hosts nothing is sent to the BMC's SSH server."""
-        refusal = await self.refusal(self.make_driver(known_hosts=""))
-        self.assertIn("known_hosts is missing", refusal.message)
+    async def test_taken(self) -> None:
+        """The console of another client is a condition, where the BMC has no command to release it."""
+        self.commands[b"connect com2"] = prints(b"Serial device 2 is currently in use\r\n")
+        self.assertEqual((await self.refusal(transports=["vendor-ssh"])).condition, "ConsoleTaken")
+
+    async def test_wrong_password(self) -> None:
+        """A password that only the shell refuses is the reason of that way."""
+        self.shell.password = "other"
+        await self.shell.stop()
+        shell = ShellServer(self.commands, prompt=b"racadm>>", user=USER, password="other").listen()
+        self.addCleanup(shell.stop)
+        with open(self.known, "w") as file:
+            file.write(shell.known_hosts())
+        path = "/redfish/v1/Managers/iDRAC.Embedded.1/NetworkProtocol"
+        self.change(path, "SSH", {"Port": shell.port, "ProtocolEnabled": True})
+        message = (await self.refusal(transports=["vendor-ssh"])).message
+        self.assertIn("not vendor-ssh: ssh ended with exit code 255", message)
+        self.assertIn("Permission denied", message)
+
+    async def test_other_host_key(self) -> None:
+        """Without the host's key no password is sent."""
+        with open(self.known, "w"):
+            pass
+        message = (await self.refusal(transports=["vendor-ssh"])).message
+        self.assertIn("Host key verification failed", message)
         self.assertEqual(self.shell.logins, [])
 
-    async def test_taken(self) -> None:
-        """A console that another client has is not taken from it."""
-        self.commands[b"connect com2"] = prints(b"Serial Device 2 is in use\r\n")
-        refusal = await self.refusal()
-        self.assertEqual(refusal.condition, "ConsoleTaken")
-        self.assertEqual(self.conditions[-1][:2], ("False", "ConsoleTaken"))
+
+class ContractTests(MachineDriverContract, ConsoleContract, BreakableContract, TransportCase):
+    """A console behind a BMC's shell is a console."""
+
+    kind = "dell"
+    provoke = b"hello"
+    answer = b"hello"
+    first_words = b"login: "
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.shell = self.serve_shell({b"connect com2": enters(BANNER, b"login: ")}, b"racadm>>")
+        path = "/redfish/v1/Managers/iDRAC.Embedded.1/NetworkProtocol"
+        self.change(path, "SSH", {"Port": self.shell.port, "ProtocolEnabled": True})
 
 
-class FallBackTests(ShellCase):
-    """A way that does not open."""
+class ReleaseTests(TransportCase):
+    """iLO: the console of another client can be released."""
+
+    kind = "hpe"
+
+    def setUp(self) -> None:
+        super().setUp()
+        taken = prints(b"Virtual Serial Port is currently in use by another session.\r\n")
+        self.commands: dict[bytes, Answer] = {b"vsp": taken, b"stop /system1/oemhp_vsp1": self.stop}
+        self.shell = self.serve_shell(self.commands, b"</>hpiLO->", b"\x1b(")
+        path = "/redfish/v1/Managers/1/NetworkProtocol"
+        self.change(path, "SSH", {"Port": self.shell.port, "ProtocolEnabled": True})
+
+    def stop(self, shell: Shell) -> None:
+        banner = b"Starting virtual serial port.\r\nPress 'ESC (' to return to the CLI Session.\r\n"
+        self.commands[b"vsp"] = enters(banner, b"login: ")
+        shell.ask()
+
+    async def test_not_ours(self) -> None:
+        """Without ``steal`` it stays with its client, and nothing is typed that would end it."""
+        self.assertEqual((await self.refusal(transports=["vendor-ssh"])).condition, "ConsoleTaken")
+        self.assertNotIn(b"stop", b"".join(shell.typed for shell in self.shell.shells))
+
+    async def test_steal(self) -> None:
+        """With ``steal`` it is released, and an Event says so."""
+        line = await self.open(transports=["vendor-ssh"], steal=True)
+        await line.until(b"login: ")
+        self.assertIn("ConsoleReleased", self.reasons())
+
+
+class SystemPortTests(TransportCase):
+    """OpenBMC: a port of its own is the console."""
 
     kind = "openbmc"
 
     def setUp(self) -> None:
         super().setUp()
-        self.shell.prompt = b""
-        self.bmc.documents[self.bmc.system]["SerialConsole"]["SSH"]["Port"] = self.shell.port
+        self.shell = self.serve_shell({}, b"")
+        self.shell.greeting = b"login: "
+        self.console = self.bmc.documents["/redfish/v1/Systems/System_0"]["SerialConsole"]
+        self.console["SSH"]["Port"] = self.shell.port
 
-    async def test_next(self) -> None:
-        """The next way is tried, and the condition says why the first was not taken."""
-        self.bmc.console.answers = [403] * 100
-        _, line = await self.opened_line(self.make_driver(transports=["openbmc", "ssh"]))
-        line.transport.write(b"hello")
-        await line.until(b"hello")
-        _, reason, message = self.conditions[-1]
-        self.assertEqual(reason, "SSH")
-        self.assertIn("not openbmc: the BMC refuses the session", message)
-        self.assertIn("not ipmi: ", message)
+    async def test_opens(self) -> None:
+        """It is chosen behind a WebSocket that is not there."""
+        self.bmc.console.answers = [404] * 10
+        line = await self.open()
+        await line.until(b"login: ")
+        status, reason, message = self.conditions[-1]
+        self.assertEqual((status, reason), ("True", "SSH"))
+        self.assertIn("not openbmc: ", message)
 
-    async def test_first(self) -> None:
-        """The WebSocket of OpenBMC comes first."""
-        await self.opened_line()
-        self.assertEqual(self.conditions[-1][:2], ("True", "OpenBMC"))
-        self.assertEqual(self.shell.logins, [])
+    async def test_manager_port(self) -> None:
+        """The port of the BMC's own shell is never opened, whatever the server announces (BlueField)."""
+        path = "/redfish/v1/Managers/BMC_0/NetworkProtocol"
+        self.change(path, "SSH", {"Port": self.shell.port, "ProtocolEnabled": True})
+        message = (await self.refusal(transports=["ssh", "vendor-ssh"])).message
+        self.assertIn(f"port {self.shell.port} is the BMC's own shell", message)
+        self.assertEqual((self.shell.logins, self.shell.shells), ([], []))
 
-
-class SOLTests(RedfishCase):
-    """Serial over LAN."""
-
-    starts = PROGRAMS
-    skip = needs.ipmi()
-    kind = "hpe"
-
-    async def setUp(self) -> None:
-        super().setUp()
-        self.sol = IPMISim(self.directory)
-        self.addCleanup(self.sol.stop)
-        await self.sol.start()
-        self.bmc.password = "secret-canary"
-        write(self.directory, "password", b"secret-canary\n")
-        os.chmod(self.password, 0o600)
-        (network,) = (path for path in self.bmc.documents if path.endswith("/NetworkProtocol"))
-        self.bmc.documents[network]["IPMI"]["Port"] = self.sol.port
-
-    def make_driver(self, **keys: Any) -> RedfishDriver:
-        return super().make_driver(**{"transports": ["ipmi"], "cipher_suite": 3, **keys})
-
-    async def opened_by(self, driver: RedfishDriver) -> tuple[SharedLine, Line]:
-        run, line = await self.opened_line(driver)
-        line.transport.write(b"hello")
-        await line.until(b"hello")
-        return run, line
-
-    async def test_console(self) -> None:
-        """It is a console; nothing of ipmitool is in it."""
-        _, line = await self.opened_by(self.make_driver())
-        self.assertEqual(line.got, b"hello")
-        self.assertEqual(self.conditions[-1][:2], ("True", "IPMI"))
-
-    async def opened_elsewhere(self) -> Line:
-        """Another client has the only session."""
-        server = IPMILine("127.0.0.1", self.sol.port, USER, self.password, cipher_suite=3)
-        endpoint = IPMIDriver({}, reactor, self.table).endpoint(self.facts(), server)
-        line: Line = await endpoint.connect(Factory.forProtocol(Line))
-
-        async def close() -> None:
-            line.transport.loseConnection()
-            await line.over()
-
-        self.addCleanup(lambda: Deferred.fromCoroutine(close()))
-        return line
-
-    async def test_taken(self) -> None:
-        """The session of another client is left alone, and the condition says who is in the way."""
-        await self.opened_elsewhere()
-        refusal = await self.refusal()
-        self.assertEqual(refusal.condition, "ConsoleTaken")
-        self.assertNotIn("ConsoleReleased", self.reasons())
-
-    async def test_steal(self) -> None:
-        """If the operator says so, it is ended, with an Event."""
-        other = await self.opened_elsewhere()
-        await self.opened_by(self.make_driver(steal=True))
-        self.assertIn("ConsoleReleased", self.reasons())
-        await other.over()
-
-    async def test_left_by_us(self) -> None:
-        """A session that an earlier runtime of ours has left is ended, with an Event."""
-        await self.opened_elsewhere()  # stands for that session
-        driver = self.make_driver()
-        await self.refusal(driver)
-        (bmc,) = driver._bmcs.values()
-        bmc.mark.write()
-        await self.opened_by(driver)
-        self.assertIn("ConsoleReleased", self.reasons())
+    async def test_websocket(self) -> None:
+        """The console at bmcweb's path comes first."""
+        line = await self.open()
+        self.bmc.console.says(b"by WebSocket")
+        await line.until(b"by WebSocket")
+        self.assertEqual(self.conditions[-1][1], "OpenBMC")
+        self.assertEqual(self.shell.shells, [])

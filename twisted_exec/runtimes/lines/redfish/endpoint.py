@@ -223,7 +223,8 @@ class ConsoleEndpoint:
             known_hosts=line.known_hosts,
             password_file=line.password_file,
         )
-        return LayeredEndpoint(self._ssh.endpoint(self._facts, server), enter)
+        shell = self._ssh.endpoint(self._facts, server, is_shell=choice.has_shell)
+        return LayeredEndpoint(shell, enter)
 
     def _lost(self) -> None:
         self._bmc.forget_server()

@@ -29,9 +29,10 @@ BEGIN_SECONDS = 5.0
 TAKEN, REFUSED = "ConsoleTaken", "EntryFailed"
 
 _MOST_KEPT = 64 << 10
-_MOST_PROMPT = 4096
+_MOST_PROMPT = 512
+_MOST_LINE = 1024
 _ENTER = b"\r"
-_OF_SSH = re.compile(rb"^Connection to [^\r\n]+ closed\.\r?$", re.MULTILINE)
+_OF_SSH = re.compile(rb"^Connection to [^\r\n]+ closed\.\r*$", re.MULTILINE)
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _IN_USE = re.compile(
     rb"in use|already (?:active|open|connected)|another (?:session|user|client)", re.IGNORECASE
@@ -97,6 +98,8 @@ class EntryDialogue:
         self._printed = bytearray()
         self._echoed = 0  # offset behind the echo so far
         self._answer = 0  # offset behind the line of the command
+        self._sought = 0  # offset of what was not yet searched, for an echo or a text of begins
+        self._begun = 0  # offset behind a text of begins
         self._since = now  # of the state, or of the byte that was typed last
         self._printed_at = now
         self._until = now + TOTAL_SECONDS
@@ -113,6 +116,8 @@ class EntryDialogue:
             del self._printed[:surplus]
             self._echoed = max(0, self._echoed - surplus)
             self._answer = max(0, self._answer - surplus)
+            self._sought = max(0, self._sought - surplus)
+            self._begun = max(0, self._begun - surplus)
         return self._go_on(now)
 
     def wake(self, now: float) -> Sequence[Step]:
@@ -158,7 +163,8 @@ class EntryDialogue:
             return self._alternative(now)
         self._untyped = self._commands.pop(0) + _ENTER
         self._state = _State.TYPING
-        self._echoed = self._answer = len(self._printed)
+        self._echoed = self._answer = self._sought = len(self._printed)
+        self._begun = 0
         return self._type(now)
 
     def _await_echo(self, now: float) -> Step | None:
@@ -169,28 +175,27 @@ class EntryDialogue:
             self.wake_at = min(self._until, self._since + ECHO_SECONDS)
             return None
         if at is not None:
-            self._echoed = at
+            self._echoed = self._sought = at
         if self._untyped:
             return self._type(now)
-        self._state, self._answer, self._since = _State.ANSWER, self._echoed, now
+        self._state, self._since = _State.ANSWER, now
+        self._answer = self._sought = self._echoed
         return self._next(now)
 
     def _await_console(self, now: float) -> Step | None:
         """Decide on the answer to the last command."""
-        text = bytes(memoryview(self._printed)[self._answer :])
-        for mark in self._quirk.begins:
-            if (at := text.find(mark)) >= 0 and (end := _LINE_END.search(text, at + len(mark))):
-                return Begin(text[end.end() :])
+        if (start := self._start_of_console()) is not None:
+            return Begin(bytes(memoryview(self._printed)[start:]))
         if self._is_at_prompt():
             if self._is_refused():
                 return self._alternative(now)
             if now - self._printed_at >= QUIET_SECONDS:
-                return self._refusal(text)
+                return self._refusal()
             self.wake_at = min(self._until, self._printed_at + QUIET_SECONDS)
             return None
         wait = BEGIN_SECONDS if self._quirk.begins else SILENT_BEGIN_SECONDS
         if now - self._since >= wait:
-            return Begin(text.removeprefix(b"\n"))
+            return Begin(bytes(memoryview(self._printed)[self._answer :]).removeprefix(b"\n"))
         self.wake_at = min(self._until, self._since + wait)
         return None
 
@@ -204,7 +209,7 @@ class EntryDialogue:
     def _alternative(self, now: float) -> Step | None:
         """Go on with the next entry; the BMC does not know the command of this one."""
         if self._number + 1 == len(self._entries):
-            return self._refusal(bytes(memoryview(self._printed)[self._answer :]))
+            return self._refusal()
         self._choose(self._number + 1)
         self._state = _State.PROMPT
         return self._next(now)
@@ -216,10 +221,22 @@ class EntryDialogue:
 
     def _end_of_echo(self) -> int | None:
         """Return the offset behind the echo of the byte that was typed last."""
-        if self._typed != _ENTER:
-            at = self._printed.find(self._typed, self._echoed)
-            return None if at < 0 else at + 1
-        end = _LINE_END.search(self._printed, self._echoed)
+        pattern = _LINE_END if self._typed == _ENTER else re.compile(re.escape(self._typed))
+        found = pattern.search(self._printed, self._sought)
+        self._sought = len(self._printed)
+        return None if found is None else found.end()
+
+    def _start_of_console(self) -> int | None:
+        """Return the offset behind the line that is the last before the console."""
+        if not self._begun:
+            for text in self._quirk.begins:
+                at = self._printed.find(text, max(self._answer, self._sought - len(text)))
+                if at >= 0:
+                    self._begun = at + len(text)
+            self._sought = len(self._printed)
+        if not self._begun:
+            return None
+        end = _LINE_END.search(self._printed, self._begun, self._begun + _MOST_LINE)
         return None if end is None else end.end()
 
     def _is_at_prompt(self) -> bool:
@@ -227,12 +244,15 @@ class EntryDialogue:
         start = len(self._printed) - _MOST_PROMPT
         lead = b"" if start > self._answer else b"\n"
         text = lead + memoryview(self._printed)[max(start, self._answer) :]
+        if not any(prompt in text for prompt in self._quirk.prompts):
+            return False
         return self._ending.search(text) is not None
 
     def _is_refused(self) -> bool:
         return any(self._printed.find(text, self._answer) >= 0 for text in self._quirk.refusals)
 
-    def _refusal(self, text: bytes) -> Fail:
+    def _refusal(self) -> Fail:
+        text = bytes(memoryview(self._printed)[self._answer :])
         if _IN_USE.search(text):
             return self._taken()
         said = last_line(self._ending.sub(b"", b"\n" + text))

@@ -2,7 +2,8 @@
 Between users and a BMC whose console has a shell behind it, sans I/O.
 
 Input loses the bytes that would end the console, and output is searched for the prompt of the BMC's shell, which means
-that the console has ended. Both work across the borders of reads.
+that the console has ended. Both work across the borders of reads. Keys that are already under way when the console ends
+reach the shell: nobody can call them back; the prompt ends the connection one round trip later.
 """
 
 from __future__ import annotations
