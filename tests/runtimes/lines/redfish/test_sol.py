@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory
 
 from tests import needs
@@ -16,7 +15,7 @@ from tests.tiers import PROGRAMS
 from tests.tls.support import write
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
 from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
-from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.runtimes.lines.shared_line import LineTiming, SharedLine
 from twisted_exec.testing.drivers import Line
 
 
@@ -56,14 +55,11 @@ class SOLTests(RedfishCase):
     async def opened_elsewhere(self) -> Line:
         """Another client has the only session."""
         server = IPMILine("127.0.0.1", self.sol.port, USER, self.password, cipher_suite=3)
-        endpoint = IPMIDriver({}, reactor, self.table).endpoint(self.facts(), server)
-        line: Line = await endpoint.connect(Factory.forProtocol(Line))
-
-        async def close() -> None:
-            line.transport.loseConnection()
-            await line.over()
-
-        self.addCleanup(lambda: Deferred.fromCoroutine(close()))
+        driver = IPMIDriver({"m": server}, reactor, self.table)
+        driver.timing = LineTiming(first_delay_seconds=600, open_seconds=600)  # it does not fight
+        run = driver.run(self.facts())
+        self.addCleanup(run.stop)
+        line: Line = await run.connect(Factory.forProtocol(Line))
         return line
 
     async def test_taken(self) -> None:
@@ -78,7 +74,7 @@ class SOLTests(RedfishCase):
         other = await self.opened_elsewhere()
         await self.opened_by(self.make_driver(steal=True))
         self.assertIn("ConsoleReleased", self.reasons())
-        await other.over()
+        await other.until(b"line was lost")
 
     async def test_left_by_us(self) -> None:
         """A session that an earlier runtime of ours has left is ended, with an Event."""
