@@ -180,6 +180,13 @@ class SmallBMC:
         self.logins += 1
         return session
 
+    def document(self, path: str) -> Any:
+        """The document at a path; ``None`` if there is none."""
+        if path == SESSIONS:
+            members = [{"@odata.id": f"{SESSIONS}/{each.id}"} for each in self.sessions.values()]
+            return {"@odata.id": SESSIONS, "Members@odata.count": len(members), "Members": members}
+        return self.documents.get(path)
+
     # Power.
 
     @property
@@ -258,7 +265,7 @@ class _Redfish(Resource):
             return self._delete(request, path)
         if path.endswith(_RESET) and method == "POST":
             return self._reset(request)
-        document = self._bmc.documents.get(path)
+        document = self._bmc.document(path)
         if method != "GET" or document is None:
             return self._refuse(request, 404, "Base.1.8.ResourceMissingAtURI")
         return json.dumps(document).encode()

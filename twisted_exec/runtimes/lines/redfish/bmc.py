@@ -26,6 +26,8 @@ from twisted_exec.tls.private_files import write_private
 IN_USE = "BMCInUse"
 """Reason of the machine's condition: another runtime of this host has the BMC."""
 
+CLOSED = "Closed"
+
 LOOK_SECONDS = 30.0
 """Longest time between looks at the power state."""
 
@@ -134,6 +136,7 @@ class BMC:
         return Deferred.fromCoroutine(self._release())
 
     async def _release(self) -> None:
+        self.describe("False", CLOSED, "the console is closed")
         self._facts = self.watch = self._server = None
         looks, self._looks = self._looks, None
         if looks is not None:
