@@ -10,11 +10,13 @@ from typing import Any
 from twisted.internet.defer import CancelledError
 from twisted.internet.protocol import Factory
 
+from tests.runtimes.bmc.faults import deep
 from tests.runtimes.bmc.server import SESSIONS
 from tests.runtimes.lines.redfish.support import RedfishCase
 from twisted_exec.runtimes.interfaces import CannotStart, IKeepsState, IShutdown
 from twisted_exec.runtimes.lines.redfish import bmc as bmc_module
 from twisted_exec.runtimes.lines.redfish import driver as driver_module
+from twisted_exec.runtimes.lines.redfish import sessions
 from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.testing.drivers import ConsoleContract, Line, MachineDriverContract
@@ -207,3 +209,46 @@ class PowerTests(RedfishCase):
         await self.until(lambda: self.boots)
         line.transport.write(b"still here")
         await line.until(b"still here")
+
+
+class FaultTests(RedfishCase):
+    """A BMC that is wrong, at each of its documents."""
+
+    async def fails(self, driver: RedfishDriver, path: str, fault: str) -> None:
+        refusal = await self.refusal(driver)
+        status, reason, message = self.conditions[-1]
+        self.assertEqual((status, reason), ("False", refusal.condition), f"{fault} {path}")
+        self.assertTrue(message, f"{fault} {path}")
+        self.assertNotIn("canary", refusal.message + message)
+
+    async def test_each(self) -> None:
+        """Each fault is a condition without a secret; without it the console opens, in one session."""
+        needed = [
+            "/redfish/v1/",
+            "/redfish/v1/Systems",
+            "/redfish/v1/Systems/1",
+            "/redfish/v1/Managers/1",
+            f"POST {SESSIONS}",
+        ]
+        self.patch(sessions, "_FIRST_PAUSE_SECONDS", 0.001)
+        self.patch(sessions, "_LONGEST_PAUSE_SECONDS", 0.001)
+        driver = self.make_driver()
+        faults = self.bmc.faults
+        for path in needed:
+            for code in (429, 500, 503):
+                faults.codes = {path: code}
+                await self.fails(driver, path, str(code))
+            faults.codes = {}
+            for name, value in (
+                ("empty", {path}),
+                ("bodies", {path: deep()}),
+                ("huge", {path}),
+                ("redirects", {path: "https://evil.example/"}),
+            ):
+                setattr(faults, name, value)
+                await self.fails(driver, path, name)
+                setattr(faults, name, type(value)())
+        run, _ = await self.opened_line(driver)
+        self.assertEqual(len(self.bmc.sessions), 1)
+        await run.stop()
+        self.assertEqual(self.bmc.sessions, {})

@@ -136,7 +136,8 @@ class BMC:
         return Deferred.fromCoroutine(self._release())
 
     async def _release(self) -> None:
-        self.describe("False", CLOSED, "the console is closed")
+        if self._description[0] == "True":
+            self.describe("False", CLOSED, "the console is closed")
         self._facts = self.watch = self._server = None
         looks, self._looks = self._looks, None
         if looks is not None:

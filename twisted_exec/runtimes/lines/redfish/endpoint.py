@@ -33,6 +33,9 @@ from twisted_exec.tls.endpoints import client_endpoint
 NO_CONSOLE = "NoConsole"
 """Reason of the machine's condition: none of the ways to the console opened."""
 
+BMC_FAILED = "BMCFailed"
+"""Reason of the machine's condition: the BMC cannot be reached, or its answers make no sense."""
+
 NO_PROGRAM = "NoProgram"
 OPENING = "Opening"
 LOST = "Lost"
@@ -90,9 +93,9 @@ class ConsoleEndpoint:
             raise
         except APIError as problem:
             self._bmc.forget_server()
-            reason = problem.condition if isinstance(problem, CannotStart) else NO_CONSOLE
+            reason = problem.condition if isinstance(problem, CannotStart) else BMC_FAILED
             self._bmc.describe("False", reason, problem.message)
-            raise
+            raise CannotStart(reason, problem.message) from None
 
     @as_deferred
     async def has_come_back(self) -> bool:
