@@ -37,6 +37,14 @@ class MemberTests(TestCase):
         for path in (("a",), ("n",), ("n", "b"), ("a", "b", "c"), ("z",)):
             self.assertEqual(documents.text(document, *path), "")
 
+    def test_lists(self) -> None:
+        """A list of texts has texts alone, without control characters, and a limit."""
+        document = {"a": ["On", "\x1b[2JOff", 3, None] + ["x"] * 1000}
+        found = documents.texts(document, "a")
+        assert found is not None
+        self.assertEqual((found[:2], len(found)), (("On", "[2JOff"), 62))
+        self.assertEqual(documents.texts({"a": 3}, "a"), None)
+
     def test_numbers(self) -> None:
         """A number is whole and in range."""
         cases: list[tuple[Any, int | None]] = [

@@ -4,6 +4,7 @@ What the runtime holds of one BMC: its session, the facts on its server, and the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
@@ -56,11 +57,16 @@ class LineMark:
             return False
 
     def write(self) -> None:
-        if self._path:
-            try:
+        """Write the note, or renew it."""
+        if not self._path:
+            return
+        try:
+            os.utime(self._path)
+        except FileNotFoundError:
+            with contextlib.suppress(TLSConfigError):  # what is left behind then needs steal
                 write_private(self._path, b"")
-            except TLSConfigError:
-                pass  # a session that this runtime leaves behind then needs steal
+        except OSError:
+            pass
 
     def remove(self) -> None:
         try:
@@ -105,10 +111,11 @@ class BMC:
         """True if an earlier runtime has left a session on disk."""
         return os.path.exists(self._session_path)
 
-    def claim(self, facts: MachineFacts) -> None:
+    def claim(self, name: str, facts: MachineFacts) -> None:
         """
         Reserve the BMC for a machine.
 
+        :param name: of the line.
         :raises CannotStart: another runtime of this host has it.
         """
         if not self._is_locked:
@@ -117,8 +124,8 @@ class BMC:
             except OSError:
                 raise CannotStart(
                     IN_USE,
-                    f"another runtime of this host has the BMC {self.line.host} ({self._lock.path}): "
-                    "remove the line from one of them",
+                    f'line "{name}": another runtime of this host has the BMC {self.line.host} '
+                    f"({self._lock.path}); remove the line from one of them",
                 ) from None
             self._is_locked = True
         if self._facts is None:

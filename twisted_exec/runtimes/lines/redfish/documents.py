@@ -57,8 +57,10 @@ def text(document: object, *path: str, most: int = _MAX_TEXT) -> str:
     :param most: longer texts are cut to this number of characters.
     """
     value = member(document, *path)
-    if not isinstance(value, str):
-        return ""
+    return _clean(value, most) if isinstance(value, str) else ""
+
+
+def _clean(value: str, most: int) -> str:
     return "".join(each for each in value[:most] if each.isprintable()).strip()
 
 
@@ -77,11 +79,11 @@ def flag(document: object, *path: str) -> bool | None:
 
 
 def texts(document: object, *path: str) -> tuple[str, ...] | None:
-    """Return a member that is a list of texts, at most 64; ``None`` if it is missing."""
+    """Return a member that is a list of texts, cleaned as by :func:`text`, at most 64; ``None`` if it is missing."""
     value = member(document, *path)
     if not isinstance(value, list):
         return None
-    return tuple(each[:_MAX_TEXT] for each in value[:_MAX_LIST] if isinstance(each, str))
+    return tuple(_clean(each, _MAX_TEXT) for each in value[:_MAX_LIST] if isinstance(each, str))
 
 
 def entries(document: object, *path: str) -> Sequence[object]:

@@ -105,7 +105,7 @@ class RedfishDriver(LineDriver[RedfishLine]):
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)
         bmc = self._bmc(line)
-        bmc.claim(facts)
+        bmc.claim(name, facts)
         self._keep(bmc)
         endpoint = ConsoleEndpoint(bmc, facts, self._quirks, self._ssh, self._ipmi, self.reactor)
         return name, endpoint

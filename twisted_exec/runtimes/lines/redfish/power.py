@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from twisted_exec.api.display import listed
 from twisted_exec.api.status import APIError, BadGateway, ServiceUnavailable
 from twisted_exec.control.polling import until
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
@@ -20,6 +21,7 @@ from twisted_exec.runtimes.lines.redfish.sessions import Sessions
 ON, OFF = "On", "Off"
 
 _ON_VALUES = ("On", "ForceOn")
+_MAX_LISTED = 10
 _GRACEFUL, _FORCE = "GracefulShutdown", "ForceOff"
 
 
@@ -127,7 +129,7 @@ class RedfishPower:
         known = [each for each in values if each in server.reset_values]
         if not known and server.reset_values:
             raise BadGateway(
-                f"the BMC has no reset {' or '.join(values)}, only {', '.join(server.reset_values)}"
+                f"the BMC has no reset {' or '.join(values)}, only {listed(server.reset_values, _MAX_LISTED)}"
             )
         body = {"ResetType": (known or values)[0]}
         await self._sessions.send("POST", server.reset_target, body)
