@@ -35,6 +35,9 @@ from twisted_exec.journal.journal import Journal
 from twisted_exec.recording.writer import RecordingWriter
 from twisted_exec.runtimes.alerts.lines import LineReader, matching_lines
 from twisted_exec.runtimes.last_lines import last_line
+from twisted_exec.runtimes.lines.redfish.entry import EntryDialogue
+from twisted_exec.runtimes.lines.redfish.guard import Guard
+from twisted_exec.runtimes.lines.redfish.quirks import find, load
 from twisted_exec.screens.state import for_terminals
 from twisted_exec.shipping.lines import read_lines
 from twisted_exec.wire.errors import RemoteProtocolError
@@ -190,6 +193,15 @@ def _prefixed() -> Feed:
     return feed
 
 
+def _bmc_guard() -> Feed:
+    return Guard(find(load(), "Dell Inc.", "", "")).from_machine
+
+
+def _bmc_entry() -> Feed:
+    quirk = find(load(), "Lenovo", "", "")
+    return partial(EntryDialogue(quirk.entry_commands, quirk, 0.0).receive, now=0.0)
+
+
 def _telnet() -> Feed:
     end = TelnetClient(offers=(*TelnetClient.OFFERS, Option.COM_PORT))
     end.begin()
@@ -240,6 +252,8 @@ READERS: dict[str, Callable[[], Feed]] = {
     "shipping": _shipping,
     "stripper": lambda: Stripper().feed,
     "telnet": _telnet,
+    "bmc guard": _bmc_guard,
+    "bmc entry": _bmc_entry,
 }
 """Everything that reads what machines print, by name: each makes a reader of a new stream."""
 
@@ -255,6 +269,7 @@ PIECES = [
     *(b"0", b"6n", b"11;", b"?", b";", b":", b"$q", b"a=q", b",i=", b"q=2", b"c", b"m", b"31m"),
     *(b"t", b"2048h", b"Z", b"1337;", b"Report", b"type=read", b"999b", b"`", b"H", b"r", b"="),
     *(b"\r\n[twisted-exec: ", b"]\r\n", b"\r\n  ", b"panic", b"READY 1", b"[y/n] ", b"login: "),
+    *(b"racadm>", b">>", b"system", b">", b"\x1b[0"),  # of shells of BMCs
     *(b"\x1b]28747;R", b'"', b"\\", b" prin", b" printf '\\33]28747;R1a2b3c4d", b" \r", b"\x1b[C"),
 ]
 SPLITS = (1, 7, 512, 64 << 10)

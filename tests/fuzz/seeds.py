@@ -48,6 +48,12 @@ _ANSWERS = (
 )
 
 
+_BMC_SHELLS = (
+    b"Welcome\r\n-> cd\r\n-> vsp\r\nESC ( leaves the CLI\r\nlogin: ",
+    b"system> cd\r\nunknown\r\nsystem> start\r\nin use\r\n\x1b[0msystem> ",
+    b"aaab\x1b((\r~..ab",
+)
+
 _TELNET = (
     b"\xff\xfb\x03\xff\xfd\x03\xff\xfb\x01\xff\xfe\x01\xff\xfd\x00\xff\xfb\x00\xff\xfd\x2clogin: ",
     b"\xff\xfd\x2c\xff\xfa\x2c\x65\x00\x00\x25\x80\xff\xf0\xff\xfa\x2c\x6b\x88\xff\xf0\xff\xfa\x2c\x6c\xff\xf0x",
@@ -104,6 +110,7 @@ def all_seeds() -> Iterator[bytes]:
     yield from (seed("tokens", claims) for claims in _CLAIMS)
     yield from (seed("issuers", published) for published in _ISSUERS)
     yield from (seed("terminals", said, split) for split, said in enumerate(_TERMINALS, 1))
+    yield from (seed("bmc shells", said, split) for split, said in enumerate(_BMC_SHELLS, 1))
     yield from (seed("telnet", said, split) for split, said in enumerate(_TELNET, 1))
     yield from (seed("answers", b"HTTP/1.1 " + answer, 9) for answer in _ANSWERS)
     yield from (seed("switches", b"HTTP/1.1 " + answer) for answer in _ANSWERS)

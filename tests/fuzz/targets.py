@@ -33,6 +33,9 @@ from twisted_exec.auth.forwarded_user import forwarded_headers
 from twisted_exec.auth.jwt_keys import jwks_keys, signing_key
 from twisted_exec.auth.oidc.claims import Issuer, MappedClaim
 from twisted_exec.auth.oidc.configuration import read_configuration
+from twisted_exec.runtimes.lines.redfish.entry import EntryDialogue, Type
+from twisted_exec.runtimes.lines.redfish.guard import Guard
+from twisted_exec.runtimes.lines.redfish.quirks import Entry, Quirk
 from twisted_exec.shipping.otlp import read_receipt, status_message
 from twisted_exec.streaming.http import upgrade_client
 from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
@@ -562,6 +565,42 @@ def telnets(split: int, data: bytes) -> None:
 
 _COM_PORT = telnet.Option.COM_PORT
 
+_BMC = Quirk(
+    "fuzz",
+    entry_commands=(Entry((b"cd", b"vsp"), (b"stop",)), Entry((b"start",))),
+    refusals=(b"unknown",),
+    begins=(b"CLI",),
+    prompts=(b"->", b"system>"),
+    never_send=(b"\x1b(", b"\r~.", b"aab", b"ab"),
+)
+
+
+def bmc_shells(split: int, data: bytes) -> None:
+    """
+    No escape is sent, and the end of the console is found on any split; the dialogue with the shell types its
+    commands and nothing else.
+    """
+
+    def ends(parts: Iterable[bytes]) -> bool:
+        guard = Guard(_BMC)
+        return any(guard.from_machine(part).has_ended for part in parts)
+
+    assert ends([data]) == ends(pieces(data, split))
+    guard = Guard(_BMC)
+    sent = b"".join(map(guard.to_machine, pieces(data, split)))
+    assert not any(each in sent for each in _BMC.never_send), sent
+    assert len(sent) + guard.dropped == len(data)
+    dialogue, typed = EntryDialogue(_BMC.entry_commands, _BMC, 0.0, releases=split % 2 > 0), b""
+    now = 0.0
+    for part in pieces(data, split):
+        steps = [*dialogue.receive(part, now), *dialogue.wake(now)]
+        typed += b"".join(step.data for step in steps if isinstance(step, Type))
+        now += split / 64
+    commands = {b"cd", b"vsp", b"stop", b"start"}
+    *whole, rest = typed.split(b"\r")
+    assert commands.issuperset(whole), typed
+    assert any(each.startswith(rest) for each in commands), typed
+
 
 def terminals(split: int, data: bytes) -> None:
     """Output keeps its length; whole or in pieces, the same queries are changed, and none is left."""
@@ -661,6 +700,7 @@ def reviews(split: int, data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "answers": answers,
+    "bmc shells": bmc_shells,
     "channels": channels,
     "frames": frames,
     "spdy client": _connection(True),

@@ -29,6 +29,11 @@ runtime's operator allows it.
 """
 CONSOLE_STORED = "ConsoleStored"
 """Condition of a machine while its console output is not on the runtime's disk: False; its message says why."""
+CONSOLE_LINE = "ConsoleLine"
+"""
+Condition of a machine whose driver chooses between several ways to the console: True while one is
+open. Its message names the chosen way, and why others were refused.
+"""
 _HAS_WRITER = "HasWriter"
 """Reason of :data:`CONSOLE_IN_USE` if the ids of the writers follow :data:`_WRITERS` in the message."""
 # Programs read the ids from the message: ironcore's IRI, and API servers of other projects, pass on conditions, and no

@@ -181,6 +181,8 @@ class Request:
 
     :param repeatable: sending it twice does no harm.
     :param headers: further headers, which may be secret.
+    :param kept_headers: names, in lower case, of further headers of the answer that are returned;
+        they may be secret.
     :param target: path and query, percent-encoded.
     """
 
@@ -190,6 +192,7 @@ class Request:
     content_type: str = "application/json"
     repeatable: bool = False
     headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    kept_headers: Sequence[str] = ()
 
 
 class HTTPTransport:
@@ -340,7 +343,7 @@ class HTTPTransport:
         headers = self._headers(request)
         headers.setRawHeaders(b"Accept-Encoding", [_GZIP])
         response = await self._send(request, use, headers)
-        return await _collected(response, limit_bytes, use)
+        return await _collected(response, limit_bytes, use, request.kept_headers)
 
     async def _stream(
         self,
@@ -473,7 +476,9 @@ def _why_no_answer(failed: BaseException) -> tuple[Obstacle | None, str]:
     return _why(failed)
 
 
-async def _collected(response: Any, limit_bytes: int, use: Use) -> Answer:
+async def _collected(
+    response: Any, limit_bytes: int, use: Use, kept_headers: Sequence[str] = ()
+) -> Answer:
     encoding = (response.headers.getRawHeaders(b"content-encoding") or [b""])[-1]
     is_compressed = encoding.strip().lower() == _GZIP
     if not is_compressed and isinstance(response.length, int) and response.length > limit_bytes:
@@ -494,7 +499,8 @@ async def _collected(response: Any, limit_bytes: int, use: Use) -> Answer:
         # The frames of an error's traceback refer to it, and callers keep errors.
         collector.content = bytearray()
     headers = {
-        name: (response.headers.getRawHeaders(name) or [""])[0] for name in _SELECTED_HEADERS
+        name: (response.headers.getRawHeaders(name) or [""])[0]
+        for name in (*_SELECTED_HEADERS, *kept_headers)
     }
     return response.code, headers, content
 

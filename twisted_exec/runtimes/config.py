@@ -59,7 +59,7 @@ NAME, CAPABILITIES, AUTO = "name", "capabilities", "auto"
 """
 Selects a class: by the name of a MachineClass, by its capabilities as well, or as the driver says.
 """
-_WITHOUT_SIZE = frozenset({"ipmi", "libvirt", "qemu", "serial", "socket"})
+_WITHOUT_SIZE = frozenset({"ipmi", "libvirt", "qemu", "redfish", "serial", "socket"})
 """Drivers of lines that have no size: programs on them ask the terminal."""
 _QUANTITY = 100
 _SPARE = 100

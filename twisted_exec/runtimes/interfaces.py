@@ -11,6 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
+from twisted_exec.api.conditions import ConditionValue
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -26,7 +27,9 @@ __all__ = [
     "IHardware",
     "IHotPlug",
     "IJournalWriter",
+    "IKeepsState",
     "IMachineDriver",
+    "IProbed",
     "IReleasable",
     "IReopenable",
     "IRestartPolicy",
@@ -69,6 +72,10 @@ class MachineFacts:
     :param changed: call this while the machine is on, with ``MACHINE_SUSPENDED`` or
         ``MACHINE_RUNNING``, and the reason (one word) and message of a problem, empty when it is
         solved.
+    :param described: call this with the condition ``ConsoleLine`` when the way to the console has
+        changed.
+    :param was_switched: returns whether a user has switched the machine on since this runtime has it;
+        false if it was to be on when the runtime got it, so that its server's state stays as it is.
     :param booted: call this when a driver of existing lines has switched the machine on.
     :param namespace: of the API object; empty, as are ``name`` and ``uid``, if unknown.
     :param storage: private directory for the machine's disks, which may not exist yet; the runtime
@@ -91,7 +98,9 @@ class MachineFacts:
     started: Callable[[Leader], None]
     event: Callable[[str, str, str], None]
     changed: Callable[[int, str, str], None] = _ignore_change
+    described: Callable[[ConditionValue], None] = lambda condition: None
     is_on: Callable[[], bool] = lambda: False
+    was_switched: Callable[[], bool] = lambda: True
     booted: Callable[[], None] = lambda: None
     namespace: str = ""
     name: str = ""
@@ -187,6 +196,17 @@ class ISharedLineTransport(ILineTransport):
         """Close immediately and discard pending input; called if ``loseConnection`` takes too long."""
 
 
+class IProbed(Interface):
+    """The endpoint of a line whose far end can be looked for at little cost."""
+
+    def has_come_back() -> Deferred[bool]:
+        """
+        Look for the far end while the line is lost; called every few seconds before a later attempt.
+
+        :return: fires with true, within seconds, to open the line at once.
+        """
+
+
 class IHotPlug(Interface):
     """A run whose volumes can change while it is on."""
 
@@ -198,6 +218,17 @@ class IHotPlug(Interface):
 
     def resize_volume(volume: pb.Volume) -> Deferred[None]:
         """:return: fires when the volume has its new size; fails with an ``APIError``."""
+
+
+class IKeepsState(Interface):
+    """A driver that keeps state for a later runtime, such as a session with a device."""
+
+    def use_directory(directory: str) -> None:
+        """
+        Use a directory for the state; called once, before the driver runs a machine.
+
+        :param directory: private, and that of all classes with the driver.
+        """
 
 
 class IRunsHostProcesses(Interface):

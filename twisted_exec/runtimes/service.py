@@ -42,6 +42,7 @@ from twisted_exec.runtimes.alerts.service import ConsoleAlerts
 from twisted_exec.runtimes.config import RuntimeClass
 from twisted_exec.runtimes.console_access import RuntimeConsoles
 from twisted_exec.runtimes.hardware import Hardware
+from twisted_exec.runtimes.interfaces import IKeepsState
 from twisted_exec.runtimes.machine_records import Inherited, MachineRecord
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.recordings.service import (
@@ -53,6 +54,7 @@ from twisted_exec.runtimes.supervised_machines import SupervisedMachines
 from twisted_exec.streaming.interfaces import POWERED_OFF, SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.streaming.subject import Subject
+from twisted_exec.tls.private_directories import private_directory
 
 NAME = "twisted-exec"
 MARK = "TWISTED_EXEC_MACHINE"
@@ -197,9 +199,15 @@ class MachineRuntime(Service):
                 )
             else:
                 self._offered[each.name] = each
+                self._give_directory(each.driver)
         self._machines.quantities = {
             each.name: each.quantity + each.spare for each in self._offered.values()
         }
+
+    def _give_directory(self, driver: Any) -> None:
+        path = os.path.join(self._state.path, "drivers", driver.name)
+        if IKeepsState.providedBy(driver):
+            driver.use_directory(private_directory(path))
 
     def stopService(self) -> Deferred[None]:
         """End the sessions, and the machines that do not outlive the runtime."""
@@ -298,6 +306,7 @@ class MachineRuntime(Service):
     ) -> Deferred[pb.UpdateMachinePowerResponse]:
         record = self._changeable(request)
         if self._machines.set_power(record, request.power):
+            self.machines.switched.add(record.id)
             self._save(record)
         supervisor = self._supervisors[record.id]
         if request.power == pb.POWER_ON:

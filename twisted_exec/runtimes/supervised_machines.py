@@ -15,8 +15,10 @@ from twisted.logger import Logger, LogLevel
 from twisted_exec.api.conditions import (
     CONSOLE_HEALTHY,
     CONSOLE_IN_USE,
+    CONSOLE_LINE,
     CONSOLE_OUTPUT,
     CONSOLE_STORED,
+    ConditionValue,
     console_in_use,
 )
 from twisted_exec.api.display import listed
@@ -87,6 +89,8 @@ class SupervisedMachines:
         self.records = MachineRecords({})
         self.supervisors: dict[str, Supervisor] = {}
         self.deleting: dict[str, list[Deferred[None]]] = {}
+        self.switched: set[str] = set()  # ids of machines that a user has switched on or off
+        self._lines: dict[str, ConditionValue] = {}
         self.alerts: ConsoleAlerts | None = None
         self.recordings: ConsoleRecordings | None = None
         self._make_recordings = make_recordings
@@ -280,7 +284,9 @@ class SupervisedMachines:
             event=lambda *event: self._event(record, *event),
             changed=lambda *change: supervisors[record.id].noticed(*change),
             booted=lambda: supervisors[record.id].journal.booted("PoweredOn"),
+            described=lambda condition: self._described(record, condition),
             is_on=lambda: record.id in supervisors and supervisors[record.id].is_on,
+            was_switched=lambda: record.id in self.switched,
             namespace=record.namespace,
             name=record.name,
             uid=record.uid,
@@ -298,6 +304,11 @@ class SupervisedMachines:
         machine = record.to_machine()
         supervisor = self.supervisors.get(record.id)
         console = None if supervisor is None else supervisor.console
+        if record.id in self._lines:
+            status, reason, message = self._lines[record.id]
+            machine.status.machine_conditions.add(
+                type=CONSOLE_LINE, status=status, reason=reason, message=message
+            )
         if console is not None and console.viewers:
             writing = [each.session for each in console.viewers if each.role is Role.WRITER]
             status, reason, message = console_in_use(writing)
@@ -362,6 +373,8 @@ class SupervisedMachines:
         self.supervisors.pop(record.id, None)
         self._last_lines.forget(record.id)
         self._recorders.pop(record.id, None)
+        self._lines.pop(record.id, None)
+        self.switched.discard(record.id)
 
     @property
     def continuing(self) -> list[str]:
@@ -416,6 +429,10 @@ class SupervisedMachines:
             except ServiceUnavailable as problem:
                 # A stale record names ended processes, which the next start ignores.
                 self._log.warn("{label}: {why}", label=record.label, why=problem.message)
+
+    def _described(self, record: MachineRecord, condition: ConditionValue) -> None:
+        if record.id in self.supervisors:
+            self._lines[record.id] = condition
 
     def _journal_failed(self, key: str, reason: str) -> None:
         self._journal_event(key, "Warning", _JOURNAL_FULL, _not_on_disk(reason))

@@ -8,10 +8,11 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.endpoints import clientFromString
 from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
+from zope.interface import alsoProvides
 
 from tests.console.doubles import MemoryStream
 from tests.runtimes.peers import reactor
@@ -22,7 +23,8 @@ from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.journal.interfaces import EventKind
 from twisted_exec.journal.journal import Journal
-from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
+from twisted_exec.runtimes.interfaces import CannotStart, IProbed, IShutdown
+from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
 from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, SharedLine
 from twisted_exec.streaming.interfaces import LINE_LOST, Ending, IBreakable, TerminalSize
 from twisted_exec.testing.drivers import QUICK, ConsoleContract, Far, Line, silent
@@ -503,6 +505,73 @@ class LostTests(SharedLineCase):
         with self.assertRaises(CannotStart) as caught:
             await self.line(run)
         self.assertEqual(caught.exception.message, 'line "line-1": [2J' + "x" * 297)
+
+
+class ProbedEndpoint(Endpoint):
+    """An endpoint that can be asked whether its far end has come back."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        alsoProvides(self, IProbed)
+        self.asked = 0
+        self.is_back = False
+
+    def has_come_back(self) -> Deferred[bool]:
+        self.asked += 1
+        return succeed(self.is_back)
+
+
+class ProbeTests(SharedLineCase):
+    """A far end that is looked for before a long pause has ended."""
+
+    async def test_back_early(self) -> None:
+        """The line is opened as soon as its far end is seen again."""
+        clock, far = Clock(), self.far()
+        timing = LineTiming(first_delay_seconds=600, longest_delay_seconds=600)
+        run = self.run_of(far.endpoint, timing, clock=clock)
+        endpoint = self.opened = ProbedEndpoint(self.opened.inner)
+        line = await self.line(run)
+        await self.until(lambda: far.peers)
+        clock.advance(20)  # the connection has lasted
+        far.peer.transport.abortConnection()
+        await line.until(LOST)
+        await self.until(lambda: endpoint.asked)
+        for _ in range(3):
+            clock.advance(5)
+        self.assertEqual((len(endpoint.links), endpoint.asked), (1, 4))
+        endpoint.is_back = True
+        clock.advance(5)
+        await line.until(BACK)
+
+
+class NoticeTests(SharedLineCase):
+    """Notices of a layer."""
+
+    async def test_told(self) -> None:
+        """Users read what a layer tells them, as a notice."""
+
+        class Telling(LineLayer):
+            def write(self, data: bytes) -> None:
+                self.notify("not sent")
+
+        run = self.run_of(self.far().endpoint)
+        self.opened.inner = LayeredEndpoint(self.opened.inner, Telling)
+        line = await self.line(run)
+        line.transport.write(b"x")
+        await line.until(b"[twisted-exec: not sent]")
+
+
+class ReleaseTests(SharedLineCase):
+    """The end of a line that takes a while."""
+
+    async def test_waits(self) -> None:
+        """A machine is off when its line is released."""
+        released: Deferred[None] = Deferred()
+        run = SharedLine(self.facts(), reactor, lambda: ("x", None), lambda: released)  # type: ignore[arg-type, return-value]
+        stopping = run.stop()
+        self.assertFalse(stopping.called)
+        released.callback(None)
+        await stopping
 
 
 class SizeTests(SharedLineCase):

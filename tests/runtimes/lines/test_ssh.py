@@ -80,6 +80,7 @@ class ConfigTests(SSHCase):
         for keys, why in (
             ({"known_hosts": ""}, "lines[m]: known_hosts is missing"),
             ({"identity_file": "id"}, "identity_file 'id' is not an absolute path"),
+            ({"password_file": "p"}, "password_file 'p' is not an absolute path"),
             ({"user": "-oX"}, "user '-oX' is not a valid user"),
             ({"lines": {"m": {"host": "-oProxyCommand=x"}}}, "is not a valid host"),
             ({"lines": {"m": {"host": "a b"}}}, "host 'a b' is not a valid host"),
@@ -98,6 +99,13 @@ class ConfigTests(SSHCase):
         self.assertEqual(words[-3:], ["--", "h", "x; y"])
         self.assertEqual(words[words.index("-F") + 1], "none")
         self.assertNotIn("-i", words)
+        self.assertNotIn("PubkeyAuthentication=no", words)
+        login = arguments(SSHLine("h", password_file="/secret"), "/log")
+        for word in ("BatchMode=no", "NumberOfPasswordPrompts=1", "PubkeyAuthentication=no"):
+            self.assertIn(word, login)
+        self.assertNotIn("/secret", login)
+        both = arguments(SSHLine("h", identity_file="/id", password_file="/secret"), "/log")
+        self.assertNotIn("PubkeyAuthentication=no", both)
         own = arguments(SSHLine("h", config="/etc/lab_config"), "/log")
         self.assertEqual((own[-1], own[own.index("-F") + 1]), ("h", "/etc/lab_config"))
 
@@ -167,6 +175,16 @@ class ServerTests(MachineDriverContract, ConsoleContract, BreakableContract, SSH
         key = self.server.path("host")
         message = await self.refusal(self.make_console(identity_file=key))
         self.assertIn("Permission denied (publickey", message)
+
+    async def test_password_beside_key(self) -> None:
+        """A line with a key and a password logs in with the key."""
+        path = os.path.join(self.directory, "password")
+        with open(path, "w") as file:
+            file.write("unused\n")
+        os.chmod(path, 0o600)
+        run = self.make_console(password_file=path)
+        line = await self.wait(run.connect(Factory.forProtocol(Line)))
+        await line.until(b"up")
 
     async def test_lost(self) -> None:
         """A connection that ends is made again; what ssh said of it is not in the console."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
 
-from twisted_exec.api.conditions import CONSOLE_STORED, condition_of
+from twisted_exec.api.conditions import CONSOLE_LINE, CONSOLE_STORED, condition_of
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
@@ -88,6 +88,7 @@ class _MachineCheck:
         self._user = user or "USER"
         self._namespace, self._report = server.config.namespace, server.report
         self._line_condition: Object = {}  # Ready, if it says that the line is broken
+        self._way = ""  # to the console, if the machine's driver has chosen one
         self._lacks_console = False  # and the report says so
         self._observes = False  # and may not type
         self._unready, self._unready_remedy = "", ""  # message of Ready, otherwise
@@ -228,6 +229,8 @@ class _MachineCheck:
             await self._report_unplaced(machine)
             return False
         state = str((machine.get("status") or {}).get("state") or "Unknown")
+        way = condition_of(machine, CONSOLE_LINE)
+        self._way = f": {_message_of(way)}" if way.get("status") == "True" else ""
         ready = condition_of(machine, "Ready")
         is_unready = ready.get("status") in ("False", "Unknown")
         if is_unready and _is_about_line(ready):
@@ -472,9 +475,9 @@ class _MachineCheck:
         elif visitor.notices.outage:  # newer than the condition
             self._report.error("line", visitor.notices.outage, LINES[LINE_LOST])
         elif visitor.received:
-            self._report.ok("line", "is open, and has output")
+            self._report.ok("line", f"is open, and has output{self._way}")
         else:
-            self._report.ok("line", "is open, and was silent so far")
+            self._report.ok("line", f"is open, and was silent so far{self._way}")
 
 
 def _is_missing(found: Object | APIError) -> bool:

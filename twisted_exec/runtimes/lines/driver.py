@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.display import listed
@@ -34,7 +35,7 @@ class LineDriver(Generic[_Options]):
             facts,
             self.reactor,
             lambda: self._claim(facts),
-            lambda: self.lines.release(facts),
+            lambda: self._release(facts),
             breakable=line is not None and self._has_break(line),
             power=None if line is None else self._power(facts, line),
             timing=self.timing,
@@ -44,6 +45,11 @@ class LineDriver(Generic[_Options]):
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         raise NotImplementedError
+
+    def _release(self, facts: MachineFacts) -> Deferred[None] | None:
+        """Release the line; it may be called again."""
+        self.lines.release(facts)
+        return None
 
     def _has_break(self, line: _Options) -> bool:
         return True

@@ -55,6 +55,8 @@ _WORDS = re.compile(
     rb"Error sending SOL data|SOL session closed by BMC|Error: [A-Z][^\r\n]*SOL[^\r\n]*"
 )
 _TAKEN = b"SOL payload already active on another session"
+TAKEN = "another client has the SOL session"
+"""In the error of an endpoint whose BMC has a SOL session already."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,14 @@ class IPMIDriver(LineDriver[IPMILine]):
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)
+        return name, self.endpoint(facts, line)
+
+    def endpoint(self, facts: MachineFacts, line: IPMILine) -> IStreamClientEndpoint:
+        """
+        Return the endpoint of a server's SOL session.
+
+        :raises CannotStart: the password cannot be read.
+        """
         if not os.access(line.password_file, os.R_OK):
             raise CannotStart("NoPassword", f"{line.password_file} cannot be read")
 
@@ -165,7 +175,7 @@ class IPMIDriver(LineDriver[IPMILine]):
             options = PtyOptions(arguments(line, "sol", "activate"), same_user=True, raw=True)
             return PtyRun(PtyDriver(options, self.reactor, self._table), facts)
 
-        endpoint = CommandEndpoint(
+        return CommandEndpoint(
             PROGRAM,
             self.reactor,
             make_run,
@@ -176,7 +186,6 @@ class IPMIDriver(LineDriver[IPMILine]):
             # Without deactivation a BMC refuses new sessions for about a minute.
             leave=lambda: self._leave(facts, line),
         )
-        return name, endpoint
 
     async def _deactivate(
         self, facts: MachineFacts, line: IPMILine, seconds: float | None = None
@@ -202,7 +211,7 @@ def _complaint(printed: bytes) -> str:
     if _begins(printed) is not None:
         return last_line(b"\n".join(_WORDS.findall(printed)))
     if _TAKEN in printed:
-        return "another client has the SOL session; force: true would end it"
+        return f"{TAKEN}; force: true would end it"
     return last_line(printed)
 
 

@@ -193,6 +193,10 @@ class LineLayer(Protocol):
             self.error = error
             self.transport.abortConnection()
 
+    def notify(self, text: str) -> None:
+        """Show users a notice, which is not part of the machine's output; only over a ``SharedLine``."""
+        self.upper.notify(text)
+
     def pause_input(self, cause: PauseCause) -> None:
         """Let users' input wait; it may also wait for other causes."""
         self._input.pause(cause)

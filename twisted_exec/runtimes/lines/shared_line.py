@@ -31,13 +31,22 @@ from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.notices import LINE_BACK, line_lost, notice
 from twisted_exec.console.read_rate import ReadRateLimit
 from twisted_exec.control.backoff import Backoff
+from twisted_exec.control.polling import until
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.runtimes.interfaces import CannotStart, IReopenable, IRun, IShutdown, MachineFacts
+from twisted_exec.runtimes.interfaces import (
+    CannotStart,
+    IProbed,
+    IReopenable,
+    IRun,
+    IShutdown,
+    MachineFacts,
+)
 from twisted_exec.streaming.interfaces import LINE_LOST, IBreakable, TerminalSize
 
 _LONG_RUN_SECONDS = 10.0
 _MAX_REASON = 300
+_PROBE_SECONDS = 5.0
 _MOST_GAPS = 10
 """Limit for the gaps of short connections in a row; each gap is a file of the journal."""
 
@@ -97,6 +106,9 @@ class _Link(TwistedProtocol):
         self._paused = paused
         self._apply_pause()
 
+    def notify(self, text: str) -> None:
+        self._run.notify(text)
+
     def _apply_pause(self) -> None:
         if self._paused or self._rate_limit.is_paused:
             self.transport.pauseProducing()
@@ -119,7 +131,8 @@ class SharedLine:
     :param claim: reserves the line at power on, and returns its name and endpoint; raises
         :class:`~twisted_exec.interfaces.CannotStart`. If connecting to the endpoint, or a
         connection, fails with ``CannotStart``, its reason is that of the machine's condition.
-    :param release: called after the line is closed for good.
+    :param release: called after the line is closed for good, perhaps again; :meth:`stop` waits for a
+        Deferred that it returns.
     :param breakable: the endpoint's transports have ``send_break``.
     :param power: the machine's power switch, used at power on and power off; without it the line is
         only opened and closed.
@@ -133,7 +146,7 @@ class SharedLine:
         facts: MachineFacts,
         clock: Any,
         claim: Callable[[], tuple[str, IStreamClientEndpoint]],
-        release: Callable[[], None],
+        release: Callable[[], Deferred[None] | None],
         *,
         breakable: bool = False,
         power: Power | None = None,
@@ -251,7 +264,9 @@ class SharedLine:
             await ended
             if patience.active():
                 patience.cancel()
-        self._release()
+        released = self._release()
+        if released is not None:
+            await released
 
     # IRecoveringTransport, across connections.
 
@@ -350,7 +365,7 @@ class SharedLine:
         was_away, self._settling = self._settling is not None, None
         if not was_away or why != self._lost_why:
             self._facts.event("Warning", _reason_of(reason, LINE_LOST), lost)
-            self._notify(line_lost(why))
+            self.notify(line_lost(why))
         if lost != self.outage:
             self._set_outage(lost, _reason_of(reason, LINE_LOST))
         self._lost_why = why
@@ -369,7 +384,7 @@ class SharedLine:
     async def _try_again(self, why: str) -> None:
         # Not a PokedLoop: the back-off goes on over connections, until one has lasted.
         while not self._closing:
-            await deferLater(self._clock, self._backoff.pause())
+            await self._rest(self._backoff.pause())
             try:
                 async with self._attempt:
                     link = await self._open()
@@ -382,6 +397,13 @@ class SharedLine:
             else:
                 self._reconnected(link)
                 return
+
+    async def _rest(self, seconds: float) -> None:
+        endpoint: Any = self._endpoint
+        if seconds > _PROBE_SECONDS and IProbed.providedBy(endpoint):
+            await until(endpoint.has_come_back, self._clock, _PROBE_SECONDS, seconds)
+        else:
+            await deferLater(self._clock, seconds)
 
     def _reconnected(self, link: _Link) -> None:
         self._opening = None
@@ -399,14 +421,15 @@ class SharedLine:
         self._settling = None
         self._facts.event("Normal", "LineBack", f'line "{self._name}" is back')
         self._set_outage("", "")
-        self._notify(LINE_BACK)
+        self.notify(LINE_BACK)
 
     def _set_outage(self, why: str, reason: str) -> None:
         self.outage = why
         message = f"{why}; trying again" if why else ""
         self._facts.changed(pb.MACHINE_RUNNING, reason, message)
 
-    def _notify(self, text: str) -> None:
+    def notify(self, text: str) -> None:
+        """Show users a notice, which is not part of the machine's output."""
         if self._inner is not None:
             # Only the protocol of a shared console separates notices from output.
             show = getattr(self._inner, "notice_received", self._inner.dataReceived)

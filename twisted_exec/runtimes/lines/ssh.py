@@ -13,7 +13,8 @@ The driver ``ssh``: consoles behind ssh(1), on console servers and hypervisors.
         web-2: {host: digi.lab, port: 3002}
       capabilities: {cpu: "1", memory: 1Gi}
 
-The client never prompts: unknown host keys and password logins are refused.
+The client never prompts: unknown host keys are refused, and a password comes from a file
+(``password_file``), which ssh(1) reads through a helper (SSH_ASKPASS).
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ from twisted_exec.runtimes.interfaces import Build, IMachineDriver, MachineFacts
 from twisted_exec.runtimes.lines.command import CommandEndpoint
 from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.escapes import EscapedInput
+from twisted_exec.runtimes.lines.password_file import (
+    askpass_environment,
+    read_password,
+    write_askpass,
+)
 from twisted_exec.runtimes.lines.programs import last_line
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
@@ -42,6 +48,7 @@ PROGRAM = "ssh"
 
 _LOOK_SECONDS = 0.1
 _MAX_LOG_BYTES = 64 << 10
+_MOST_LOGS = 8
 _UP = re.compile(rb"^Authenticated to ", re.MULTILINE)
 _CHATTER = re.compile(
     rb"^(Authenticated to |Transferred: |Bytes per second|Killed by signal|Warning: Permanently).*$",
@@ -49,7 +56,8 @@ _CHATTER = re.compile(
 )
 _PLAIN = re.compile(r"[^-\s\0][^\s\0]*")
 
-_SHARED = ("user", "identity_file", "known_hosts", "config")
+_PATHS = ("identity_file", "known_hosts", "config", "password_file")
+_SHARED = ("user", *_PATHS)
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,7 @@ class SSHLine:
 
     :param command: for the remote shell; empty for the user's login shell.
     :param config: file in the form of ssh_config(5); empty for none, not even the system's.
+    :param password_file: file whose first line is the password; empty for none.
     """
 
     host: str
@@ -68,6 +77,7 @@ class SSHLine:
     identity_file: str = ""
     known_hosts: str = ""
     config: str = ""
+    password_file: str = ""
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
@@ -85,7 +95,7 @@ def _line(reader: Reader, common: Mapping[str, str]) -> SSHLine:
     for what, word in (("host", host), ("user", options["user"])):
         if word and not _PLAIN.fullmatch(word):
             raise reader.error(f"{what} {word!r} is not a valid {what}")
-    for key in ("identity_file", "known_hosts", "config"):
+    for key in _PATHS:
         if options[key] and not options[key].startswith("/"):
             raise reader.error(f"{key} {options[key]!r} is not an absolute path")
     if not options["known_hosts"]:
@@ -104,7 +114,7 @@ def arguments(line: SSHLine, log: str) -> Sequence[str]:
         "IgnoreUnknown": "EnableEscapeCommandline",  # unknown before OpenSSH 9.2
         # _UP needs it: ssh logs that line from this level on.
         "LogLevel": "VERBOSE",
-        "BatchMode": "yes",
+        **(_PASSWORD if line.password_file else {"BatchMode": "yes"}),
         "StrictHostKeyChecking": "yes",
         "UserKnownHostsFile": _quoted(line.known_hosts),
         "GlobalKnownHostsFile": "none",
@@ -125,10 +135,22 @@ def arguments(line: SSHLine, log: str) -> Sequence[str]:
         words += ["-o", f"{name}={value}"]
     if line.identity_file:
         words += ["-o", "IdentitiesOnly=yes", "-i", line.identity_file]
+    elif line.password_file:
+        # Keys of the runtime's user would use up the attempts.
+        words += ["-o", "PubkeyAuthentication=no"]
     if line.user:
         words += ["-l", line.user]
     words += ["-p", str(line.port), "--", line.host]
     return [*words, line.command] if line.command else words
+
+
+_PASSWORD = {
+    # BatchMode would not ask for a password, and what else ssh asks the helper refuses to answer.
+    "BatchMode": "no",
+    # BMCs lock an account after a few attempts.
+    "NumberOfPasswordPrompts": "1",
+    "PreferredAuthentications": "publickey,keyboard-interactive,password",
+}
 
 
 def _quoted(path: str) -> str:
@@ -145,7 +167,8 @@ class SSHDriver(LineDriver[SSHLine]):
     def __init__(self, lines: Mapping[str, SSHLine], reactor: Any, table: ProcessTable) -> None:
         super().__init__(lines, reactor)
         self._table = table
-        self._count = itertools.count()
+        # A machine has one connection at a time; of the earlier ones a few logs stay.
+        self._slots = itertools.cycle(range(_MOST_LOGS))
 
     def missing(self) -> str:
         missing = PtyDriver(
@@ -155,15 +178,38 @@ class SSHDriver(LineDriver[SSHLine]):
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)
-        log = os.path.join(facts.directory, f"ssh-{next(self._count)}.log")
+        return name, self.endpoint(facts, line)
+
+    def endpoint(
+        self, facts: MachineFacts, line: SSHLine, *, is_shell: bool = False
+    ) -> IStreamClientEndpoint:
+        """
+        Return an endpoint that runs ssh for each connection; see :class:`~.command.CommandEndpoint`.
+
+        Its ``connect`` fails with :class:`~twisted_exec.interfaces.CannotStart` if the password
+        cannot be read.
+
+        :param is_shell: the far end reads lines, and nothing is sent before it has printed. Its
+            terminal gets the modes of ours: those of a raw one would leave it without echo, and
+            Enter without effect.
+        """
+        log = os.path.join(facts.directory, f"ssh-{next(self._slots)}.log")
 
         def make_run() -> PtyRun:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(log)
-            options = PtyOptions(arguments(line, log), same_user=True, raw=True)
+            environment = {}
+            if line.password_file:
+                # ssh would say that it got no password; this says why.
+                read_password(line.password_file)
+                helper = write_askpass(facts.directory)
+                environment = askpass_environment(helper, line.password_file)
+            options = PtyOptions(
+                arguments(line, log), same_user=True, raw=not is_shell, environment=environment
+            )
             return PtyRun(PtyDriver(options, self.reactor, self._table), facts)
 
-        endpoint = CommandEndpoint(
+        return CommandEndpoint(
             PROGRAM,
             self.reactor,
             make_run,
@@ -172,7 +218,6 @@ class SSHDriver(LineDriver[SSHLine]):
             begins=lambda _: 0 if _UP.search(_read(log)) else None,
             look_seconds=_LOOK_SECONDS,
         )
-        return name, endpoint
 
 
 def _read(path: str) -> bytes:

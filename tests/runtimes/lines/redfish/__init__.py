@@ -1,0 +1,1 @@
+"""Tests for :mod:`twisted_exec.runtimes.lines.redfish`."""

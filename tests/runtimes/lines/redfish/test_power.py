@@ -1,0 +1,122 @@
+"""Tests for :mod:`twisted_exec.runtimes.lines.redfish.power`, with a small BMC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tests.runtimes.lines.redfish.support import BMCCase, reactor
+from twisted_exec.runtimes.interfaces import CannotStart
+from twisted_exec.runtimes.lines.redfish.discovery import Server, discover
+from twisted_exec.runtimes.lines.redfish.power import PowerWatch, RedfishPower
+
+RESET = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset"
+
+
+class PowerCase(BMCCase):
+    """The power of one server."""
+
+    def power(self, **options: Any) -> RedfishPower:
+        sessions = self.sessions()
+        self.addCleanup(lambda: Deferred.fromCoroutine(sessions.close()))
+        facts = self.facts()
+        watch = self.watch = PowerWatch(facts)
+
+        async def server() -> Server:
+            return await discover(sessions.get)
+
+        chosen = {"off_seconds": 600, "force": False, "look_seconds": 0.01, **options}
+        return RedfishPower(sessions, server, facts, watch.note, reactor, **chosen)
+
+
+class OnTests(PowerCase):
+    """A user has switched the machine on."""
+
+    async def test_on(self) -> None:
+        """A server that is off is switched on, with a mark in the journal."""
+        self.bmc.set_power("Off")
+        await self.power().on()
+        self.assertEqual((self.bmc.resets, self.bmc.power), (["On"], "On"))
+        self.assertEqual((self.reasons(), self.boots), (["PoweredOn"], ["m"]))
+
+    async def test_already_on(self) -> None:
+        """A server that is on is not switched."""
+        await self.power().on()
+        self.assertEqual((self.bmc.resets, self.boots), ([], []))
+
+    async def test_other_value(self) -> None:
+        """Only values that the BMC has are used."""
+        action = self.bmc.documents[self.bmc.system]["Actions"]["#ComputerSystem.Reset"]
+        action["ResetType@Redfish.AllowableValues"] = ["ForceOn", "ForceOff"]
+        self.bmc.set_power("Off")
+        await self.power().on()
+        self.assertEqual(self.bmc.resets, ["ForceOn"])
+
+    async def test_cannot(self) -> None:
+        """A BMC that cannot switch the server, or fails to, is the reason that the machine does not start."""
+        self.bmc.set_power("Off")
+        self.bmc.faults.codes = {f"POST {RESET}": 500}
+        with self.assertRaises(CannotStart) as caught:
+            await self.power().on()
+        self.assertEqual(caught.exception.condition, "PowerFailed")
+        del self.bmc.documents[self.bmc.system]["Actions"]
+        with self.assertRaises(CannotStart) as caught:
+            await self.power().on()
+        self.assertIn("no reset action", caught.exception.message)
+
+
+class OffTests(PowerCase):
+    """A user has switched the machine off."""
+
+    async def test_graceful(self) -> None:
+        """The server is asked to shut down, and no more if it does."""
+        power = self.power()
+        await power.on()
+        await power.off()
+        self.assertEqual((self.bmc.resets, self.bmc.power), (["GracefulShutdown"], "Off"))
+        self.assertEqual(self.reasons(), ["PoweredOff"])
+
+    async def test_stays_on(self) -> None:
+        """A server that does not shut down stays on, and an Event says so."""
+        self.bmc.faults.ignores_graceful = True
+        await self.power(off_seconds=0.05).off()
+        self.assertEqual((self.bmc.resets, self.bmc.power), (["GracefulShutdown"], "On"))
+        self.assertEqual(self.reasons(), ["PowerFailed"])
+
+    async def test_force(self) -> None:
+        """Only if the class says so, it is then switched off."""
+        self.bmc.faults.ignores_graceful = True
+        await self.power(off_seconds=0.05, force=True).off()
+        self.assertEqual(self.bmc.resets, ["GracefulShutdown", "ForceOff"])
+        self.assertEqual(self.bmc.power, "Off")
+        self.assertIn("SwitchedOff", self.reasons())
+
+    async def test_already_off(self) -> None:
+        """A server that is off is not switched."""
+        self.bmc.set_power("Off")
+        await self.power().off()
+        self.assertEqual(self.bmc.resets, [])
+
+    async def test_busy(self) -> None:
+        """A BMC that is busy while it switches is asked again."""
+        power = self.power()
+
+        def busy(state: str) -> None:
+            self.bmc.faults.codes = {f"GET {self.bmc.system}": 503}
+            reactor.callLater(0.05, self.bmc.faults.codes.clear)
+
+        self.bmc.power_changed = busy
+        await power.off()
+        self.assertEqual((self.bmc.power, self.reasons()), ("Off", ["PoweredOff"]))
+
+
+class WatchTests(BMCCase):
+    """The states that a BMC reports."""
+
+    def test_changes(self) -> None:
+        """The first state is no change; a server that comes on has booted."""
+        watch = PowerWatch(self.facts())
+        for state in ("On", "On", "PoweringOff", "Off", "", "Off", "On"):
+            watch.note(state)
+        self.assertEqual((self.reasons(), len(self.boots)), (["PoweredOff", "PoweredOn"], 1))

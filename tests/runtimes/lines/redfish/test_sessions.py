@@ -1,0 +1,204 @@
+"""Tests for :mod:`twisted_exec.runtimes.lines.redfish.sessions`, with a small BMC."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.task import Clock
+
+from tests.runtimes.bmc.server import SESSIONS
+from tests.runtimes.lines.redfish.support import BMCCase
+from tests.tls.support import write
+from twisted_exec.api.status import BadGateway, ServiceUnavailable, Unauthorized
+from twisted_exec.runtimes.interfaces import CannotStart
+from twisted_exec.runtimes.lines.redfish import client
+from twisted_exec.runtimes.lines.redfish.sessions import Sessions
+
+SYSTEMS = "/redfish/v1/Systems"
+
+
+class SessionTests(BMCCase):
+    """One session, whatever happens."""
+
+    async def refusal(self, sessions: Sessions) -> CannotStart:
+        with self.assertRaises(CannotStart) as caught:
+            await sessions.get(SYSTEMS)
+        return caught.exception
+
+    async def test_one_login(self) -> None:
+        """Many requests at once need one login."""
+        sessions = self.sessions()
+        waiting = [Deferred.fromCoroutine(sessions.get(SYSTEMS)) for _ in range(10)]
+        await gatherResults(waiting)
+        self.assertEqual((self.bmc.logins, len(self.bmc.sessions)), (1, 1))
+
+    async def test_deleted(self) -> None:
+        """Closed, there is no session at the BMC and none on disk."""
+        sessions = self.sessions()
+        await sessions.get(SYSTEMS)
+        self.assertTrue(os.path.exists(self.session_path))
+        await sessions.close()
+        self.assertEqual(self.bmc.sessions, {})
+        self.assertFalse(os.path.exists(self.session_path))
+        await sessions.close()
+
+    async def test_private_file(self) -> None:
+        """The file of the session is for its owner alone."""
+        await self.sessions().get(SYSTEMS)
+        self.assertEqual(stat.S_IMODE(os.stat(self.session_path).st_mode), 0o600)
+
+    async def test_later_runtime(self) -> None:
+        """After a kill, the next runtime uses the session."""
+        await self.sessions().get(SYSTEMS)
+        later = self.sessions()
+        await later.get(SYSTEMS)
+        self.assertEqual((self.bmc.logins, len(self.bmc.sessions)), (1, 1))
+        await later.close()
+        self.assertEqual(self.bmc.sessions, {})
+
+    async def test_unused_by_later_runtime(self) -> None:
+        """A later runtime deletes a session that it does not use."""
+        await self.sessions().get(SYSTEMS)
+        await self.sessions().close()
+        self.assertEqual(self.bmc.sessions, {})
+
+    async def test_broken_file(self) -> None:
+        """A file that is no session is the same as none."""
+        for content in (b"", b"{", b"[]", b'{"token": 3}', b'{"token": "a\\nb"}'):
+            write(self.directory, "kept.session", content)
+            sessions = self.sessions()
+            await sessions.get(SYSTEMS)
+            await sessions.close()
+        self.assertEqual(self.bmc.sessions, {})
+
+    async def test_session_dies(self) -> None:
+        """After a 401 there is one new login."""
+        sessions = self.sessions()
+        await sessions.get(SYSTEMS)
+        self.bmc.expire()
+        await gatherResults([Deferred.fromCoroutine(sessions.get(SYSTEMS)) for _ in range(5)])
+        self.assertEqual((self.bmc.logins, len(self.bmc.sessions)), (2, 1))
+
+    async def test_refused_again(self) -> None:
+        """A BMC that refuses each new session is not asked for ever."""
+        self.bmc.faults.codes = {SYSTEMS: 401}
+        with self.assertRaises(Unauthorized):
+            await self.sessions().get(SYSTEMS)
+        self.assertEqual(self.bmc.logins, 2)
+
+    async def test_limit(self) -> None:
+        """Without a session left the reason says so; later one login is enough."""
+        for full in ("Base.1.8.SessionLimitExceeded", "IDRAC.2.4.RAC0218"):
+            self.bmc.faults.full, self.bmc.session_limit = full, 0
+            clock = Clock()
+            sessions = self.sessions(clock)
+            refusal = await self.refusal(sessions)
+            self.assertEqual(refusal.condition, "SessionLimit")
+            self.assertIn(full, refusal.message)
+            self.assertNotIn("canary", refusal.message)
+            self.bmc.session_limit = 8
+            asking = Deferred.fromCoroutine(sessions.get(SYSTEMS))
+            self.assertFalse(asking.called)
+            clock.advance(1)
+            await asking
+            await sessions.close()
+
+    async def test_wrong_password(self) -> None:
+        """A wrong password is not tried again soon, since that locks accounts; a new one is."""
+        write(self.directory, "password", b"wrong-canary\n")
+        clock = Clock()
+        sessions = self.sessions(clock)
+        refusal = await self.refusal(sessions)
+        self.assertEqual(refusal.condition, "LoginRefused")
+        self.assertNotIn("canary", refusal.message)
+        asking = Deferred.fromCoroutine(sessions.get(SYSTEMS))
+        clock.advance(30)
+        self.assertFalse(asking.called)
+        asking.cancel()
+        self.failureResultOf(asking, CancelledError)
+        write(self.directory, "password", b"canary-password\n")
+        await sessions.get(SYSTEMS)
+        posts = [each for each in self.bmc.requests if each == ("POST", SESSIONS)]
+        self.assertEqual(len(posts), 2)
+
+    async def test_no_password(self) -> None:
+        """A password file that is missing or empty is told before any request."""
+        for content in (None, b"", b"\nx\n", b"\xff\n"):
+            os.path.exists(self.password) and os.unlink(self.password)
+            if content is not None:
+                write(self.directory, "password", content)
+            self.assertEqual((await self.refusal(self.sessions())).condition, "NoPassword")
+        self.assertEqual(self.bmc.requests, [])
+
+    async def test_cancelled_login(self) -> None:
+        """A login whose caller has gone leaves no session."""
+        self.bmc.faults.hangs = {f"POST {SESSIONS}"}
+        sessions = self.sessions()
+        asking = Deferred.fromCoroutine(sessions.get(SYSTEMS))
+        await self.until(lambda: self.bmc.waiting)
+        asking.cancel()
+        self.failureResultOf(asking, CancelledError)
+        closing = Deferred.fromCoroutine(sessions.close())
+        self.assertFalse(closing.called)
+        self.bmc.faults.hangs = set()
+        self.bmc.answer()
+        await closing
+        self.assertEqual((self.bmc.logins, self.bmc.sessions), (1, {}))
+        self.assertFalse(os.path.exists(self.session_path))
+
+    async def test_bmc_is_gone(self) -> None:
+        """A session that cannot be deleted stays on disk, for a later runtime."""
+        sessions = self.sessions()
+        await sessions.get(SYSTEMS)
+        self.bmc.faults.codes = {"DELETE " + SESSIONS + "/S1": 503}
+        await sessions.close()
+        self.assertTrue(os.path.exists(self.session_path))
+        self.bmc.faults.codes = {}
+        await self.sessions().close()
+        self.assertEqual(self.bmc.sessions, {})
+
+    async def test_bad_answers(self) -> None:
+        """A login without a token, and codes of a busy BMC, are errors with a reason."""
+        self.bmc.faults.empty = {f"POST {SESSIONS}"}
+        with self.assertRaises(BadGateway):
+            await self.sessions().get(SYSTEMS)
+        self.bmc.faults.empty = set()
+        for code in (429, 503):
+            self.bmc.faults.codes = {f"POST {SESSIONS}": code}
+            with self.assertRaises(ServiceUnavailable) as caught:
+                await self.sessions().get(SYSTEMS)
+            self.assertIn(str(code), caught.exception.message)
+        self.bmc.faults.codes = {f"POST {SESSIONS}": 404}
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.sessions().get(SYSTEMS)
+        self.assertIn("login: basic", caught.exception.message)
+
+    async def test_slow(self) -> None:
+        """A BMC that does not answer a login is an error, and the next attempt is a new one."""
+        self.patch(client, "REQUEST_SECONDS", 0.2)
+        self.bmc.faults.hangs = {f"POST {SESSIONS}"}
+        sessions = self.sessions()
+        with self.assertRaises(Exception):  # noqa: B017
+            await sessions.get(SYSTEMS)
+        self.bmc.faults.hangs = set()
+        await sessions.get(SYSTEMS)
+
+    async def test_foreign_location(self) -> None:
+        """A session that is said to be elsewhere is never asked for there."""
+        self.bmc.location = "https://evil.example/redfish/v1/SessionService/Sessions/S1"
+        sessions = self.sessions()
+        await sessions.get(SYSTEMS)
+        with open(self.session_path) as file:
+            self.assertEqual(json.load(file)["path"], f"{SESSIONS}/S1")
+        await sessions.close()
+        self.assertEqual(self.bmc.sessions, {})
+
+    async def test_basic(self) -> None:
+        """A BMC without sessions gets name and password with each request."""
+        self.bmc.takes_basic = True
+        await self.sessions(basic=True).get(SYSTEMS)
+        self.assertEqual((self.bmc.logins, self.bmc.sessions), (0, {}))
+        self.assertFalse(os.path.exists(self.session_path))

@@ -1,0 +1,87 @@
+"""Tests for :mod:`twisted_exec.runtimes.lines.redfish.endpoint` with Serial over LAN: a real ipmitool and ``ipmi_sim``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.internet.protocol import Factory
+
+from tests import needs
+from tests.runtimes.bmc.server import USER
+from tests.runtimes.lines.redfish.support import RedfishCase, reactor
+from tests.runtimes.peers import IPMISim
+from tests.tiers import PROGRAMS
+from tests.tls.support import write
+from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
+from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
+from twisted_exec.runtimes.lines.shared_line import LineTiming, SharedLine
+from twisted_exec.testing.drivers import Line
+
+
+class SOLTests(RedfishCase):
+    """Serial over LAN."""
+
+    starts = PROGRAMS
+    skip = needs.ipmi()
+    kind = "hpe"
+
+    async def setUp(self) -> None:
+        super().setUp()
+        self.sol = IPMISim(self.directory)
+        self.addCleanup(self.sol.stop)
+        await self.sol.start()
+        self.bmc.password = "secret-canary"
+        write(self.directory, "password", b"secret-canary\n")
+        os.chmod(self.password, 0o600)
+        (network,) = (path for path in self.bmc.documents if path.endswith("/NetworkProtocol"))
+        self.bmc.documents[network]["IPMI"]["Port"] = self.sol.port
+
+    def make_driver(self, **keys: Any) -> RedfishDriver:
+        return super().make_driver(**{"transports": ["ipmi"], "cipher_suite": 3, **keys})
+
+    async def opened_by(self, driver: RedfishDriver) -> tuple[SharedLine, Line]:
+        run, line = await self.opened_line(driver)
+        line.transport.write(b"hello")
+        await line.until(b"hello")
+        return run, line
+
+    async def test_console(self) -> None:
+        """It is a console; nothing of ipmitool is in it."""
+        _, line = await self.opened_by(self.make_driver())
+        self.assertEqual(line.got, b"hello")
+        self.assertEqual(self.conditions[-1][:2], ("True", "IPMI"))
+
+    async def opened_elsewhere(self) -> Line:
+        """Another client has the only session."""
+        server = IPMILine("127.0.0.1", self.sol.port, USER, self.password, cipher_suite=3)
+        driver = IPMIDriver({"m": server}, reactor, self.table)
+        driver.timing = LineTiming(first_delay_seconds=600, open_seconds=600)  # it does not fight
+        run = driver.run(self.facts())
+        self.addCleanup(run.stop)
+        line: Line = await run.connect(Factory.forProtocol(Line))
+        return line
+
+    async def test_taken(self) -> None:
+        """The session of another client is left alone, and the condition says who is in the way."""
+        await self.opened_elsewhere()
+        refusal = await self.refusal()
+        self.assertEqual(refusal.condition, "ConsoleTaken")
+        self.assertNotIn("ConsoleReleased", self.reasons())
+
+    async def test_steal(self) -> None:
+        """If the operator says so, it is ended, with an Event."""
+        other = await self.opened_elsewhere()
+        await self.opened_by(self.make_driver(steal=True))
+        self.assertIn("ConsoleReleased", self.reasons())
+        await other.until(b"line was lost")
+
+    async def test_left_by_us(self) -> None:
+        """A session that an earlier runtime of ours has left is ended, with an Event."""
+        await self.opened_elsewhere()  # stands for that session
+        driver = self.make_driver()
+        await self.refusal(driver)
+        (bmc,) = driver._bmcs.values()
+        bmc.mark.write()
+        await self.opened_by(driver)
+        self.assertIn("ConsoleReleased", self.reasons())

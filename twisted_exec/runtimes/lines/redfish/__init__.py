@@ -1,0 +1,1 @@
+"""The driver ``redfish``: consoles and power of servers behind BMCs with Redfish."""
