@@ -124,6 +124,7 @@ class IPMIDriver(LineDriver[IPMILine]):
     """Runs a class of servers with IPMI."""
 
     name = "ipmi"
+    exclusive = "one session of a BMC; ``force`` ends another"
     ask_seconds = 30.0
     leave_seconds = 5.0
     look_seconds = 1.0
