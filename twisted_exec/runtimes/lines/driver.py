@@ -1,7 +1,8 @@
 """
 The base class of the drivers of existing lines.
 
-The lines are in :mod:`.lines`, and the settings of serial lines in :mod:`.serial_settings`.
+The lines are in :mod:`.lines`, those of a list in :mod:`.line_list`, and the settings of serial lines in
+:mod:`.serial_settings`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.runtimes.interfaces import MachineFacts
+from twisted_exec.runtimes.lines.line_list import LineList, ListedLines
 from twisted_exec.runtimes.lines.lines import Lines
 from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, Power, SharedLine
 
@@ -29,7 +31,9 @@ class LineDriver(Generic[_Options]):
     exclusive = ""
 
     def __init__(self, lines: Mapping[str, _Options], reactor: Any) -> None:
-        self.lines = Lines(lines)
+        self.lines: Lines[_Options] = (
+            ListedLines(lines, reactor) if isinstance(lines, LineList) else Lines(lines)
+        )
         self.reactor = reactor
         self.timing: LineTiming = DEFAULT_TIMING
 
@@ -38,7 +42,7 @@ class LineDriver(Generic[_Options]):
         return SharedLine(
             facts,
             self.reactor,
-            lambda: self._claim(facts),
+            lambda: self.lines.endpoint(facts, self._claim),
             lambda: self.lines.release(facts),
             breakable=line is not None and self._has_break(line),
             power=None if line is None else self._power(facts, line),

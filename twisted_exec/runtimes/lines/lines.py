@@ -4,13 +4,18 @@ Which machine has which of the lines of a class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
+
+from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.display import listed
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 
 _Options = TypeVar("_Options")
+
+Claim = Callable[[MachineFacts], tuple[str, IStreamClientEndpoint]]
+"""Reserves the line of a machine; returns its name and endpoint. Raises :class:`CannotStart`."""
 
 _MAX_LISTED = 20
 
@@ -37,6 +42,10 @@ class Lines(Generic[_Options]):
         """Return the options of the machine's line, reserved or not; ``None`` if there is none."""
         name = self._name(facts)
         return None if name is None else self._lines[name]
+
+    def endpoint(self, facts: MachineFacts, claim: Claim) -> tuple[str, IStreamClientEndpoint]:
+        """Reserve the machine's line with ``claim``; return its name and endpoint."""
+        return claim(facts)
 
     def claim(self, facts: MachineFacts) -> tuple[str, _Options]:
         """
