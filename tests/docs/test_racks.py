@@ -7,6 +7,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.program.server_list import COLUMNS, MAX_SERVERS, Server, read_servers
+from twisted_exec.racks.metal import LABELS
 from twisted_exec.runtimes import config
 
 from . import pages
@@ -27,10 +28,12 @@ class RacksPageTests(SynchronousTestCase):
         self.assertEqual(found, read_servers(str(HOWTO / "rack-7.yaml")))
 
     def test_columns(self) -> None:
-        """The table has each column; the page says the limit."""
+        """The table has each column; the page says the limit, and which labels are copied."""
         table = pages.table(self.page, "Columns of a list")
         self.assertEqual(pages.first_column(table), set(COLUMNS))
         self.assertIn(f"at most {MAX_SERVERS} servers", self.page)
+        for label in LABELS:
+            self.assertIn(f"``{label}``", pages.page("reference/annotations"))
 
     def test_class(self) -> None:
         """The class is one of the runtime, whose list may not be there yet."""
