@@ -6,8 +6,8 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.runtimes.config import ClassConfig
 from twisted_exec.runtimes.drivers import DriverMaker
 from twisted_exec.runtimes.host import RuntimeHost
-from twisted_exec.runtimes.lines.driver import Lines
 from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
+from twisted_exec.runtimes.lines.lines import Lines
 from twisted_exec.runtimes.lines.serial_port import SerialEndpoint
 from twisted_exec.runtimes.machinebroker.host import BrokerHost
 from twisted_exec.runtimes.machinebroker.settings import Settings as BrokerSettings

@@ -36,6 +36,7 @@ from twisted_exec.program.metrics import (
     register_build,
 )
 from twisted_exec.program.session_metrics import LatencyMetrics, SessionMetrics
+from twisted_exec.racks.metrics import RackMetrics
 from twisted_exec.recording.stores.uploads import UploadMetrics
 from twisted_exec.runtimes.recordings.metrics import RecordingMetrics
 from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
@@ -116,6 +117,7 @@ class ObservingPageTests(SynchronousTestCase):
         RecordingMetrics(registry, lambda: None)
         LeafMetrics(registry, simple()[1])
         ProviderCallMetrics(registry).called("p", "get", 1.0, 502)
+        RackMetrics(registry, lambda: {"listed": 1})
         self.register_spaces(registry)
         self.register_shipping(registry)
         alert = {"metadata": {"namespace": "a", "name": "b"}}

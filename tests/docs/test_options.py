@@ -17,6 +17,7 @@ from twisted_exec.cli.console import options as console
 from twisted_exec.cli.parser import CheckedParser
 from twisted_exec.nodeserver import tap as nodeserver
 from twisted_exec.poollet import tap as poollet
+from twisted_exec.racks import tap as racks
 from twisted_exec.runtimes import tap as runtimes
 from twisted_exec.runtimes.machinebroker import tap as machinebroker
 from twisted_exec.spacemanager import tap as spacemanager
@@ -32,6 +33,7 @@ TAPS = {
     "exec-broker": machinebroker.Options,
     "exec-nodeserver": nodeserver.Options,
     "exec-spacemanager": spacemanager.Options,
+    "exec-racks": racks.Options,
 }
 
 Defaults = dict[str, str | None]

@@ -46,6 +46,7 @@ PROGRAMS = (
     "exec-broker",
     "exec-nodeserver",
     "exec-poollet",
+    "exec-racks",
     "exec-runtime",
     "exec-spacemanager",
     "exec-standalone",

@@ -71,6 +71,13 @@ class OptionTests(SynchronousTestCase):
                 "--tls-cert-file=tls.crt",
                 "--tls-private-key-file=tls.key",
             ],
+            "exec-racks": [
+                f"--kubeconfig={kubeconfig}",
+                "--list=rack.csv",
+                "--namespace=default",
+                "--machine-class=server",
+                "--machine-pool=rack-7",
+            ],
             "exec-runtime": [f"--config={config}", f"--iri-listen={target}"],
             "exec-spacemanager": [f"--kubeconfig={kubeconfig}"],
             "exec-standalone": [f"--state-dir={self.mktemp()}"],

@@ -17,8 +17,8 @@ from zope.interface import implementer
 
 from twisted_exec.console.notices import LINE_BACK
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, MachineFacts
-from twisted_exec.runtimes.lines.driver import Lines
 from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
+from twisted_exec.runtimes.lines.lines import Lines
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.testing.drivers import (
     QUICK,

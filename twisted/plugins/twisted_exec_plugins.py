@@ -60,6 +60,13 @@ spacemanager = ProgramMaker(
     "exec-spacemanager",
 )
 
+racks = ProgramMaker(
+    "exec-racks",
+    "twisted_exec.racks.tap",
+    "Machines and a list of lines from the Servers and BMCs of metal-operator.",
+    "exec-racks",
+)
+
 standalone = ProgramMaker(
     "exec-standalone",
     "twisted_exec.standalone.tap",

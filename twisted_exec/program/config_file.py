@@ -46,6 +46,15 @@ def read_yaml(path: str) -> object:
 
     :raises ConfigError: it cannot be read, is too large, or is not YAML.
     """
+    return parse_document(read_text(path), path)
+
+
+def read_text(path: str) -> bytes:
+    """
+    Return the content of a file.
+
+    :raises ConfigError: it cannot be read, or is too large.
+    """
     try:
         with open(path, "rb", opener=regular) as file:
             text = file.read(MAX_FILE_BYTES + 1)
@@ -53,6 +62,15 @@ def read_yaml(path: str) -> object:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     if len(text) > MAX_FILE_BYTES:
         raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB")
+    return text
+
+
+def parse_document(text: bytes, path: str) -> object:
+    """
+    Return the document of a YAML file.
+
+    :raises ConfigError: it is not YAML.
+    """
     try:
         return parse_yaml(text, _RULES)
     except ValueError as error:
@@ -64,7 +82,7 @@ class Reader:
     One mapping of the file.
 
     :param where: start of messages, such as ``runtime.yaml: classes[0] (vm)``.
-    :param reserved: the addresses that the readers of the file have reserved.
+    :param reserved: the addresses that the readers of the file have reserved, with the readers.
     :ivar quantity: number of lines of a machine class; ``None`` before :meth:`lines`.
     :ivar name: name of the mapping, such as the machine class's; empty if it has none.
     :raises ConfigError: it is not a mapping.
@@ -83,7 +101,7 @@ class Reader:
         self._parts: list[Reader] = []  # that are done with this one
         placed = document if isinstance(document, PlacedMapping) else PlacedMapping(0)
         self._line, self._places = placed.line, placed.places
-        self._reserved: dict[object, Reader] = {} if reserved is None else reserved
+        self.reserved: dict[object, Reader] = {} if reserved is None else reserved
 
     @property
     def keys(self) -> list[str]:
@@ -114,7 +132,7 @@ class Reader:
         :param shown: the address in a message, such as ``the socket /run/vm-7``.
         :raises ConfigError: another mapping of the file has it.
         """
-        other = self._reserved.setdefault(address, self)
+        other = self.reserved.setdefault(address, self)
         if other is not self:
             raise self.error(
                 f"two names must not lead to one line, and {other.where.partition(': ')[2]} has "
@@ -216,7 +234,7 @@ class Reader:
                     f"{written} is not text in YAML, so it is no name; put it in quotes: '{written}'",
                     name,
                 )
-            reader = Reader({} if value is None else value, where, self._reserved)
+            reader = Reader({} if value is None else value, where, self.reserved)
             reader._line = line
             reader.name = name
             readers[name] = reader

@@ -88,6 +88,7 @@ class ProgramOptionsTests(SynchronousTestCase):
             ("exec-nodeserver", {}, "10248", {"health-listen"}),
             ("exec-nodeserver", {"listen": "tcp:10248"}, "10248", {"listen", "health-listen"}),
             ("exec-spacemanager", {}, "10258", {"health-listen"}),
+            ("exec-racks", {}, "10259", {"health-listen"}),
             ("exec-runtime", {"iri-listen": "dns:///h:1"}, "1", {"iri-listen"}),
             ("exec-broker", {"streaming-listen": "unix:/x/s"}, "/x/s", {"streaming-listen"}),
         ):

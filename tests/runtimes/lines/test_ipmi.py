@@ -53,7 +53,8 @@ class IPMICase(RuntimeCase):
             "lines": {"m": {"host": "10.0.0.1"}},
             **keys,
         }
-        (machine_class,) = parse({"classes": [document]})
+        given = {key: value for key, value in document.items() if value is not None}
+        (machine_class,) = parse({"classes": [given]})
         driver = machine_class.build(reactor, self.table).driver
         assert isinstance(driver, IPMIDriver)
         driver.timing, driver.look_seconds = QUICK, 0.05
@@ -171,6 +172,29 @@ class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, Simul
         line.transport.write(b"~.")
         await line.until(b"~.")
         self.assertIn(BREAK + b"~.", self.bmc.far.peer.got)
+
+    async def test_listed(self) -> None:
+        """The BMC of a row is reached with the class's port and credentials; without its row it is left."""
+        path = os.path.join(self.directory, "rack.csv")
+        with open(path, "w") as file:
+            file.write("name,address\nm,127.0.0.1\nother,127.0.0.2\n")
+        driver = self.driver(
+            lines=None,
+            lines_from=path,
+            networks=["127.0.0.0/8"],
+            port=self.bmc.port,
+            cipher_suite=3,
+            password_file=self.bmc.path("password"),
+        )
+        run = driver.run(self.facts())
+        self.addCleanup(run.stop)
+        line: Line = await run.connect(Factory.forProtocol(Line))
+        line.transport.write(self.provoke)
+        await line.until(self.answer)
+        with open(path, "w") as file:
+            file.write("name,address\nother,127.0.0.2\n")
+        await self.until(lambda: "no line is called" in run.outage)
+        self.assertEqual(self.alive(), [])
 
     async def test_taken(self) -> None:
         """A session of another client is not ended, and the message says how to."""

@@ -327,6 +327,21 @@ class DomainTests(DomainCase):
         self.assertEqual(self.virsh("domstate", "web-1"), "shut off")
         self.assertIn("SwitchedOff", [reason for _, reason, _ in self.events])
 
+    async def test_lost(self) -> None:
+        """A domain that somebody else destroys and starts again is a lost line, which is opened again."""
+        self.define("web-1")
+        run = self.run_of()
+        line = await self.line(run)
+        self.virsh("destroy", "web-1")
+        await line.until(b"was lost")
+        await self.until(lambda: 'domain "web-1" is shut off' in run.outage)
+        self.virsh("start", "web-1")
+        await line.until(b"line is back")
+        line.transport.write(b"x")
+        await line.until(b"x.")
+        self.assertEqual(self.reasons()[-2:], ["LineLost", "LineBack"])
+        self.assertEqual(line.lost, [])
+
     async def test_shuts_down(self) -> None:
         """
         A missing domain is reported, a running one is not started, and one that obeys the power

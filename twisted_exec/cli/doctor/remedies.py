@@ -47,7 +47,8 @@ _ADDRESSES = (
 
 LINES = {
     "NoLine": "delete the machine and create it again with the name of a free line, or add a line of "
-    "its name to the file of the runtime's --classes and restart the runtime",
+    "its name to the file of the runtime's --classes and restart the runtime, or to the class's list "
+    "(lines_from)",
     "LineTaken": "power the other machine off, or delete it",
     "LineFailed": "mend what the message names: the far end of the line, or the line's options in "
     "the file of the runtime's --classes; the runtime tries again",

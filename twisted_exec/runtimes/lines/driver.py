@@ -1,7 +1,8 @@
 """
-The base class of the drivers of existing lines, and which machine has which line.
+The base class of the drivers of existing lines.
 
-The settings of serial lines are in :mod:`.serial_settings`.
+The lines are in :mod:`.lines`, those of a list in :mod:`.line_list`, and the settings of serial lines in
+:mod:`.serial_settings`.
 """
 
 from __future__ import annotations
@@ -12,20 +13,28 @@ from typing import Any, Generic, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from twisted_exec.api.display import listed
-from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
+from twisted_exec.runtimes.interfaces import MachineFacts
+from twisted_exec.runtimes.lines.line_list import LineList, ListedLines
+from twisted_exec.runtimes.lines.lines import Lines
 from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, Power, SharedLine
 
 _Options = TypeVar("_Options")
 
-_MAX_LISTED = 20
-
 
 class LineDriver(Generic[_Options]):
-    """Base of the drivers of existing lines; subclasses provide ``IMachineDriver``."""
+    """
+    Base of the drivers of existing lines; subclasses provide ``IMachineDriver``.
+
+    :cvar exclusive: what keeps other programs from a line in use, for ``docs/reference/line-drivers.rst``; empty if
+        the far end decides.
+    """
+
+    exclusive = ""
 
     def __init__(self, lines: Mapping[str, _Options], reactor: Any) -> None:
-        self.lines = Lines(lines)
+        self.lines: Lines[_Options] = (
+            ListedLines(lines, reactor) if isinstance(lines, LineList) else Lines(lines)
+        )
         self.reactor = reactor
         self.timing: LineTiming = DEFAULT_TIMING
 
@@ -34,7 +43,7 @@ class LineDriver(Generic[_Options]):
         return SharedLine(
             facts,
             self.reactor,
-            lambda: self._claim(facts),
+            lambda: self.lines.endpoint(facts, self._claim),
             lambda: self._release(facts),
             breakable=line is not None and self._has_break(line),
             power=None if line is None else self._power(facts, line),
@@ -56,66 +65,3 @@ class LineDriver(Generic[_Options]):
 
     def _power(self, facts: MachineFacts, line: _Options) -> Power | None:
         return None
-
-
-class Lines(Generic[_Options]):
-    """
-    The lines of one class, and their owners.
-
-    A Machine gets the line with its own name: ``NAMESPACE/NAME`` first, then ``NAME``. The line is
-    reserved while the Machine is on.
-    """
-
-    def __init__(self, lines: Mapping[str, _Options]) -> None:
-        self._lines = dict(lines)
-        self._owners: dict[str, MachineFacts] = {}
-        self._used: set[str] = set()
-
-    def options_of(self, facts: MachineFacts) -> _Options | None:
-        """Return the options of the machine's line, reserved or not; ``None`` if there is none."""
-        name = self._name(facts)
-        return None if name is None else self._lines[name]
-
-    def claim(self, facts: MachineFacts) -> tuple[str, _Options]:
-        """
-        Reserve the machine's line until :meth:`release` and power off.
-
-        :return: the line's name and options.
-        :raises CannotStart: there is no line for the machine, or another machine owns it.
-        """
-        name = self._name(facts)
-        if name is None:
-            raise CannotStart("NoLine", f'no line is called "{facts.label}"; {self._free()}')
-        owner = self._owner(name)
-        if owner is not None and owner.id != facts.id:
-            raise CannotStart(
-                "LineTaken", f'line "{name}" is that of machine "{owner.label}"; {self._free()}'
-            )
-        self._owners[name] = facts
-        self._used.add(name)
-        return name, self._lines[name]
-
-    def release(self, facts: MachineFacts) -> None:
-        """Release the machine's line, if it has one; a machine that is on keeps its line."""
-        for name, owner in self._owners.items():
-            if owner.id == facts.id:
-                self._used.discard(name)
-
-    def _owner(self, name: str) -> MachineFacts | None:
-        owner = self._owners.get(name)
-        if owner is not None and name not in self._used and not owner.is_on():
-            del self._owners[name]
-            return None
-        return owner
-
-    def _name(self, facts: MachineFacts) -> str | None:
-        for name in (f"{facts.namespace}/{facts.name}", facts.name):
-            if name in self._lines:
-                return name
-        return None
-
-    def _free(self) -> str:
-        free = [name for name in self._lines if self._owner(name) is None]
-        if not free:
-            return "all lines of the class are taken"
-        return f"free lines are: {listed(free, _MAX_LISTED)}"

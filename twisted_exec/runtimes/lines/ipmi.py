@@ -27,7 +27,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -41,6 +41,7 @@ from twisted_exec.runtimes.interfaces import Build, CannotStart, IMachineDriver,
 from twisted_exec.runtimes.lines.command import CommandEndpoint
 from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.escapes import EscapedInput
+from twisted_exec.runtimes.lines.line_list import bmc_lines
 from twisted_exec.runtimes.lines.programs import last_line, run_program
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
@@ -81,15 +82,14 @@ class IPMILine:
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     """See :meth:`.IDriverMaker.configure`."""
     common = _shared(reader, IPMILine(""))
-    lines = {}
-    for name, line_reader in reader.lines().items():
-        lines[name] = _line(line_reader, common)
+    lines = bmc_lines(reader, lambda line_reader: _line(line_reader, common), ("host", ""))
     return lambda reactor, table: IPMIDriver(lines, reactor, table)
 
 
 def _shared(reader: Reader, default: IPMILine) -> IPMILine:
     return IPMILine(
         host="",
+        port=int(reader.number("port", 1, 65535, default.port)),
         user=reader.take("user", str, default.user),
         password_file=reader.take("password_file", str, default.password_file),
         cipher_suite=int(reader.number("cipher_suite", 0, 17, default.cipher_suite)),
@@ -101,7 +101,6 @@ def _shared(reader: Reader, default: IPMILine) -> IPMILine:
 
 def _line(reader: Reader, common: IPMILine) -> IPMILine:
     host = reader.take("host", str)
-    port = int(reader.number("port", 1, 65535, 623))
     options = _shared(reader, common)
     for what, word in (("host", host), ("user", options.user)):
         if not _PLAIN.fullmatch(word):
@@ -109,8 +108,9 @@ def _line(reader: Reader, common: IPMILine) -> IPMILine:
             raise reader.error(problem)
     if not options.password_file.startswith("/"):
         raise reader.error("password_file must be the absolute path of a file with the password")
+    port = options.port
     reader.reserve(("ipmi", host.lower(), port), f"the controller {host}, port {port},")
-    return IPMILine(**{**options.__dict__, "host": host, "port": port})
+    return replace(options, host=host)
 
 
 def arguments(line: IPMILine, *words: str) -> Sequence[str]:
@@ -126,6 +126,7 @@ class IPMIDriver(LineDriver[IPMILine]):
     """Runs a class of servers with IPMI."""
 
     name = "ipmi"
+    exclusive = "one session of a BMC; ``force`` ends another"
     ask_seconds = 30.0
     leave_seconds = 5.0
     look_seconds = 1.0

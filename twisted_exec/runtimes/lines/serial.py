@@ -61,6 +61,7 @@ class SerialDriver(LineDriver[SerialLine]):
     """Runs a class of machines at serial devices."""
 
     name = "serial"
+    exclusive = "refused by a lock file and the kernel's lock"
 
     def missing(self) -> str:
         return ""  # devices may be plugged in later

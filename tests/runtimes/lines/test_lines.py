@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.lines.driver`.
+Tests for :mod:`twisted_exec.runtimes.lines.lines`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
-from twisted_exec.runtimes.lines.driver import Lines
+from twisted_exec.runtimes.lines.lines import Lines
 
 
 def machine(name: str, namespace: str = "default") -> MachineFacts:

@@ -1,0 +1,358 @@
+"""
+Lines of a class that a file lists: ``lines_from``, for drivers of BMCs.
+
+::
+
+    - name: server
+      driver: ipmi
+      user: console
+      password_file: /etc/twisted-exec/ipmi/password
+      lines_from: /var/lib/exec-racks/rack-7.csv
+      networks: [10.0.1.0/24]
+      capabilities: {cpu: "16", memory: 64Gi}
+
+:mod:`twisted_exec.program.server_list` has the form of the file.  A row says which server has which name, and nothing
+else: all other keys are those of the class, and an address outside of its networks is refused.  So whoever writes
+the file cannot have a password sent to a host of their own.
+
+The file is read again when it changes.  If it cannot be used as a whole, all lines stay as they are; a row that is wrong
+leaves the line of its name as it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from math import inf
+from typing import Any, Generic, TypeVar
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.yaml_reader import PlacedMapping
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.program.config_file import ConfigError, Reader
+from twisted_exec.program.server_list import MAX_SERVERS, Server, read_servers
+from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
+from twisted_exec.runtimes.lines.lines import Claim, Lines
+
+_Options = TypeVar("_Options")
+
+LOOK_SECONDS = 2.0
+"""From one look at the file to the next, while a machine uses the list."""
+SETTLE_SECONDS = 0.5
+"""How long a file must not change before it is read."""
+_MOST_LOGGED = 20
+
+_Network = IPv4Network | IPv6Network
+_Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class _Content(Generic[_Options]):
+    """
+    A list as read.
+
+    :param refused: the errors of other rows, with file and line.
+    :param reserved: the addresses of the lines.
+    """
+
+    lines: Mapping[str, _Options] = field(default_factory=dict)
+    servers: Mapping[str, Server] = field(default_factory=dict)
+    refused: Sequence[str] = ()
+    reserved: Mapping[object, Reader] = field(default_factory=dict)
+
+
+def _place(server: Server) -> tuple[str, str, str]:
+    return server.name, server.address, server.system
+
+
+class LineList(Mapping[str, _Options]):
+    """
+    The lines in a file, by name.
+
+    :param make: reads the options of one line from a reader with the keys ``address`` and ``system``, and returns
+        them; what a class has for all lines is already in it.
+    :param keys: names for ``address`` and ``system`` in the driver's lines; the second one is empty if the driver
+        knows no systems.
+    :param reserved: the addresses that all classes reserve; kept current.
+    :ivar problem: why the present content of the file is not used; empty if it is.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        path: str,
+        networks: Sequence[_Network],
+        make: Callable[[Reader], _Options],
+        keys: tuple[str, str],
+        reserved: dict[object, Reader],
+    ) -> None:
+        self.path = path
+        self._networks, self._make, self._keys, self._reserved = networks, make, keys, reserved
+        self._content: _Content[_Options] = _Content()
+        self._logged: Sequence[str] = ()
+        self._stamp: _Stamp | None = None
+        self.problem = ""
+
+    def __getitem__(self, name: str) -> _Options:
+        return self._content.lines[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._content.lines)
+
+    def __len__(self) -> int:
+        return len(self._content.lines)
+
+    def stamp(self) -> _Stamp:
+        """Return what differs after the file, or who may read it, was changed."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return (0, 0, 0)
+        return (status.st_ino, status.st_ctime_ns, status.st_size)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file is as it was when it was read last."""
+        return self.stamp() == self._stamp
+
+    def reading(self) -> Callable[[], Callable[[], None]]:
+        """
+        Return a function for a thread, which reads the file and returns a function for the reactor: that takes over
+        the content.
+        """
+        others = {
+            address: reader
+            for address, reader in self._reserved.items()
+            if self._content.reserved.get(address) is not reader
+        }
+        return partial(self._read, self._content, others)
+
+    def _read(
+        self, before: _Content[_Options], others: Mapping[object, Reader]
+    ) -> Callable[[], None]:
+        stamp = self.stamp()  # before reading: a concurrent write causes another look
+        try:
+            content = self._merged(before, dict(others))
+        except ConfigError as problem:
+            return partial(self._keep, stamp, str(problem))
+        return partial(self._take, stamp, content)
+
+    def _merged(
+        self, before: _Content[_Options], reserved: dict[object, Reader]
+    ) -> _Content[_Options]:
+        others = dict(reserved)
+        read = read_servers(self.path)
+        refused = list(read.refused)
+        allowed: list[tuple[Server, Reader]] = []
+        for server in read.servers:
+            reader = self._reader(server, reserved)
+            try:
+                self._check_network(server, reader)
+            except ConfigError as problem:
+                refused.append((server.name, str(problem)))
+            else:
+                allowed.append((server, reader))
+        places = {_place(each) for each in before.servers.values()}
+        # The line of a wrong row, and one that has not changed, stays before another row can take its address.
+        changed = {each.name for each, _ in allowed if _place(each) not in places}
+        kept = {each.name for each, _ in allowed} | {name for name, _ in refused}
+        kept = (kept - changed).intersection(before.lines)
+        had: dict[str, dict[object, Reader]] = {}
+        for address, earlier in before.reserved.items():
+            had.setdefault(earlier.name, {})[address] = earlier
+        for name in kept:
+            reserved.update(had.get(name, {}))
+        lines = {name: before.lines[name] for name in before.lines if name in kept}
+        servers = {name: before.servers[name] for name in lines}
+        for server, reader in allowed:
+            if server.name not in kept:
+                try:
+                    lines[server.name] = self._make(reader)
+                    reader.done()
+                except ConfigError as problem:
+                    refused.append((server.name, str(problem)))
+                    old = had.get(server.name, {})
+                    if server.name in before.lines and not old.keys() & reserved.keys():
+                        reserved.update(old)
+                        lines[server.name] = before.lines[server.name]
+                        servers[server.name] = before.servers[server.name]
+                else:
+                    servers[server.name] = server
+        mine = {
+            address: reader
+            for address, reader in reserved.items()
+            if others.get(address) is not reader
+        }
+        return _Content(lines, servers, [problem for _, problem in refused], mine)
+
+    def _reader(self, server: Server, reserved: dict[object, Reader]) -> Reader:
+        address_key, system_key = self._keys
+        document = PlacedMapping(server.line)
+        document[address_key] = server.address
+        if system_key and server.system:
+            document[system_key] = server.system
+        reader = Reader(document, f"{self.path}: {server.name}", reserved)
+        reader.name = server.name
+        return reader
+
+    def _check_network(self, server: Server, reader: Reader) -> None:
+        address = ip_address(server.address)
+        if not any(address in network for network in self._networks):
+            shown = ", ".join(map(str, self._networks))
+            raise reader.error(
+                f"{address} is in none of the networks of the class ({shown}); correct the address, or "
+                "add its network to the class"
+            )
+
+    def _keep(self, stamp: _Stamp, problem: str) -> None:
+        self._stamp = stamp
+        if problem != self.problem:
+            self._log.warn("the lines stay as they are: {problem}", problem=problem)
+        self.problem = problem
+
+    def _take(self, stamp: _Stamp, content: _Content[_Options]) -> None:
+        self._stamp = stamp
+        for address in self._content.reserved:
+            self._reserved.pop(address, None)
+        self._reserved.update(content.reserved)
+        self._content, self.problem = content, ""
+        self._log.info("{path}: {count} lines", path=self.path, count=len(content.lines))
+        if content.refused != self._logged:
+            for problem in content.refused[:_MOST_LOGGED]:
+                self._log.warn("row refused: {problem}", problem=problem)
+            more = len(content.refused) - _MOST_LOGGED
+            if more > 0:
+                self._log.warn("{path}: {more} more rows refused", path=self.path, more=more)
+        self._logged = content.refused
+
+
+def bmc_lines(
+    reader: Reader, make: Callable[[Reader], _Options], keys: tuple[str, str]
+) -> Mapping[str, _Options]:
+    """
+    Return the lines of a class of BMCs: those under ``lines``, or those of the file ``lines_from``.
+
+    :param make: see :class:`LineList`; for ``lines``, a line may have more keys.
+    :raises ConfigError: a key of the class or a line under ``lines`` is wrong. A wrong file is only logged: another
+        program may write it, and the other classes do not depend on it.
+    """
+    path = reader.take("lines_from", str, "")
+    written = reader.take("networks", list, [])
+    if not path:
+        if written:
+            raise reader.error("networks is for lines_from only; remove it", "networks")
+        return {name: make(line_reader) for name, line_reader in reader.lines().items()}
+    if reader.has("lines"):
+        raise reader.error("give lines or lines_from, not both", "lines_from")
+    if not path.startswith("/"):
+        raise reader.error(f"lines_from {path!r} is not an absolute path", "lines_from")
+    reader.quantity = MAX_SERVERS
+    networks = _networks(reader, written)
+    # A mistake in the class would refuse each row.
+    example = PlacedMapping(0)
+    example[keys[0]] = str(networks[0].network_address)
+    make(Reader(example, reader.where))
+    lines = LineList(path, networks, make, keys, reader.reserved)
+    lines.reading()()()
+    return lines
+
+
+def _networks(reader: Reader, written: Sequence[object]) -> Sequence[_Network]:
+    if not written:
+        raise reader.error(
+            "networks is missing: with lines_from, the networks that the addresses may be in, such as "
+            "[10.0.1.0/24]"
+        )
+    networks: list[_Network] = []
+    for each in written:
+        try:
+            networks.append(ip_network(str(each)))
+        except ValueError as problem:
+            raise reader.error(f"networks: {problem}", "networks") from None
+    return networks
+
+
+class ListedLines(Lines[_Options]):
+    """
+    The lines of a list, read again while machines use them.
+
+    A line that is changed or removed loses its connection; the machine then waits for the new one, or for the line to be
+    listed again.
+    """
+
+    def __init__(self, lines: LineList[_Options], reactor: Any) -> None:
+        super().__init__(lines)
+        self._list, self._reactor = lines, reactor
+        self._seen = lines.stamp()
+        self._loop = PokedLoop(self._look, reactor)
+        self._users: set[str] = set()  # ids of machines
+        self._connections: dict[str, tuple[str, _Options, Any]] = {}  # by the ids
+
+    def endpoint(self, facts: MachineFacts, claim: Claim) -> tuple[str, IStreamClientEndpoint]:
+        """See :meth:`Lines.endpoint`."""
+        # A machine without a line is tried again later; that look is the cause to read the file.
+        self._loop.start()
+        self._loop.poke(SETTLE_SECONDS)
+        name, _ = claim(facts)
+        self._users.add(facts.id)
+        return name, _CurrentEndpoint(self, facts, claim)
+
+    def release(self, facts: MachineFacts) -> None:
+        super().release(facts)
+        self._users.discard(facts.id)
+        self._connections.pop(facts.id, None)
+        if not self._users and self._list.is_current:
+            self._loop.stop()
+
+    def connected(self, facts: MachineFacts, name: str, options: _Options, protocol: Any) -> Any:
+        """Remember a connection; return its protocol."""
+        if facts.id in self._users:
+            self._connections[facts.id] = (name, options, protocol)
+        return protocol
+
+    async def _look(self) -> float:
+        if not self._list.is_current:
+            seen, self._seen = self._seen, self._list.stamp()
+            if self._seen != seen:
+                return SETTLE_SECONDS  # somebody may be writing it
+            pool = self._reactor.getThreadPool()
+            take = await deferToThreadPool(self._reactor, pool, self._list.reading())
+            take()
+            self._drop_changed()
+        return LOOK_SECONDS if self._users else inf
+
+    def _drop_changed(self) -> None:
+        for id, (name, options, protocol) in list(self._connections.items()):
+            if self._list.get(name) != options:
+                del self._connections[id]
+                protocol.transport.abortConnection()
+
+    def _free(self) -> str:
+        problem = self._list.problem
+        return f"{super()._free()}; the list is not used: {problem}" if problem else super()._free()
+
+
+@implementer(IStreamClientEndpoint)
+class _CurrentEndpoint(Generic[_Options]):
+    """Connects to the line as it is listed at that time."""
+
+    def __init__(self, lines: ListedLines[_Options], facts: MachineFacts, claim: Claim) -> None:
+        self._lines, self._facts, self._claim = lines, facts, claim
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
+        try:
+            name, endpoint = self._claim(self._facts)
+            _, options = self._lines.claim(self._facts)
+        except CannotStart:
+            return fail()
+        connecting: Deferred[Any] = endpoint.connect(protocolFactory)
+        return connecting.addCallback(partial(self._lines.connected, self._facts, name, options))
