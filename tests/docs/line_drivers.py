@@ -63,6 +63,16 @@ TESTS: Mapping[str, Mapping[str, str]] = {
         "peer": "runtimes.lines.test_libvirt.DomainTests.test_life",
         "fault": "runtimes.lines.test_libvirt.DomainTests.test_lost",
     },
+    "redfish": {
+        "reason": "runtimes.lines.redfish.test_driver.LineTests.test_condition",
+        "reconnect": "runtimes.lines.redfish.test_driver.LineTests.test_lost",
+        "gap": _GAP,
+        "break": "runtimes.lines.redfish.test_transports.ContractTests.test_break",
+        "power": "runtimes.lines.redfish.test_driver.PowerTests.test_on_and_off",
+        "exclusive": "runtimes.lines.redfish.test_driver.ExclusiveTests.test_two_runtimes",
+        "peer": "runtimes.lines.redfish.test_transports.ContractTests.test_break",
+        "fault": "runtimes.lines.redfish.test_driver.FaultTests.test_each",
+    },
     "serial": {
         "reason": "runtimes.lines.test_serial.DriverTests.test_not_plugged_in",
         "reconnect": "runtimes.lines.test_serial.DriverTests.test_unplugged",
@@ -95,6 +105,7 @@ PEERS = {
     "command": "conserver",
     "ipmi": "``ipmitool`` and OpenIPMI's ``ipmi_sim``",
     "libvirt": "libvirt and QEMU",
+    "redfish": "OpenSSH",
     "socket": "ser2net",
     "ssh": "OpenSSH",
 }

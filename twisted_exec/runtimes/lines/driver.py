@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from twisted_exec.runtimes.interfaces import MachineFacts
+from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 from twisted_exec.runtimes.lines.line_list import LineList, ListedLines
 from twisted_exec.runtimes.lines.lines import Lines
 from twisted_exec.runtimes.lines.shared_line import DEFAULT_TIMING, LineTiming, Power, SharedLine
@@ -46,9 +46,14 @@ class LineDriver(Generic[_Options]):
             lambda: self.lines.endpoint(facts, self._claim),
             lambda: self._release(facts),
             breakable=line is not None and self._has_break(line),
-            power=None if line is None else self._power(facts, line),
+            power=None if self.power_of(facts) is None else _CurrentPower(self, facts),
             timing=self.timing,
         )
+
+    def power_of(self, facts: MachineFacts) -> Power | None:
+        """Return the power switch of the machine's line; ``None`` without a line or a switch."""
+        line = self.lines.options_of(facts)
+        return None if line is None else self._power(facts, line)
 
     # Implemented by subclasses.
 
@@ -65,3 +70,27 @@ class LineDriver(Generic[_Options]):
 
     def _power(self, facts: MachineFacts, line: _Options) -> Power | None:
         return None
+
+
+class _CurrentPower:
+    """The power switch of the line that a machine has at that time: a list of lines may change."""
+
+    def __init__(self, driver: LineDriver[Any], facts: MachineFacts) -> None:
+        self._driver, self._facts = driver, facts
+
+    async def on(self) -> None:
+        await self._switch().on()
+
+    async def off(self) -> None:
+        try:
+            switch = self._switch()
+        except CannotStart as problem:
+            self._facts.event("Warning", "PowerFailed", problem.message)
+            return
+        await switch.off()
+
+    def _switch(self) -> Power:
+        switch = self._driver.power_of(self._facts)
+        if switch is None:
+            raise CannotStart("NoLine", f'no line is called "{self._facts.label}" any more')
+        return switch

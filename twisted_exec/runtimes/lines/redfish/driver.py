@@ -46,6 +46,7 @@ class RedfishDriver(LineDriver[RedfishLine]):
     """Runs a class of servers behind BMCs."""
 
     name = "redfish"
+    exclusive = "one runtime of a host; ``steal`` ends another client's session"
     _log = Logger()
 
     def __init__(
@@ -61,6 +62,7 @@ class RedfishDriver(LineDriver[RedfishLine]):
         self._ssh = SSHDriver({}, reactor, table)
         self._ipmi = IPMIDriver({}, reactor, table)
         self._bmcs: dict[tuple[str, int], BMC] = {}
+        self._used: dict[str, BMC] = {}  # by the ids of machines, also after their row has changed
         self._directory = ""
         self._left: set[BMC] = set()  # with a session of an earlier runtime that no machine uses
         self._ending: IDelayedCall | None = None
@@ -73,7 +75,7 @@ class RedfishDriver(LineDriver[RedfishLine]):
         problems = [self._ipmi.missing()] if Transport.IPMI in permitted else []
         if permitted & {Transport.SSH, Transport.VENDOR_SSH}:
             problems.append(self._ssh.missing())
-        return problems[0] if all(problems) else ""
+        return problems[0] if problems and all(problems) else ""
 
     def use_directory(self, directory: str) -> None:
         self._directory = directory
@@ -96,26 +98,31 @@ class RedfishDriver(LineDriver[RedfishLine]):
 
     def _bmc(self, line: RedfishLine) -> BMC:
         key = line.host.lower(), line.port
-        if key not in self._bmcs:
-            self._bmcs[key] = BMC(line, self._directory, self.reactor)
-        return self._bmcs[key]
+        bmc = self._bmcs.get(key)
+        if bmc is None or bmc.line != line:  # a row of a list may have got another system
+            bmc = self._bmcs[key] = BMC(line, self._directory, self.reactor)
+        return bmc
 
     # LineDriver.
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)
         bmc = self._bmc(line)
+        before = self._used.get(facts.id)
+        if before is not None and before is not bmc:
+            leaving = before.release_from(facts)
+            if leaving is not None:
+                leaving.addErrback(lambda failure: self._log.failure("a BMC", failure=failure))
+        self._used[facts.id] = bmc
         bmc.claim(name, facts)
         self._keep(bmc)
         endpoint = ConsoleEndpoint(bmc, facts, self._quirks, self._ssh, self._ipmi, self.reactor)
         return name, endpoint
 
     def _release(self, facts: MachineFacts) -> Deferred[None] | None:
-        line = self.lines.options_of(facts)
         self.lines.release(facts)
-        if line is None or (line.host.lower(), line.port) not in self._bmcs:
-            return None
-        return self._bmc(line).release_from(facts)
+        bmc = self._used.pop(facts.id, None)
+        return None if bmc is None else bmc.release_from(facts)
 
     def _has_break(self, line: RedfishLine) -> bool:
         return bool(set(line.transports) & set(WITH_BREAK))

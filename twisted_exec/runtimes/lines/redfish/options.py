@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from twisted_exec.api.display import listed
 from twisted_exec.program.config_file import Reader
+from twisted_exec.runtimes.lines.line_list import bmc_lines
 from twisted_exec.runtimes.lines.redfish.client import Trust, parse_pin
 from twisted_exec.runtimes.lines.redfish.quirks import Quirk, Transport, load
 
@@ -75,13 +76,14 @@ def read_lines(reader: Reader) -> tuple[Mapping[str, RedfishLine], Sequence[Quir
     if path and not path.startswith("/"):
         raise reader.error(f"quirks {path!r} is not an absolute path", "quirks")
     quirks = load(path)
-    lines = {name: _line(each, common) for name, each in reader.lines().items()}
+    lines = bmc_lines(reader, lambda each: _line(each, common), ("host", "system"))
     return lines, quirks
 
 
 def _shared(reader: Reader, default: RedfishLine) -> RedfishLine:
     return replace(
         default,
+        port=int(reader.number("port", 1, 65535, default.port)),
         trust=_trust(reader, default.trust),
         user=reader.take("user", str, default.user),
         password_file=_path(reader, "password_file", default.password_file),
@@ -135,9 +137,8 @@ def _transports(reader: Reader, default: tuple[Transport, ...]) -> tuple[Transpo
 
 def _line(reader: Reader, common: RedfishLine) -> RedfishLine:
     host = reader.take("host", str)
-    port = int(reader.number("port", 1, 65535, 443))
     system = reader.take("system", str, "")
-    line = replace(_shared(reader, common), host=host, port=port, system=system)
+    line = replace(_shared(reader, common), host=host, system=system)
     for what, word in (("host", host), ("user", line.user)):
         if not _PLAIN.fullmatch(word):
             raise reader.error(
@@ -154,5 +155,7 @@ def _line(reader: Reader, common: RedfishLine) -> RedfishLine:
             "pin and ca are missing: the SHA-256 of the BMC's public key, or the CA that signed its "
             "certificate; docs/howto/bare-metal.rst has the command"
         )
-    reader.reserve(("redfish", host.lower(), port), f"the controller {host}, port {port},")
+    reader.reserve(
+        ("redfish", host.lower(), line.port), f"the controller {host}, port {line.port},"
+    )
     return line
