@@ -38,7 +38,7 @@ class ManTests(SynchronousTestCase):
                 pages[name] = self.page(name)
             missing = [option for option in options if option not in pages[name]]
             self.assertEqual(missing, [], program)
-        self.assertEqual(len(pages), 9)
+        self.assertIn("exec-runtime", pages)
 
     def test_format(self) -> None:
         """Only macros begin with a dot, and each page has the sections that users expect."""
