@@ -20,6 +20,7 @@ from tests.streaming.readers import Reader, read
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant, RequestCache, StreamLinks
 from twisted_exec.program import disk_thread
+from twisted_exec.program.health import Results
 from twisted_exec.runtimes import pty
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.handover import MachinesHandOver
@@ -67,6 +68,11 @@ async def end_keeper(keeper: Keeper) -> None:
     for name in await keeper.holdings():
         keeper.forget(name)
     await keeper.close()
+
+
+def errors_of(results: Results) -> dict[str, str | None]:
+    """Each probe with the reason of its failure."""
+    return {each.name: each.error for each in results}
 
 
 class RuntimeCase(DriverCase):

@@ -19,6 +19,7 @@ from zope.interface.verify import verifyObject
 from tests import needs
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.qemus import COUNTER, boot_rom
+from tests.runtimes.support import errors_of
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import APIError
 from twisted_exec.iri.client import IRIClient
@@ -227,12 +228,13 @@ class WholeTests(HostCase):
         """Each probe passes, and each can fail."""
         host = await self.ready()
         self.assertEqual(
-            dict(await host.streams.health.check()), {"state": None, "classes": None, "iri": None}
+            errors_of(await host.streams.health.check()),
+            {"state": None, "classes": None, "iri": None},
         )
         os.unlink(f"{self.directory}/iri/sock")
         os.rename(f"{self.directory}/state", f"{self.directory}/moved")
         host.runtime._offered.clear()
-        problems = dict(await host.streams.health.check())
+        problems = errors_of(await host.streams.health.check())
         self.assertEqual([name for name, problem in problems.items() if problem], list(problems))
 
     async def test_nothing_before_start(self) -> None:
@@ -481,7 +483,7 @@ class FailureTests(HostCase):
         first = await self.ready()
         error = await self.failure(self.host())
         self.assertIn("another runtime uses the state directory", str(error))
-        self.assertIsNone(dict(await first.streams.health.check())["iri"])
+        self.assertIsNone(errors_of(await first.streams.health.check())["iri"])
 
     async def test_consoles_in_the_clear(self) -> None:
         """Consoles on all addresses need a certificate."""
@@ -495,7 +497,7 @@ class FailureTests(HostCase):
         error = await self.failure(other)
         self.assertIn("is in use by another process", str(error))
         await other.stopService()
-        self.assertIsNone(dict(await first.streams.health.check())["iri"])
+        self.assertIsNone(errors_of(await first.streams.health.check())["iri"])
 
 
 class ShippingTests(HostCase):

@@ -19,7 +19,7 @@ from tests.apiserver.rights import binding
 from tests.audits import AuditList
 from tests.chain import POOL, pki, reactor
 from tests.contracts.machine_runtime import machine
-from tests.runtimes.support import open_log
+from tests.runtimes.support import errors_of, open_log
 from tests.streaming.raw import Raw
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
@@ -429,7 +429,7 @@ class ReplicaTests(HostCase):
         code, message = await self.answer(poor, token)
         self.assertEqual(code, 503)
         self.assertIn("leases.coordination.k8s.io", message)
-        problems = dict(await poor.streams.health.check())
+        problems = errors_of(await poor.streams.health.check())
         self.assertEqual([name for name, problem in problems.items() if problem], ["tokens"])
         await self.use(first, token)
 
@@ -522,23 +522,24 @@ class StartTests(HostCase):
         """Each probe passes, and says when the target is away."""
         host = await self.ready()
         self.assertEqual(
-            dict(await host.streams.health.check()), {"target": None, "classes": None, "iri": None}
+            errors_of(await host.streams.health.check()),
+            {"target": None, "classes": None, "iri": None},
         )
         await self.server.stopService()
         await self.until(lambda: not self.known(host))
-        self.assertTrue(dict(await host.streams.health.check())["target"])
+        self.assertTrue(errors_of(await host.streams.health.check())["target"])
 
     async def test_no_such_pool(self) -> None:
         """If the target lacks the pool, the probe names it and its option; first the list's absence."""
         await self.admin.delete(kinds.MACHINEPOOLS.resource, POOL)
         host = self.host()
-        problems = dict(await host.streams.health.check())
+        problems = errors_of(await host.streams.health.check())
         self.assertIn("is not available", str(problems["classes"]))
         host.startService()
         await host.when_ready()
         await self.until(lambda: self.current(host))
         self.assertEqual(
-            dict(await host.streams.health.check())["classes"],
+            errors_of(await host.streams.health.check())["classes"],
             f'the target has no MachinePool "{POOL}" (--machine-pool-name)',
         )
 

@@ -217,7 +217,7 @@ class SQLiteStorage(HistoryStorage):
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`: commits an unchanged value."""
         write = Write(PROBE, _NOTHING, {})
-        return self._begin_write(write).addCallback(lambda _: write.limit)
+        return self._begin_write(write).addCallback(lambda _: write.limit or None)
 
     def _begin_write(self, write: Write) -> Deferred[Object]:
         self._sink(write)
