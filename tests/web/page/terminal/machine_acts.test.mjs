@@ -68,6 +68,28 @@ test("a machine is powered off after a question, and on without", async () => {
   assert.deepEqual([other.told, other.went, other.made.switched], [[["vm-1 is being powered on.", ""]], ["powered on", "focus"], "On"]);
 });
 
+test("what the user did to the power counts until somebody else changes it, or the machine is gone", async () => {
+  const [ON, OFF] = [{ isOff: false }, { isOff: true }];
+  const switched = async (power, ...seen) => {
+    const { made } = acts();
+    made.follow(power === "Off" ? ON : OFF);
+    await made.setPower(power);
+    for (const machine of seen) made.follow(machine, machine === null);
+    return made.switched;
+  };
+  assert.equal(await switched("Off", ON, OFF, OFF), "Off"); // the first is from before
+  assert.equal(await switched("Off", OFF, ON, OFF), "");
+  assert.equal(await switched("Off", OFF, null, OFF), ""); // another machine of this name
+  assert.equal(await switched("On", OFF, ON, ON), "On");
+  assert.equal(await switched("On", ON, OFF, ON), "");
+  const { made } = acts();
+  made.follow(ON);
+  await made.setPower("Off");
+  made.follow(null); // unknown, as in an outage
+  made.follow(OFF);
+  assert.equal(made.switched, "Off");
+});
+
 test("a user who does not want that changes nothing", async () => {
   for (const act of ["switch", "reset", "record"]) {
     const { made, changes, told, went } = acts();

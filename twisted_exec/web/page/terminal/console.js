@@ -450,7 +450,7 @@ export class Console {
 
   #watchMachine() {
     const watch = (this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
-      this.#know(watch.machine);
+      this.#know(watch.machine, watch.isGone);
       this.marks.showHealth(watch.machine?.health, this.logLink);
       this.#showMachine(hasStarted);
     }));
@@ -470,8 +470,9 @@ export class Console {
     this.#followMachine(this.#machine, hasStarted);
   }
 
-  #know(machine) {
+  #know(machine, isGone = false) {
     this.machine = machine;
+    this.acts.follow(machine, isGone);
     this.marks.showBanner(machine?.banner ?? "");
   }
 

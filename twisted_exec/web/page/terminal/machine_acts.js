@@ -11,13 +11,15 @@ import { isRequired, notBegunText, recordedFor, recordingRefusal, requiredText }
 
 export class MachineActs {
   /**
-   * How the user has switched the machine here the last time; empty if never.
+   * How the user has switched the machine here the last time; empty if never, or if somebody else has switched it since.
    *
    * @type {"" | "On" | "Off"}
    */
   switched = "";
   /** Whether the user has reset the machine, and its power is not on again. */
   isResetting = false;
+  /** @type {"" | "On" | "Off"} */
+  #power = ""; // of the machine, as the page has seen it last
   #leaving = new AbortController();
   #context;
   #place;
@@ -39,6 +41,18 @@ export class MachineActs {
   /** The console is closed. */
   stop() {
     this.#leaving.abort();
+  }
+
+  /**
+   * The machine is so now.
+   *
+   * @param {{isOff: boolean} | null} machine null: unknown, unless `isGone`
+   */
+  follow(machine, isGone = false) {
+    if (!machine && !isGone) return;
+    const power = !machine ? "" : machine.isOff ? "Off" : "On";
+    if (power !== this.#power && power !== this.switched) this.switched = "";
+    this.#power = power;
   }
 
   /** Whether the user may power the machine on and off. */
