@@ -485,6 +485,18 @@ test("the user who has powered a machine on opens its console before those who o
   assert.deepEqual([own.length, other.length], [1, 1]);
 });
 
+test("the user who has powered a machine on types at its console, unless that user has chosen to observe", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  for (const [switched, observes, changes] of [["On", "told", { observes: false }], ["On", "chosen", {}], ["", "told", {}]]) {
+    const { made, owner, opened } = panel({ reason: "PoweredOff", message: "" }, { machine: OFF });
+    owner.acts.switched = switched;
+    owner.place.observes = observes;
+    made.follow(RUNNING, true);
+    t.mock.timers.tick(2000);
+    assert.deepEqual(opened, [changes]);
+  }
+});
+
 test("a console that connects shows the machine, for how long, and what is in the way", () => {
   const { made, powered, labels } = panel(null, { machine: RUNNING });
   made.showConnecting("connecting", {});

@@ -108,7 +108,7 @@ export class Console {
   /**
    * @param {object} context of the page
    * @param {object} place `{namespace, name, mode, reason, size, observes, closed, lost}`; kept over reloads by the owner.
-   *     `observes`: the user is an observer who asked for input; `closed`: the facts whose messages the user has closed; `lost`:
+   *     `observes`: "chosen" by a user who asked for input, "told" by the server, or false; `closed`: the facts whose messages the user has closed; `lost`:
    *     the keys that have ended with the page before a reload, as {sent, unsent}
    * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `close()`: it is to be closed;
    *     `active()`: it has the focus; `isActive()`: the user sees it; `keep()`: the place has changed;
@@ -501,7 +501,7 @@ export class Console {
     this.#status.heard(mark.Notice);
     this.#attendance.read(mark);
     if (!this.#roles.isObserver) this.#screen?.drawnForOwn();
-    if (!this.#status.isReadOnly) this.place.observes = this.#roles.isObserver;
+    if (mark.Role && !this.#status.isReadOnly) this.place.observes = this.#roles.isObserver && (this.place.observes || "told");
     this.#on.keep();
     this.#showRole();
   }
@@ -563,7 +563,10 @@ export class Console {
     }
     this.#messageBox.leaveRole();
     if (this.#status.isReadOnly && role === "drive") await this.#openToType(writer && this.#rights.takesOver ? "takeover" : "drive");
-    else this.#life.session?.role(role);
+    else {
+      if (role === "observe") this.place.observes = "chosen";
+      this.#life.session?.role(role);
+    }
     this.focus();
   }
 

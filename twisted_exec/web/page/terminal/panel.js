@@ -292,7 +292,13 @@ export class Panel {
     let before = null;
     let isStarting = false; // it was powered on, and its state is still that from before
     let isOpening = false;
-    const open = () => this.#followMachine === follow && this.#owner.reopen();
+    const open = () => {
+      if (this.#followMachine !== follow) return;
+      const { acts, place } = this.#owner;
+      // Who has powered it on types, also one from whom another user had taken the console that has ended.
+      const types = acts.switched === "On" && place.observes !== "chosen";
+      this.#owner.reopen(types ? { observes: false } : {});
+    };
     const follow = (machine, hasStarted, isGone, isOutage) => {
       if (isGone) return this.#showGone();
       const isStopped = machine?.runs === false;
