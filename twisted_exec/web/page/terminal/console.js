@@ -122,7 +122,7 @@ export class Console {
     this.isRestored = savedSession(context, place) !== null;
     this.#messages = new MessageList(keptMessages(context, place), { news: () => on.news(), moved: () => this.#placeMessages(), focus: () => this.focus() });
     this.acts = new MachineActs(context, place, {
-      known: () => ({ machine: this.machine, recordings: this.#attendance.recordings, rights: this.#rights }),
+      known: () => ({ machine: this.machine, recordings: this.#attendance.recordings, rights: this.#rights, others: printable(this.#others) }),
       tell: (text, kind) => this.#messageBox.tell(text, kind),
       takeBack: (message) => this.#messageBox.takeBack(message),
       focus: () => this.focus(),
@@ -634,6 +634,11 @@ export class Console {
   /** Whether the user is the only viewer, and nobody would read a message. */
   get isAlone() {
     return this.#status.viewersNow.count <= 1;
+  }
+
+  /** Who else is at the console, as a sentence; empty if nobody is, or if it is unknown. */
+  get #others() {
+    return this.isOpen ? this.#status.others : "";
   }
 
   /** Whether the line to the machine carries a BREAK; true while that is unknown. */
