@@ -107,18 +107,24 @@ export async function confirmed(question, consequences, action) {
  * Ask whether a machine shall be reset.
  *
  * @param {string} name of the machine, printable.
+ * @param {string} others who else is at its console, as a printable sentence; empty: nobody, or unknown.
  */
-export function resetConfirmed(name) {
-  return confirmed(`Reset ${name}?`, "Its programs end. It is powered off, and on again when it has stopped; this console opens again after that.", "Reset");
+export function resetConfirmed(name, others) {
+  return confirmed(`Reset ${name}?`, `${behind(others)}Its programs end. It is powered off, and on again when it has stopped; this console opens again after that.`, "Reset");
 }
 
 /**
  * Ask whether a machine shall be powered off.
  *
  * @param {string} name of the machine, printable.
+ * @param {string} others who else is at its console, as a printable sentence; empty: nobody, or unknown.
  */
-export function powerOffConfirmed(name) {
-  return confirmed(`Power off ${name}?`, "Its programs end. Open consoles wait a minute for its next start, then they end.", "Power off");
+export function powerOffConfirmed(name, others) {
+  return confirmed(`Power off ${name}?`, `${behind(others)}Its programs end. Open consoles wait a minute for its next start, then they end.`, "Power off");
+}
+
+function behind(sentence) {
+  return sentence && `${sentence} `;
 }
 
 /**

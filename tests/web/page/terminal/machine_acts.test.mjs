@@ -21,7 +21,7 @@ const ADA = { user: "ada", input: "masked" };
 const POLICY = { user: "ada", input: "all", policies: ["default/rec4"] };
 
 /** A server that refuses changes with a code, or has some recordings; and the acts at a console. */
-function acts({ machine = RUNNING, recordings = null, rights = RIGHTS, served = null, refusal = 0, items = [], reason = "" } = {}) {
+function acts({ machine = RUNNING, recordings = null, rights = RIGHTS, served = null, refusal = 0, items = [], reason = "", others = "" } = {}) {
   const changes = [];
   const resetting = []; // at each change
   const { api } = fakeApi((path, { method, body }) => {
@@ -35,7 +35,7 @@ function acts({ machine = RUNNING, recordings = null, rights = RIGHTS, served = 
   const went = [];
   const context = { api, machines: new Machines([KIND], served), link: machineLink, navigate: (hash) => went.push(hash) };
   const made = new MachineActs(context, { namespace: "default", name: "vm-1", reason }, {
-    known: () => ({ machine, recordings, rights }),
+    known: () => ({ machine, recordings, rights, others }),
     tell: (text, kind) => told.push([text, kind]),
     takeBack: (message) => message && went.push(`took ${message} back`),
     focus: () => went.push("focus"),
@@ -68,6 +68,28 @@ test("a machine is powered off after a question, and on without", async () => {
   assert.deepEqual([other.told, other.went, other.made.switched], [[["vm-1 is being powered on.", ""]], ["powered on", "focus"], "On"]);
 });
 
+test("what the user did to the power counts until somebody else changes it, or the machine is gone", async () => {
+  const [ON, OFF] = [{ isOff: false }, { isOff: true }];
+  const switched = async (power, ...seen) => {
+    const { made } = acts();
+    made.follow(power === "Off" ? ON : OFF);
+    await made.setPower(power);
+    for (const machine of seen) made.follow(machine, machine === null);
+    return made.switched;
+  };
+  assert.equal(await switched("Off", ON, OFF, OFF), "Off"); // the first is from before
+  assert.equal(await switched("Off", OFF, ON, OFF), "");
+  assert.equal(await switched("Off", OFF, null, OFF), ""); // another machine of this name
+  assert.equal(await switched("On", OFF, ON, ON), "On");
+  assert.equal(await switched("On", ON, OFF, ON), "");
+  const { made } = acts();
+  made.follow(ON);
+  await made.setPower("Off");
+  made.follow(null); // unknown, as in an outage
+  made.follow(OFF);
+  assert.equal(made.switched, "Off");
+});
+
 test("a user who does not want that changes nothing", async () => {
   for (const act of ["switch", "reset", "record"]) {
     const { made, changes, told, went } = acts();
@@ -75,6 +97,18 @@ test("a user who does not want that changes nothing", async () => {
     await answer("Cancel");
     await done;
     assert.deepEqual([changes, told, went], [[], [], ["focus"]], act);
+  }
+});
+
+test("the questions of the power say who else is at the console", async () => {
+  for (const [others, pattern] of [["bob is at this console.", /\?bob is at this console\. Its programs end\./], ["", /\?Its programs end\./]]) {
+    for (const act of ["switch", "reset"]) {
+      const { made } = acts({ others });
+      const done = made[act]();
+      assert.match(document.body.lastChild.text, pattern);
+      await answer("Cancel");
+      await done;
+    }
   }
 });
 

@@ -94,6 +94,23 @@ test("a console whose machine is off shows why, leads to its log and screen, and
   assert.equal(opened.length, 1);
 });
 
+test("a console that waits for its machine says that the machine is deleted, and offers no power then", () => {
+  for (const ending of [{ reason: "PoweredOff", code: 0, message: "" }, { reason: "NoMachinePool", message: "", isSeen: true }]) {
+    const { made, labels, announced } = panel(ending, { machine: OFF });
+    made.follow(OFF, false);
+    assert.equal(labels()[0], "Power on");
+    made.follow({ ...OFF, state: "Terminating" }, false);
+    assert.ok(!labels().includes("Power on"));
+    made.follow(null, false); // unknown
+    assert.equal(made.element.all("h3")[0].text, "The machine is not running");
+    made.follow(null, false, true);
+    assert.equal(made.element.all("h3")[0].text, "The machine is deleted");
+    assert.deepEqual([labels()[0], announced], ["Close this console", ["vm: the machine was deleted."]]);
+    made.follow(RUNNING, true);
+    assert.equal(made.element.all("h3")[0].text, "There is a new machine");
+  }
+});
+
 test("a console without a session says that the server does not answer, and offers another attempt, but no power", () => {
   const { made, owner, labels } = panel({ reason: "PoweredOff", code: 0, message: "" }, { machine: OFF });
   let attempts = 0;
@@ -466,6 +483,18 @@ test("the user who has powered a machine on opens its console before those who o
   assert.deepEqual([own.length, other.length], [1, 0]);
   t.mock.timers.tick(2000);
   assert.deepEqual([own.length, other.length], [1, 1]);
+});
+
+test("the user who has powered a machine on types at its console, unless that user has chosen to observe", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  for (const [switched, observes, changes] of [["On", "told", { observes: false }], ["On", "chosen", {}], ["", "told", {}]]) {
+    const { made, owner, opened } = panel({ reason: "PoweredOff", message: "" }, { machine: OFF });
+    owner.acts.switched = switched;
+    owner.place.observes = observes;
+    made.follow(RUNNING, true);
+    t.mock.timers.tick(2000);
+    assert.deepEqual(opened, [changes]);
+  }
 });
 
 test("a console that connects shows the machine, for how long, and what is in the way", () => {

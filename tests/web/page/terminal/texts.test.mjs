@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { STOPPED } from "../../../../twisted_exec/web/page/session/session.js";
-import { amount, anewMessages, anewText, announcedEnd, attemptText, bannerText, causeText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isRequired, largerText, lostText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, requiredText, roleText, said, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewMessages, anewText, announcedEnd, attemptText, bannerText, causeText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isRequired, largerText, lostText, othersText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, requiredText, roleText, said, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 const AWAY = "the server cannot be reached";
 
@@ -158,6 +158,17 @@ test("sessions whose connections are lost are no viewers", () => {
   assert.deepEqual([{ count: 1 }, { count: 3, lost: 0 }, { count: 4, lost: 3 }, { count: 1, lost: 1 }].map(viewerCount), [
     "1 viewer", "3 viewers", "1 viewer, 3 lost", "0 viewers, 1 lost",
   ]);
+});
+
+test("who else is at a console is named if that is one user, and else counted; own and lost sessions are nobody else", () => {
+  const person = (user, more = {}) => ({ user, isOwn: false, away: "", ...more });
+  const own = person("ada", { isOwn: true });
+  assert.equal(othersText({ count: 1 }, null), "");
+  assert.equal(othersText({ count: 3, lost: 1 }, null), "1 other is at this console.");
+  assert.equal(othersText({ count: 3 }, null), "2 others are at this console.");
+  assert.equal(othersText({ count: 4, lost: 1 }, [own, person("ada"), person("bob"), person("eve", { away: "now" })]), "bob is at this console.");
+  assert.equal(othersText({ count: 3 }, [own, person("bob"), person("eve")]), "2 others are at this console.");
+  assert.equal(othersText({ count: 2 }, [own, person("ada")]), "");
 });
 
 test("a machine that does not exist is told from a session that is over", () => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Rows, order, powerChange, rowOf } from "../../../../twisted_exec/web/page/views/machine_rows.js";
+import { Rows, order, powerChange, rowOf, usersText } from "../../../../twisted_exec/web/page/views/machine_rows.js";
 import { machine } from "../fakes.mjs";
 
 const KIND = { plural: "machines", group: "compute.ironcore.dev" };
@@ -128,4 +128,8 @@ test("a machine that has not started is not offered to be powered off, and one t
   const change = (state, isOff = false) => powerChange({ state, isOff });
   assert.deepEqual(["Running", "Shutdown", "Pending", "Terminating"].map((state) => change(state)), ["Off", "Off", "", ""]);
   assert.deepEqual(["Running", "Shutdown", "Pending", "Terminating"].map((state) => change(state, true)), ["On", "On", "On", ""]);
+});
+
+test("the question before a power off has the users of a row, or that there are some", () => {
+  assert.deepEqual(["ada, bob (lost)", "In use", ""].map((users) => usersText({ users })), ["At its console: ada, bob (lost).", "Its console is in use.", ""]);
 });

@@ -35,7 +35,7 @@ export class Attachment {
 
   /**
    * @param {object} context of the page
-   * @param {{namespace: string, name: string, reason: string, observes?: boolean}} place
+   * @param {{namespace: string, name: string, reason: string, observes?: string | boolean}} place
    * @param {object} options
    * @param {{path: string, query: object}} options.request as rights.js returns it
    * @param {import("./screen.js").Screen} options.screen

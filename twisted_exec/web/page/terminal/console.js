@@ -108,7 +108,7 @@ export class Console {
   /**
    * @param {object} context of the page
    * @param {object} place `{namespace, name, mode, reason, size, observes, closed, lost}`; kept over reloads by the owner.
-   *     `observes`: the user is an observer who asked for input; `closed`: the facts whose messages the user has closed; `lost`:
+   *     `observes`: "chosen" by a user who asked for input, "told" by the server, or false; `closed`: the facts whose messages the user has closed; `lost`:
    *     the keys that have ended with the page before a reload, as {sent, unsent}
    * @param {object} on `key(event)`: false keeps a key from the machine; `menu()`; `close()`: it is to be closed;
    *     `active()`: it has the focus; `isActive()`: the user sees it; `keep()`: the place has changed;
@@ -122,7 +122,7 @@ export class Console {
     this.isRestored = savedSession(context, place) !== null;
     this.#messages = new MessageList(keptMessages(context, place), { news: () => on.news(), moved: () => this.#placeMessages(), focus: () => this.focus() });
     this.acts = new MachineActs(context, place, {
-      known: () => ({ machine: this.machine, recordings: this.#attendance.recordings, rights: this.#rights }),
+      known: () => ({ machine: this.machine, recordings: this.#attendance.recordings, rights: this.#rights, others: printable(this.#others) }),
       tell: (text, kind) => this.#messageBox.tell(text, kind),
       takeBack: (message) => this.#messageBox.takeBack(message),
       focus: () => this.focus(),
@@ -450,7 +450,7 @@ export class Console {
 
   #watchMachine() {
     const watch = (this.#machine ??= new MachineWatch(this.context, this.place, (hasStarted) => {
-      this.#know(watch.machine);
+      this.#know(watch.machine, watch.isGone);
       this.marks.showHealth(watch.machine?.health, this.logLink);
       this.#showMachine(hasStarted);
     }));
@@ -470,8 +470,9 @@ export class Console {
     this.#followMachine(this.#machine, hasStarted);
   }
 
-  #know(machine) {
+  #know(machine, isGone = false) {
     this.machine = machine;
+    this.acts.follow(machine, isGone);
     this.marks.showBanner(machine?.banner ?? "");
   }
 
@@ -500,7 +501,7 @@ export class Console {
     this.#status.heard(mark.Notice);
     this.#attendance.read(mark);
     if (!this.#roles.isObserver) this.#screen?.drawnForOwn();
-    if (!this.#status.isReadOnly) this.place.observes = this.#roles.isObserver;
+    if (mark.Role && !this.#status.isReadOnly) this.place.observes = this.#roles.isObserver && (this.place.observes || "told");
     this.#on.keep();
     this.#showRole();
   }
@@ -562,7 +563,10 @@ export class Console {
     }
     this.#messageBox.leaveRole();
     if (this.#status.isReadOnly && role === "drive") await this.#openToType(writer && this.#rights.takesOver ? "takeover" : "drive");
-    else this.#life.session?.role(role);
+    else {
+      if (role === "observe") this.place.observes = "chosen";
+      this.#life.session?.role(role);
+    }
     this.focus();
   }
 
@@ -630,6 +634,11 @@ export class Console {
   /** Whether the user is the only viewer, and nobody would read a message. */
   get isAlone() {
     return this.#status.viewersNow.count <= 1;
+  }
+
+  /** Who else is at the console, as a sentence; empty if nobody is, or if it is unknown. */
+  get #others() {
+    return this.isOpen ? this.#status.others : "";
   }
 
   /** Whether the line to the machine carries a BREAK; true while that is unknown. */

@@ -11,13 +11,15 @@ import { isRequired, notBegunText, recordedFor, recordingRefusal, requiredText }
 
 export class MachineActs {
   /**
-   * How the user has switched the machine here the last time; empty if never.
+   * How the user has switched the machine here the last time; empty if never, or if somebody else has switched it since.
    *
    * @type {"" | "On" | "Off"}
    */
   switched = "";
   /** Whether the user has reset the machine, and its power is not on again. */
   isResetting = false;
+  /** @type {"" | "On" | "Off"} */
+  #power = ""; // of the machine, as the page has seen it last
   #leaving = new AbortController();
   #context;
   #place;
@@ -26,8 +28,8 @@ export class MachineActs {
   /**
    * @param {any} context of the page
    * @param {{namespace: string, name: string, reason: string}} place
-   * @param {object} on `known()` returns what the page knows: `{machine, recordings, rights}`, as of MachineWatch, of the marks of the
-   *     server, and of rights.js; the first two are null if unknown. `tell(text, kind)` shows a message, and returns it for `takeBack(message)`; `focus()`: the user goes
+   * @param {object} on `known()` returns what the page knows: `{machine, recordings, rights, others}`, as of MachineWatch, of the marks of the
+   *     server, of rights.js, and of othersText(); the first two are null if unknown. `tell(text, kind)` shows a message, and returns it for `takeBack(message)`; `focus()`: the user goes
    *     on at the console; `poweredOn()`; `notReset()`: a reset has failed
    */
   constructor(context, place, on) {
@@ -39,6 +41,18 @@ export class MachineActs {
   /** The console is closed. */
   stop() {
     this.#leaving.abort();
+  }
+
+  /**
+   * The machine is so now.
+   *
+   * @param {{isOff: boolean} | null} machine null: unknown, unless `isGone`
+   */
+  follow(machine, isGone = false) {
+    if (!machine && !isGone) return;
+    const power = !machine ? "" : machine.isOff ? "Off" : "On";
+    if (power !== this.#power && power !== this.switched) this.switched = "";
+    this.#power = power;
   }
 
   /** Whether the user may power the machine on and off. */
@@ -85,7 +99,7 @@ export class MachineActs {
     const name = printable(this.#place.name);
     const power = this.#on.known().machine?.isOff ? "On" : "Off";
     try {
-      if (power === "On" || (await powerOffConfirmed(name))) {
+      if (power === "On" || (await powerOffConfirmed(name, this.#on.known().others))) {
         this.#on.tell(`${name} is being powered ${power === "On" ? "on" : "off"}.`, ""); // until the server says what follows
         await this.#acknowledged(`Power ${power.toLowerCase()}`, this.setPower(power));
       }
@@ -98,7 +112,7 @@ export class MachineActs {
   /** Power the machine off, and on again when it has stopped, after a question. */
   async reset() {
     const name = printable(this.#place.name);
-    const isSure = await resetConfirmed(name);
+    const isSure = await resetConfirmed(name, this.#on.known().others);
     this.#on.focus();
     if (!isSure) return;
     this.#on.tell(`${name} is being reset.`, "");

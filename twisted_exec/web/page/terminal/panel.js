@@ -279,7 +279,7 @@ export class Panel {
     const remedy = h("p", { class: "dim remedy", hidden: true }, "To learn what to change: ", h("code", {}, printable(this.#doctor)));
     const copy = copyButton("Copy the command", () => this.#doctor, { title: printable(this.#doctor) }); // a low panel shows it only so
     copy.hidden = true;
-    const mayPowerOn = (machine) => machine?.isOff === true && this.#owner.acts.maySwitch && !this.#owner.acts.isResetting;
+    const mayPowerOn = (machine) => machine?.isOff === true && machine.state !== TERMINATING && this.#owner.acts.maySwitch && !this.#owner.acts.isResetting;
     power.hidden = !mayPowerOn(this.#owner.machine);
     const reason = h("p", {}, printable(text));
     this.#fill(
@@ -292,8 +292,15 @@ export class Panel {
     let before = null;
     let isStarting = false; // it was powered on, and its state is still that from before
     let isOpening = false;
-    const open = () => this.#followMachine === follow && this.#owner.reopen();
-    const follow = (machine, hasStarted, _isGone, isOutage) => {
+    const open = () => {
+      if (this.#followMachine !== follow) return;
+      const { acts, place } = this.#owner;
+      // Who has powered it on types, also one from whom another user had taken the console that has ended.
+      const types = acts.switched === "On" && place.observes !== "chosen";
+      this.#owner.reopen(types ? { observes: false } : {});
+    };
+    const follow = (machine, hasStarted, isGone, isOutage) => {
+      if (isGone) return this.#showGone();
       const isStopped = machine?.runs === false;
       const isAsBefore = before?.state === machine?.state && (before?.isOff || (isStarting && before.problem === machine.problem));
       isStarting = isStopped && !machine.isOff && isAsBefore;
@@ -332,6 +339,13 @@ export class Panel {
       power.disabled = false;
       say(NOT_RUNNING, `The machine could not be powered on: ${problem.message}`);
     }
+  }
+
+  /** The machine was deleted while the panel waited for it, or for an approval. */
+  #showGone() {
+    const { context, place } = this.#owner;
+    this.show({ reason: MACHINE_DELETED }, {}, false);
+    context.announce(`${place.name}: the machine was deleted.`);
   }
 
   /** A machine that gets the name later is another one: only the user decides to open its console. */
@@ -572,8 +586,9 @@ export class Panel {
       const isOff = machine?.state === SHUTDOWN && isFormer && !isObserving && !ask.disabled; // what the user types is not lost
       if (!isGone && !isOff) return;
       this.#owner.waitsForApproval(null);
-      this.show(isGone ? { reason: MACHINE_DELETED } : MACHINE_IS_OFF, {}, false);
-      context.announce(`${place.name}: the machine ${isGone ? "was deleted" : "is off"}.`);
+      if (isGone) return this.#showGone();
+      this.show(MACHINE_IS_OFF, {}, false);
+      context.announce(`${place.name}: the machine is off.`);
     };
     if (!isObserving) this.#look(open, () => !ask.disabled);
     // Of the page before a reload, of another tab, or of the command line.

@@ -8,7 +8,7 @@ import { Objects, listPath } from "../objects.js";
 import { minute } from "../times.js";
 import { askFor, silenceText, skeleton } from "../views/parts.js";
 import { Company, MOST_TOLD } from "./company.js";
-import { amount, causeText, isAway, isOpeningAgain, presentText, recordedFor, roleText, sentence, unansweredText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
+import { amount, causeText, isAway, isOpeningAgain, othersText, presentText, recordedFor, roleText, sentence, unansweredText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
 const TICK_MILLISECONDS = 1000;
 const NAMES_MILLISECONDS = 700; // the object of a session appears a moment after it
@@ -176,6 +176,11 @@ export class StatusLine {
   /** The sessions at the console, as the server said last. */
   get viewersNow() {
     return this.#facts.viewers ?? { count: 1 };
+  }
+
+  /** Which other users are at the console, as {@link othersText} says. */
+  get others() {
+    return othersText(this.viewersNow, this.#isNamed ? this.#named : null);
   }
 
   /** The longest message to all viewers; 0 if the console passes none on. */

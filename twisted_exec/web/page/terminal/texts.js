@@ -208,6 +208,20 @@ export function viewerNames(people) {
   return [...own, ...counted(others), ...counted(lost, "lost")];
 }
 
+/**
+ * Return which other users are at a console, as a sentence: `ada is at this console.`; empty if nobody is.
+ *
+ * @param {{count: number, lost?: number}} viewers
+ * @param {any[] | null} people the users of all sessions; null if unknown: then each other session counts
+ */
+export function othersText({ count, lost = 0 }, people) {
+  const own = people?.find(({ isOwn }) => isOwn);
+  const others = own && people ? [...new Set(people.filter(({ user, away }) => user !== own.user && !away).map(({ user }) => user))] : null;
+  const number = others ? others.length : count - lost - 1;
+  if (number < 1) return "";
+  return number > 1 ? `${number} others are at this console.` : `${others?.[0] ?? "1 other"} is at this console.`;
+}
+
 function demandedBy({ user, policies = [] }) {
   if (!policies.length) return user || "somebody";
   return `${policies.length === 1 ? "ConsolePolicy" : "ConsolePolicies"} ${policies.join(", ")}`;

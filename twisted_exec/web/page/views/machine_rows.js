@@ -9,6 +9,7 @@ import { counted } from "./session_model.js";
 const READY = "Ready";
 const OUTPUT = "ConsoleOutput";
 const IN_USE = "ConsoleInUse";
+const NAMELESS = "In use"; // for users who may not list sessions
 const UNHEALTHY = "Unhealthy"; // beside the machine's own state
 const STATES = ["Pending", "Running", "Shutdown", "Terminated", "Terminating", UNHEALTHY]; // also while no machine is in one
 
@@ -61,6 +62,12 @@ export function powerChange({ state, isOff }) {
   if (state === "Terminating") return "";
   if (isOff) return "On";
   return state === "Pending" ? "" : "Off";
+}
+
+/** Return who is at the console of a row's machine, as a sentence; empty if nobody is. */
+export function usersText({ users }) {
+  if (users === NAMELESS) return "Its console is in use.";
+  return users && `At its console: ${users}.`;
 }
 
 function badgeOf(state, isWell, isDeleted) {
@@ -196,7 +203,7 @@ export class Rows {
     for (const row of this.#all()) {
       // Who may not list sessions reads in the machine that there are some.
       const { here = [], lost = [] } = this.#users.get(row.place) ?? {};
-      row.users = [...counted(here.sort()), ...counted(lost.sort(), "lost")].join(", ") || (row.isInUse ? "In use" : "");
+      row.users = [...counted(here.sort()), ...counted(lost.sort(), "lost")].join(", ") || (row.isInUse ? NAMELESS : "");
       row.isRecorded = this.#recorded.has(row.place);
     }
     this.#isCurrent = false;

@@ -5,7 +5,7 @@ import { button, fill, h, nameLink, printable } from "../dom.js";
 import { age, zonedTime } from "../times.js";
 import { namespacesOf } from "./filter.js";
 import { ListView } from "./list_view.js";
-import { Rows, order, powerChange, rowOf } from "./machine_rows.js";
+import { Rows, order, powerChange, rowOf, usersText } from "./machine_rows.js";
 import { countOf, emptyState, field, listHead, skeleton, toolbar } from "./parts.js";
 import { VisibleRows } from "./visible_rows.js";
 
@@ -287,7 +287,7 @@ class MachineList extends ListView {
   async #switch(row) {
     const { api, machines, announce } = this.context;
     const name = printable(row.name);
-    if (!row.isOff && !(await powerOffConfirmed(name))) return;
+    if (!row.isOff && !(await powerOffConfirmed(name, this.asOf === null ? printable(usersText(row)) : ""))) return;
     try {
       const path = machines.path(row.namespace, machines.routeName(row.kind, row.name));
       const power = row.isOff ? "On" : "Off";
