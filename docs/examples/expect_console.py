@@ -21,9 +21,14 @@ from twisted.python.failure import Failure
 
 
 class Expect(Protocol):
-    """The machine's output, with a Deferred that fires when an expected text appears."""
+    """
+    The machine's output, with a Deferred that fires when an expected text appears.
+
+    :ivar ended: fires when the session has ended.
+    """
 
     def __init__(self) -> None:
+        self.ended: Deferred[None] = Deferred()
         self._printed = b""
         self._awaited: tuple[bytes, Deferred[bytes]] | None = None
         self._lost: Failure | None = None
@@ -62,6 +67,7 @@ class Expect(Protocol):
         self._lost = reason
         if self._awaited is not None:
             self._awaited[1].errback(reason)
+        self.ended.callback(None)
 
 
 async def prompted(console: Expect, prompt: bytes, reactor: Any, seconds: int = 60) -> None:
@@ -89,11 +95,15 @@ async def ask(console: Expect, command: bytes, prompt: bytes, reactor: Any) -> b
 
 async def main(reactor: Any, endpoint: str, prompt: str, *commands: str) -> None:
     console = await connectProtocol(clientFromString(reactor, endpoint), Expect())
-    await prompted(console, prompt.encode(), reactor)
-    for command in commands:
-        answer = await ask(console, command.encode(), prompt.encode(), reactor)
-        print(answer.decode(errors="replace").replace("\r", ""), end="")
-    console.transport.loseConnection()
+    try:
+        await prompted(console, prompt.encode(), reactor)
+        for command in commands:
+            answer = await ask(console, command.encode(), prompt.encode(), reactor)
+            print(answer.decode(errors="replace").replace("\r", ""), end="")
+    finally:
+        console.transport.loseConnection()
+        # The console takes the session of a program that ends before for one with a lost connection.
+        await console.ended
 
 
 if __name__ == "__main__":

@@ -75,6 +75,17 @@ class SuggestionTests(ChainTestCase):
         line = await self.line("web")
         self.assertTrue(line.endswith("; did you mean web-1, web-2 or web-4?"), line)
 
+    async def test_equals(self) -> None:
+        """Of names that are equally near, none is picked: up to three are suggested."""
+        for name in ("web-long", "web-01"):
+            await self.make_machine(name)
+        line = await self.line("web-5")
+        self.assertTrue(line.endswith("; did you mean web-01?"), line)
+        for name in ("web-02", "web-03", "web-04"):
+            await self.make_machine(name)
+        line = await self.line("web-5")
+        self.assertTrue(line.endswith("; did you mean web-02, web-03 or web-04?"), line)
+
     async def test_other_commands(self) -> None:
         """Logs and screens have the same hints."""
         await self.make_machine("web-1")

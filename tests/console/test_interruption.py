@@ -27,7 +27,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.testing.console import MarkStream
-from twisted_exec.wire.marks import At
+from twisted_exec.wire.marks import At, Notice, NoticeKind
 from twisted_exec.wire.notices import wrapped_notice
 from twisted_exec.wire.stream_options import CONSOLE
 
@@ -370,14 +370,16 @@ class LateInputTests(InterruptionCase):
         viewer.data_received(b"rm x\n")
         viewer.wished(Break())
         self.assertEqual(self.console.heard(), b"")
-        self.assertEqual(again.notices[-1], f"what you type is not sent: {TYPED_BEFORE}")
+        self.assertEqual(again.notices[-1], LINE_AGAIN)
         viewer.answered()
+        text = f"6 keys {TYPED_BEFORE} were discarded"  # BREAK is one
+        self.assertEqual(again.notices[-2:], [LINE_AGAIN, text])
         viewer.data_received(b"root\n")
         self.assertEqual(self.console.heard(), b"root\n")
 
     def test_counted(self) -> None:
-        """The user reads how many keys of the outage are discarded, also while the machine is off."""
-        for restarts in (True, False):
+        """The user reads once how many keys of the outage are discarded, also while the machine is off."""
+        for restarts, when in ((True, TYPED_BEFORE), (False, "typed meanwhile")):
             viewer, _ = self.attach_marks()
             viewer.away()
             self.crash()
@@ -386,7 +388,8 @@ class LateInputTests(InterruptionCase):
             again = self.back(viewer, self.shared.journal.end)
             viewer.data_received(b"rm x\n")
             viewer.answered()
-            self.assertEqual(again.notices[-1], "5 keys typed meanwhile were discarded")
+            self.assertEqual(again.notices[-1], f"5 keys {when} were discarded")
+            self.assertEqual(sum("discarded" in each for each in again.notices), 1)
 
     def test_loss_not_noticed(self) -> None:
         """So it is if the loss was noticed only when the user came back; the notice is repeated."""
@@ -417,8 +420,11 @@ class LateInputTests(InterruptionCase):
         self.crash()
         self.restart()
         viewer.data_received(b"rm x\n")
-        self.assertEqual(stream.notices[-1], f"what you type is not sent: {TYPED_BEFORE}")
         viewer.answered()
+        text = f"5 keys {TYPED_BEFORE} were discarded"
+        self.assertEqual(
+            stream.sent[-1], Notice(text, NoticeKind.DISCARDED, why=f"it was {TYPED_BEFORE}")
+        )
         viewer.data_received(b"root\n")
         self.assertEqual(self.console.heard(), b"root\n")
 

@@ -5,6 +5,7 @@ The programs in ``docs/examples``, started as their docstrings describe.
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import yaml
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import connectProtocol
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
@@ -97,6 +99,20 @@ class ExpectTests(ConsolesCase):
         self.addCleanup(program.stop)
         self.assertEqual(await program.ended, 0, program.output)
         self.assertEqual(program.stdout, b"qx86\n")
+
+    async def test_leaves(self) -> None:
+        """
+        The program ends when its session has ended, also after a failure: the console would keep one that is only lost
+        for a minute.
+        """
+        main = runpy.run_path(str(EXAMPLES / "expect_console.py"))["main"]
+        endpoint = f"console:vm:kubeconfig={self.kubeconfig()}"
+        for commands in ((), ("not UTF-8: \udcff",)):
+            firmware = Firmware()
+            self.consoles.machines["default/vm"] = lambda machine=firmware: machine  # type: ignore[misc]
+            talk = Deferred.fromCoroutine(main(reactor, endpoint, "=> ", *commands))
+            await talk.addErrback(lambda failure: failure.trap(UnicodeEncodeError))
+            self.assertEqual(firmware.detached_with, ["client closed"])
 
 
 class Firmware(RecordingAttachment):

@@ -90,11 +90,18 @@ async def suggest_machine(client: IKubeClient, dialect: Dialect, name: str, name
     near = (
         longer[:_MOST_NAMES]
         or difflib.get_close_matches(name.lower(), here, _MOST_NAMES, 0.75)
-        or difflib.get_close_matches(name.lower(), here, 1)
+        or _nearest(name.lower(), here)
     )
     if near:
         return f"did you mean {' or '.join(', '.join(near).rsplit(', ', 1))}?"
     return f"kubectl get {dialect.workload.plural} -n {namespace} lists the {dialect.noun}s there"
+
+
+def _nearest(name: str, names: list[str]) -> list[str]:
+    """Return the names that are equally near, up to three; none if nothing is similar."""
+    near = difflib.get_close_matches(name, names, _MOST_NAMES)
+    likeness = [difflib.SequenceMatcher(None, each, name).ratio() for each in near]
+    return sorted(each for each, like in zip(near, likeness, strict=True) if like == likeness[0])
 
 
 async def missing_machine(client: IKubeClient, name: str, namespace: str) -> str:

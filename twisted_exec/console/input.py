@@ -32,6 +32,7 @@ from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.typed_keys import DroppedKeys, is_typed, keys_discarded
 
 _NOT_WRITTEN = "the console cannot be recorded: its input cannot be written"
+_TYPED_BEFORE = f"it was {TYPED_BEFORE}"
 _BREAK = b"\0"  # counts as a key
 
 
@@ -110,7 +111,8 @@ class ViewerInput:
         self._discarded: Ending | None = None  # for a script whose input was discarded
         self._is_told = False  # the user has the notice about that
         self._told_at = 0.0
-        self._of_outage: DroppedKeys | None = None  # discarded keys, typed during an outage
+        self._typed_before = DroppedKeys()  # discarded keys of a user who is behind
+        self._of_outage: DroppedKeys | None = None  # other discarded keys, typed during an outage
         self._why = ""  # the last reason for discarding them
         self._ended_at: float | None = None
         self._quiet: IDelayedCall | None = None
@@ -171,6 +173,11 @@ class ViewerInput:
         self._discard(reason, self._console.floor.refusal(self._viewer), data)
 
     def _discard(self, reason: str, notice: Notice, data: bytes) -> None:
+        if notice.why == _TYPED_BEFORE:
+            # Their user reads the number: a notice of now would seem to be about the keys that follow.
+            self._typed_before.add(data)
+            self._discarded = Ending(reason, f"the input was not sent: {notice.why}")
+            return
         if self._of_outage is not None:
             self._of_outage.add(data)
             self._why = notice.why
@@ -206,7 +213,14 @@ class ViewerInput:
         return self.is_behind or self._of_outage is not None
 
     def all_arrived(self) -> None:
-        """The keys of an outage have arrived: tell the user how many were discarded."""
+        """
+        The keys of an outage, or from before a start of the machine, have arrived: tell the user how many were
+        discarded.
+        """
+        before, self._typed_before = self._typed_before, DroppedKeys()
+        if count := before.count:
+            text = keys_discarded(count, TYPED_BEFORE)
+            self._viewer.tell(Notice(text, NoticeKind.DISCARDED, why=_TYPED_BEFORE))
         dropped, self._of_outage = self._of_outage, None
         if dropped is not None and (count := dropped.count):
             text = keys_discarded(count, "typed meanwhile")
@@ -237,7 +251,7 @@ class ViewerInput:
         """Why the state of the line discards this user's input at present; or empty."""
         if self.is_interrupted:
             return self._console.interruption.why or "the machine is starting"
-        return TYPED_BEFORE if self.is_behind else self._console.outage
+        return _TYPED_BEFORE if self.is_behind else self._console.outage
 
     def people_changed(self, missing: str) -> bool:
         """

@@ -20,6 +20,10 @@ from twisted_exec.recording.proof_lines import (
 _COPY_BYTES = 1 << 20
 
 
+class NotClosed(Exception):
+    """The recording goes on, or its end is missing: the excerpt would prove less than it seems to."""
+
+
 def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
     """
     Iterate over the text of an excerpt, which has whole blocks.
@@ -27,7 +31,8 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
     :param file: a closed recording; an excerpt is one, too.
     :param first: milliseconds since the epoch, as is ``last``.
     :raises NotARecording: the file is of another kind.
-    :raises InvalidRecording: the recording is damaged or not closed.
+    :raises InvalidRecording: the recording is damaged.
+    :raises NotClosed: it has no closing head.
     :raises NothingPrinted: it has nothing in the range.
     """
     check_beginning(file)
@@ -35,7 +40,7 @@ def excerpt(file: BinaryIO, first: int, last: int) -> Iterator[bytes]:
     sections = list(Blocks(file))
     heads = [decode_head(line)[0] for line in sections[-1].lines if line.startswith(HEAD)]
     if not heads or not heads[-1].closed:
-        raise InvalidRecording("the recording is not closed: close it before you cut an excerpt")
+        raise NotClosed
     begins = [_begin(file, section) for section in sections]
     is_within = _within(begins, first, last)
     if not any(is_within):

@@ -418,4 +418,7 @@ class FileTests(AuditCase):
         err = io.StringIO()
         with redirect_stderr(err):
             self.assertEqual(main(["audit", "who", "vm"]), 1)
-        self.assertIn("audit.jsonl: No such file or directory; give the audit file", err.getvalue())
+        self.assertIn(
+            "audit.jsonl: No such file or directory; it is in the state directory of the server: give it with --file",
+            err.getvalue(),
+        )

@@ -331,6 +331,19 @@ class RecordingCommandTests(SynchronousTestCase):
         self.assertIn("of them left out", out)
         self.assertNotIn("a", self.play(file="part.cast"))
 
+    def test_cut_open(self) -> None:
+        """A recording that was exported while it was open cannot be cut; it is not the file that is wrong."""
+        writer = RecordingWriter(info(), signer())
+        self.write(
+            "open.cast", writer.begin() + writer.output(NOW, 0, b"x") + writer.sign_head(NOW)
+        )
+        source, target = self.path("open.cast"), self.path("part.cast")
+        code, out, err = self.run_main("recording", "cut", source, target, "--between", "1h", "1m")
+        self.assertEqual((code, out), (2, ""))
+        why = "not closed: export it again when its STATE is Closed"
+        self.assertEqual(err, f"twisted-exec recording cut: {source}: {why}\n")
+        self.assertFalse(os.path.exists(target))
+
     def test_refused(self) -> None:
         """Arguments that cannot be used are refused on one line, and nothing is replaced."""
         self.printed(b"one")

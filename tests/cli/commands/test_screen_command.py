@@ -4,6 +4,8 @@ Tests for ``twisted-exec screen`` against a real server.
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,15 @@ class OptionTests(SynchronousTestCase):
         """An offset, a time, or a duration before now."""
         self.assertEqual(self.options(), ScreenOptions())
         self.assertEqual(self.options("--at", "0").at_offset, 0)
-        noon = self.options("--at", "2026-11-20T12:00:00Z", "--svg", "x.svg")
-        self.assertEqual(noon, ScreenOptions(None, 1_795_176_000 * 10**9, ScreenForm.SVG))
+        night = self.options("--at", "2023-11-14T22:13:20Z", "--svg", "x.svg")
+        self.assertEqual(night, ScreenOptions(None, 1_700_000_000 * 10**9, ScreenForm.SVG))
         self.assertIsNotNone(self.options("--at", "10m").at_nanoseconds)
+
+    def test_future(self) -> None:
+        """A time that is still to come has no screen."""
+        stderr = io.StringIO()
+        with redirect_stderr(stderr), self.assertRaises(SystemExit):
+            self.options("--at", "2999-01-01T00:00:00Z")
+        self.assertIn(
+            '"2999-01-01T00:00:00Z" is in the future by the clock of this host', stderr.getvalue()
+        )

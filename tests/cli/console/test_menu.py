@@ -154,6 +154,25 @@ class MenuCase(SessionCase):
         return self.drawn.decode()
 
 
+class EndTests(MenuCase):
+    """Sessions that end at a question."""
+
+    def test_new_line(self) -> None:
+        """What follows begins a line, also behind an answer that is being typed."""
+        for keys, question in ((b"~P", "any other key cancels: "), (b"~Lx", ": x")):
+            for output in (b"", b"$ "):
+                for end in (
+                    lambda: self.session.typed(b"\x1d"),
+                    lambda: self.session.detached("gone"),
+                ):
+                    self.open()
+                    self.session.data_received(output)
+                    self.assertTrue(self.type(keys).endswith(question), self.drawn)
+                    end()
+                    drawn = f"{question}\r\n".encode()
+                    self.assertTrue(self.drawn.endswith(drawn), self.drawn)
+
+
 class ScrollbackTests(MenuCase):
     """Scrollback, search and save."""
 

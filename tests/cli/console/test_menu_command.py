@@ -12,7 +12,7 @@ from tests.cli.console.test_session import FakeStream
 from tests.cli.console.test_takeover import OBSERVES
 from twisted_exec.cli.console.menu_command import NO_MARKS, NO_MESSAGES
 from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole
-from twisted_exec.wire.resize import Message
+from twisted_exec.wire.resize import MESSAGE_CHARACTERS, Message
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 
@@ -162,6 +162,17 @@ class MessageTests(PeopleCase):
         self.assertEqual(self.said, [])
         self.session.typed(b"ls\r")
         self.assertEqual(stream.sent, b"ls\r")
+
+    def test_alone(self) -> None:
+        """A user who is alone reads so before the message is written; a user whose connection is lost reads it later."""
+        stream = self.open()
+        stream.attendance = Attendance(1, message_characters=MESSAGE_CHARACTERS)
+        drawn = " ".join(self.type(b"~M", b"hello\r").split())
+        self.assertIn("Nobody else is at this console to read a message.", drawn)
+        self.assertNotIn("Message to all viewers", drawn)
+        stream.attendance = Attendance(2, lost=1, message_characters=MESSAGE_CHARACTERS)
+        self.assertIn("Message to all viewers: ", self.type(b"~M", b"hello\r"))
+        self.assertEqual((self.messages(stream), stream.sent), (["hello"], b""))
 
     def test_cancelled(self) -> None:
         """Nothing is sent without a text, or after Ctrl-C."""

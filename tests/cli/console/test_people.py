@@ -195,6 +195,27 @@ class CompanyTests(CompanyCase):
         self.assertEqual(self.arrive(ADA, Person("bob", is_lost=True)), [])
         self.assertEqual(self.arrive(ADA, BOB), [])
 
+    def test_lost_before(self) -> None:
+        """
+        A session that is lost has not joined: the list may have it longer than the console. It has
+        joined when it is back, and leaves in silence if the user has not read of it.
+        """
+        lost = Person("admin", is_lost=True)
+        self.people = [ADA, BOB, lost]
+        self.assertEqual(self.change(2), ["bob has joined"])
+        self.people = [ADA, BOB, EVE]
+        self.assertEqual(self.change(3), ["eve has joined"])
+        self.assertEqual(self.arrive(ADA, BOB, EVE, lost), [])
+        self.assertEqual(
+            self.arrive(ADA, BOB, EVE, Person("admin"), Person("u")), ["admin and u have joined"]
+        )
+        self.assertEqual(self.arrive(ADA, BOB, EVE, lost), ["u has left"])
+        self.assertEqual(self.arrive(ADA, BOB, EVE), ["admin has left"])
+
+    def test_lost_own(self) -> None:
+        """Nor is a lost session of the user another one that has joined."""
+        self.assertEqual(self.arrive(ADA, Person("ada", is_lost=True)), [])
+
     def test_late_list(self) -> None:
         """The list is asked again until it has as many sessions as there are, but not for ever."""
         self.looks = 0

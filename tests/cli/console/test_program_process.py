@@ -25,6 +25,7 @@ from twisted.internet.error import ProcessDone
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
+from tests.chain import until
 from tests.kube.console_cases import REVIEWS, ConsolesCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.kinds.consolepolicies import APPROVAL_REQUIRED
@@ -792,6 +793,22 @@ except KeyboardInterrupt:
         process.type(b"\x03")
         await self.ends_so(process, -signal.SIGINT)
         self.assertEqual(process.stdout, b"ready\r\n^C\r\ninterrupted\r\n")
+
+    async def test_leaving_script(self) -> None:
+        """A user who tries to leave a script with Ctrl-] reads once what ends it; what was typed before says nothing."""
+        for typed_ahead, count in ((b"", 1), (b"ls\r", 0)):
+            attachment = self.serve(EchoAttachment(b"$ "))
+            process = self.start_on_terminal("--expect", "never")
+            process.type(typed_ahead)
+            await until(lambda machine=attachment: machine.attachments)
+            process.type(b"\x1d")
+            if count:
+                await process.until(rb"Ctrl-C ends this program")
+                process.type(b"\x1d\r")
+            process.type(b"\x03")
+            await self.ends_so(process, -signal.SIGINT)
+            self.assertEqual(process.stdout.count(b"Ctrl-C ends this program"), count)
+            self.assertEqual(attachment.received, b"")
 
     async def test_raw_and_escape(self) -> None:
         """Every key goes to the machine, Ctrl-C too; Ctrl-] leaves with 0, and a line says so."""

@@ -71,6 +71,13 @@ class TerminalTests(PtyCase):
             terminal.make_raw()
             self.assertEqual(os.read(self.near, 100), b"early")
 
+    def test_lines_of_others(self) -> None:
+        """No key ends a line at a terminal that is another program's, such as the foreground's."""
+        before = termios.tcgetattr(self.near)
+        with Terminal(self.near) as terminal:
+            self.assertFalse(terminal.end_lines_at(b"\x1d"))
+            self.assertEqual(termios.tcgetattr(self.near), before)
+
     def test_restore_does_not_wait_for_a_reader(self) -> None:
         """The terminal is restored even if its output is not read."""
         with Terminal(self.near) as terminal:

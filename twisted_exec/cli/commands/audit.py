@@ -145,7 +145,11 @@ def _answer(
         records = _all_records(options.file or [_DEFAULT_FILE], damage)
         sessions = collect(records, is_selected, since)
     except AuditFileError as problem:
-        hint = "" if options.file else "; give the audit file with --file"
+        hint = (
+            ""
+            if options.file
+            else "; it is in the state directory of the server: give it with --file"
+        )
         return failed("audit", f"{problem}{hint}")
     if not options.refused:
         sessions = [session for session in sessions if not session.code]

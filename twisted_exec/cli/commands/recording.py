@@ -55,6 +55,10 @@ Write a part of a closed recording to OUTPUT. It consists of whole blocks of up 
 verified like the whole recording. Of each other block it has a digest, which says nothing about the
 content.
 """
+_CUT_EPILOG = """\
+Exit code: 0 if the part is written; 2 if the recording is not closed: export it again when its STATE
+is Closed; 1 after an error.
+"""
 _FILE_OR_NAME = "the recording: a file, or else the name of a ConsoleRecording"
 _TIME = "a time such as 2026-11-20T08:00:00Z, or how long ago, such as 30d or 1h30m"
 
@@ -98,7 +102,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     _add_cluster(play)
     play.set_defaults(run=_run(_play), command="recording play")
 
-    cut = commands.add_parser("cut", help="write a part of a recording", description=_CUT)
+    cut = commands.add_parser(
+        "cut", help="write a part of a recording", description=_CUT, epilog=_CUT_EPILOG
+    )
     cut.add_argument("file", metavar="FILE", help="the recording")
     cut.add_argument("output", metavar="OUTPUT", help="the excerpt; created with mode 0600")
     _add_between(cut, required=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import time
 from typing import Any
 
 from twisted_exec.api.screens import ScreenForm, ScreenOptions
@@ -62,7 +63,12 @@ def register(parser: argparse.ArgumentParser) -> None:
 def _at(text: str) -> ScreenOptions:
     if text.isascii() and text.isdigit() and len(text) < 19:
         return ScreenOptions(at_offset=int(text))
-    return ScreenOptions(at_nanoseconds=since_time(text))
+    at = since_time(text)
+    if at > time.time_ns():
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is in the future by the clock of this host; without --at the screen is that of now'
+        )
+    return ScreenOptions(at_nanoseconds=at)
 
 
 def screen_options(options: argparse.Namespace) -> ScreenOptions:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.cli.console.connecting import ERASE, ProgressLine
@@ -166,7 +166,8 @@ class Dialog:
         while key is None:
             if self._cover is not None:
                 self._cover(question, passes=True)
-            key = await self._key()
+            with self._ending_line(is_on_screen=self._cover is None):
+                key = await self._key()
         shown = key if isinstance(key, str) and key.isprintable() else ""
         if self._cover is not None:
             self._cover(f"{question}{shown}")
@@ -196,7 +197,8 @@ class Dialog:
                 cover(f"{prompt}{shown}", passes=True)
             else:
                 self._draw(f"{f'{chr(27)}[{row};1H' if row else chr(13)}\x1b[K{prompt}{shown}")
-            key = await self._key()
+            with self._ending_line(is_on_screen=cover is None and not row):
+                key = await self._key()
             if key in CANCEL or key is Key.ENTER:
                 if cover is not None:
                     cover(f"{prompt}{shown}")
@@ -236,6 +238,20 @@ class Dialog:
                     pager.press(key)
         finally:
             self._draw(_CLEAR if self.full_screen else _END)
+
+    @contextmanager
+    def _ending_line(self, *, is_on_screen: bool) -> Iterator[None]:
+        """
+        End the line of a question if the session ends before its answer.
+
+        :param is_on_screen: the question is a line of the screen, and not in a view or over a program.
+        """
+        try:
+            yield
+        except CancelledError:
+            if is_on_screen:
+                self._draw("\r\n")
+            raise
 
     def _begin_line(self) -> None:
         if self.mid_line:

@@ -34,6 +34,7 @@ Talk = Callable[[Dialog], Coroutine[Any, Any, "NextSession | None"]]
 NO_MESSAGES = (
     "The machine runtime of this console passes no messages on: it is of an earlier release."
 )
+ALONE = "Nobody else is at this console to read a message."
 NO_MARKS = "A session that cannot be resumed sends no messages."
 
 _INTERRUPT = b"\x03"
@@ -152,6 +153,9 @@ async def write_message(
         return
     if notices.is_denied:
         dialog.tell(f"Only users who may type send messages; {MAY_ONLY_OBSERVE}.")
+        return
+    if attendance is not None and attendance.viewers == 1:  # those count whose connections are lost
+        dialog.tell(ALONE)
         return
     text = await dialog.line("Message to all viewers: ", longest=longest)
     line = message_line(text or "")

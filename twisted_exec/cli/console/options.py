@@ -10,6 +10,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from twisted_exec import build
@@ -231,7 +232,17 @@ class Parser(CheckedParser):
         self.exit(self.failure_code, f"{for_stderr(self.error_line(message))}\n")
 
 
+_TERMINAL_OPTIONS = frozenset({"-i", "-t", "-it", "-ti", "--stdin", "--tty"})
+"""Options of ``kubectl exec`` and ``kubectl attach``."""
+
+
 def _meant(options: argparse.Namespace, unknown: Sequence[str]) -> str:
+    for_terminal = list(takewhile(_TERMINAL_OPTIONS.__contains__, unknown))
+    unknown = unknown[len(for_terminal) :]
+    if not unknown:
+        return f"; a console needs no {' '.join(for_terminal)}"
+    if for_terminal and unknown[0] == "--":
+        unknown = unknown[1:] or unknown
     if meant := kind_and_name(options, unknown):
         return meant
     words, name = " ".join(unknown), "" if options.machine is None else options.machine.name

@@ -307,15 +307,19 @@ class Company:
         self._following = None
 
     def _compare(self, count: int, people: Sequence[Person] | None) -> None:
-        before, self._people = self._people, people
+        is_complete = people is not None and len(people) == count
+        before = self._people
         if self._is_alone:
             before = [each for each in people or () if each.is_own] or None
             self._is_alone = False
+        if people is not None and before is not None:
+            people = _without_strangers(people, before)
+        self._people = people
         before_count, self._told_count = self._told_count, count
         if before_count is None or max(count, before_count) > MOST_TOLD:
             return
         if people is not None and before is not None:
-            self._tell_names(before, people, is_complete=len(people) == count)
+            self._tell_names(before, people, is_complete=is_complete)
         elif count != before_count:
             act = "joined" if count > before_count else "left"
             present = max(0, count - self._lost)
@@ -327,10 +331,11 @@ class Company:
         self, before: Sequence[Person], people: Sequence[Person], *, is_complete: bool
     ) -> None:
         old, new = (Counter(each.user for each in some) for some in (before, people))
+        connected = Counter(each.user for each in people if not each.is_lost)
         own = next((each.user for each in people if each.is_own), None)
         joined = [display_name(user) for user in new if user not in old]
         left = [display_name(user) for user in old if user not in new]
-        if own is not None and is_complete and new[own] > old[own] > 0:
+        if own is not None and is_complete and connected[own] > old[own] > 0:
             joined.insert(0, "another session of yours")
         left = [name for name in left if not self._has_read_of(name)]
         changes = [_clause(names, act) for names, act in ((joined, "joined"), (left, "left"))]
@@ -339,6 +344,16 @@ class Company:
 
     def _has_read_of(self, name: str) -> bool:
         return any(f"{name} has left" in each.split("; ") for each in self._heard)
+
+
+def _without_strangers(people: Sequence[Person], before: Sequence[Person]) -> Sequence[Person]:
+    """
+    Return the people without the lost sessions of users who were not there before.
+
+    Such a session has not joined: it has left, and the server lists it until it can no longer come back.
+    """
+    known = {each.user for each in before}
+    return [each for each in people if not each.is_lost or each.user in known]
 
 
 def _clause(names: Sequence[str], act: str) -> str:

@@ -31,6 +31,7 @@ from twisted_exec.cli.console.terminal import (
     Terminal,
     TerminalInput,
     TerminalOutput,
+    TypedLine,
     die_of,
     nonblocking,
 )
@@ -63,6 +64,10 @@ def conclude(outcome: Outcome, mid_line: bool) -> int:
     if outcome.signal:
         die_of(outcome.signal)
     return outcome.exit_code
+
+
+CTRL_C_ENDS = "Ctrl-C ends this program; the machine does not get what you type"
+"""For a user who types while a script has the console, such as the key that leaves."""
 
 
 class ConsoleProgram:
@@ -286,6 +291,11 @@ class ConsoleProgram:
             self._printed = ScriptSink(self._script, output, printed)
             if self._terminal.has_data and not options.quiet:
                 self._report(NOT_READ)
+            leave = options.escape.leave if options.escape is not None else None
+            # A program behind a pipe, such as a pager, may have the terminal.
+            is_alone = os.isatty(1) and os.isatty(2)
+            if leave is not None and is_alone and self._terminal.end_lines_at(bytes([leave.code])):
+                TypedLine(source, lambda: self._inform(CTRL_C_ENDS), reactor).startReading()
             session.start(self._script, self._printed, timeout_seconds=timeout)
         else:
             self._begin_line()

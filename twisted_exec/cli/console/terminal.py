@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import select
 import signal
 import stat
 import struct
@@ -47,7 +48,7 @@ class Terminal:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.is_terminal = os.isatty(fd)
-        self.raw = False
+        self.raw = self._is_changed = False
         self._saved = termios.tcgetattr(fd) if self.is_terminal else None
 
     def __enter__(self) -> Terminal:
@@ -76,12 +77,33 @@ class Terminal:
         """Set raw mode, so that every key goes to the machine.  Input typed before is kept."""
         if self._saved is None:
             return
-        self.raw = True
+        self.raw = self._is_changed = True
         with _ignoring_hangup():
             tty.setraw(self.fd, termios.TCSADRAIN)
 
+    def end_lines_at(self, key: bytes) -> bool:
+        """
+        Have a key end a line, as Enter does, so that the terminal is readable when it is typed.
+
+        :return: false if a line waits already, or if the terminal is in use by another program.
+        """
+        if self._saved is None or select.select([self.fd], [], [], 0)[0]:
+            return False
+        try:
+            if os.tcgetpgrp(self.fd) != os.getpgrp():
+                return False
+        except OSError:  # it is not the controlling terminal
+            return False
+        *modes, characters = self._saved
+        characters = [*characters]
+        characters[termios.VEOL] = key
+        self._is_changed = True
+        with _ignoring_hangup():
+            termios.tcsetattr(self.fd, termios.TCSANOW, [*modes, characters])
+        return True
+
     def restore(self) -> None:
-        if self._saved is None or not self.raw:
+        if self._saved is None or not self._is_changed:
             return
         # From the background tcsetattr would stop us, raw terminal and all.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
@@ -91,7 +113,9 @@ class Terminal:
                 termios.tcsetattr(self.fd, termios.TCSANOW, self._saved)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        self.raw = False  # last, because a signal handler may run in between and restore as well
+        self.raw = self._is_changed = (
+            False  # last, because a signal handler may run in between and restore as well
+        )
 
     def size(self) -> TerminalSize | None:
         if self._saved is None:
@@ -291,6 +315,25 @@ class TerminalInput(FileDescriptor):
         """Read no more, without a call of ``ended``."""
         self.stopReading()
         self.connected = 0
+
+
+class TypedLine(FileDescriptor):
+    """
+    Tells that a line is typed, which stays for the program that reads the terminal next.
+
+    :param typed: called once.
+    """
+
+    def __init__(self, fd: int, typed: Callable[[], None], reactor: IReactorFDSet) -> None:
+        super().__init__(reactor)
+        self._fd, self._typed = fd, typed
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def doRead(self) -> None:
+        self.stopReading()
+        self._typed()
 
 
 class TerminalOutput(FileDescriptor):

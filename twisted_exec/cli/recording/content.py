@@ -22,6 +22,7 @@ from twisted_exec.cli.refusal_texts import with_next_request
 from twisted_exec.journal.snapshot import NotAJournal
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.kube.recordings import read_recording
+from twisted_exec.recording.excerpt import NotClosed
 from twisted_exec.recording.export import NothingPrinted
 from twisted_exec.recording.proof_lines import InvalidRecording, NotARecording
 from twisted_exec.recording.signatures import UnusableCertificate
@@ -30,6 +31,8 @@ from twisted_exec.tls.errors import TLSConfigError
 Use = Callable[[argparse.Namespace, BinaryIO, str], int]
 """Uses the content of a recording, and its newest head elsewhere; returns the exit code."""
 
+NOT_CLOSED = 2
+"""Exit code for a recording that is not closed."""
 _TIMEOUT_SECONDS = 30.0
 
 
@@ -127,6 +130,12 @@ def reporting(options: argparse.Namespace, command: Callable[[], int]) -> int:
         return failed(options.command, f"{options.file}: {error}")
     except InvalidRecording as error:
         return failed(options.command, f"{options.file}: not valid: {error}")
+    except NotClosed:
+        failed(
+            options.command,
+            f"{options.file}: not closed: export it again when its STATE is Closed",
+        )
+        return NOT_CLOSED
     except ModuleNotFoundError as error:
         return crashed(options.command, error)
     except (

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from twisted_exec.api.times import stamp
 from twisted_exec.cli.failures import InputError, failed
 from twisted_exec.cli.messages import one_line
-from twisted_exec.cli.recording.content import is_file, use_content
+from twisted_exec.cli.recording.content import NOT_CLOSED, is_file, use_content
 from twisted_exec.recording.playback import end_time
 from twisted_exec.recording.proof_lines import (
     HEAD,
@@ -26,8 +26,6 @@ from twisted_exec.recording.verification import Report, verify
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import read_file
 
-_NOT_CLOSED = 2
-"""Exit code."""
 _MAX_HEAD_BYTES = 64 << 10
 
 
@@ -61,7 +59,7 @@ def _verify_content(options: argparse.Namespace, file: BinaryIO, head: str) -> i
         f"{options.file}: not closed: nothing is proven about output after offset "
         f"{report.head.offset}{unsigned}{later}",
     )
-    return _NOT_CLOSED
+    return NOT_CLOSED
 
 
 def _head(path: str) -> HeadContent:
