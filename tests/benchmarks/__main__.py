@@ -15,6 +15,7 @@ from tests.flows import forks
 
 from . import (
     bare_hop,
+    bare_metal,
     burst,
     chain,
     etcd,
@@ -69,6 +70,10 @@ BENCHMARKS = {
     "bare-hop": Benchmark(
         bare_hop.main,
         "the limit of a hop in Python: bare TLS without Twisted, beside nginx and ours",
+    ),
+    "bare-metal": Benchmark(
+        bare_metal.main,
+        "[PART ...]: 200 small BMCs behind one runtime, and consoles beside ipmitool, ssh and a bare WebSocket",
     ),
     "chain": Benchmark(
         chain.main,

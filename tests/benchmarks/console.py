@@ -44,7 +44,11 @@ class Console:
     Each wait has a limit, and its :class:`TimeoutError` says what was missing, and what the console has printed.
 
     :raises ConnectionError: the upgrade was refused; the answer is the message.
+    :cvar input: what comes before the input of a message.
+    :cvar output: what comes before the output of one.
     """
+
+    input, output = b"\0", b"\1"
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class Console:
 
     def type(self, data: bytes) -> None:
         """Send standard input, less than 125 bytes; a zero mask is a mask, and costs nothing."""
-        payload = b"\0" + data
+        payload = self.input + data
         self._line.sendall(bytes((0x82, 0x80 | len(payload))) + b"\0\0\0\0" + payload)
 
     def receive(self) -> bytes:
@@ -100,8 +104,9 @@ class Console:
                 self._more()
             frame = self._buffer[head : head + length]
             opcode, self._buffer = self._buffer[0] & 15, self._buffer[head + length :]
-            if opcode == 2 and frame[:1] == b"\1" and length > 1:
-                self._last = frame[1:]
+            lead = len(self.output)
+            if opcode == 2 and frame.startswith(self.output) and length > lead:
+                self._last = frame[lead:]
                 return self._last
 
     def until(self, mark: bytes, seen: bytes = b"") -> bytes:

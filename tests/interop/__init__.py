@@ -31,6 +31,11 @@ Clients
       that openapi-generator makes of our OpenAPI documents.
     * ``kubelet_streams`` (kubelet-streams): the streaming server of kubelets and CRI runtimes.
 
+Bare metal
+    * ``bare_metal`` (bmc-peers, metal-operator-mock; Debian's openipmi, ipmitool, openssh-server and libnss-wrapper;
+      root for the port of IPMI; 3 min): servers behind sushy-emulator, metal-operator's mock, ``ipmi_sim``,
+      OpenSSH with the shell of a BMC as its forced command, and websockify.
+
 Packages
     * ``client_archive`` (archive-environment, krew; 2 min): the self-contained archive of the client is built,
       opens a console, and is installed by krew.

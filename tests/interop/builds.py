@@ -49,6 +49,7 @@ DEBIAN_PACKAGES = [
     "busybox-static",
     "u-boot-qemu",
     "libnss3-tools",
+    "libnss-wrapper",
     "xvfb",
     "htop",
     "vim",
@@ -211,6 +212,23 @@ BUILDS = (
         "printf 'module krew\\n\\ngo 1.24\\n\\nrequire sigs.k8s.io/krew v0.5.0\\n' > go.mod && "
         "go build -o $BIN/krew sigs.k8s.io/krew/cmd/krew",
         {"KREW": "bin/krew"},
+    ),
+    Build(
+        "bmc-peers",
+        "bmc-peers/bin/websockify",
+        "$PYTHON -m venv $WORK/bmc-peers && "
+        "$WORK/bmc-peers/bin/pip install -q sushy-tools==2.2.0 websockify==0.13.0",
+        {"BMC_PEERS": "bmc-peers"},
+    ),
+    Build(
+        # A module of its own, as for kubeflex-manager.
+        "metal-operator-mock",
+        "bin/metal-operator-mock",
+        "mkdir -p $WORK/metal-operator && cd $WORK/metal-operator && "
+        f"export GONOSUMDB='{_IRONCORE}' GOFLAGS='-mod=mod -buildvcs=false' && "
+        "printf 'module mock\\n\\ngo 1.26\\n\\nrequire github.com/ironcore-dev/metal-operator v0.7.0\\n' > go.mod && "
+        "go build -o $BIN/metal-operator-mock github.com/ironcore-dev/metal-operator/bmc/mock",
+        {"METAL_OPERATOR_MOCK": "bin/metal-operator-mock"},
     ),
     _go_install("versitygw", "S3_SERVER", "github.com/versity/versitygw/cmd/versitygw@v1.8.0"),
     _go("kubelet-streams", "KUBELET_STREAMS", "kubelet"),

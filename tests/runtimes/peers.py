@@ -188,10 +188,15 @@ class Sshd:
     A real OpenSSH server on loopback, with a host key of its own, for one key of our own user.
 
     It is started for each connection, as by inetd, so that the port is ours, and free.
+
+    :ivar options: lines of its configuration, which come before the others.
+    :ivar environment: further variables of the servers.
     """
 
     def __init__(self, directory: str) -> None:
         self.directory = os.path.join(directory, "ssh")
+        self.options = ""
+        self.environment: dict[str, str] = {}
         self._socket = socket.socket()
         self._programs: list[Program] = []
 
@@ -212,7 +217,7 @@ class Sshd:
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path(name)], check=True
             )
         with open(self.path("config"), "w") as file:
-            file.write(_SSHD.format(directory=self.directory))
+            file.write(self.options + _SSHD.format(directory=self.directory))
         self._socket.bind(("127.0.0.1", 0))
         self._socket.listen()
         self._socket.setblocking(False)
@@ -252,7 +257,7 @@ class Sshd:
                 process,
                 program,
                 words,
-                env=dict(os.environ),
+                env={**os.environ, **self.environment},
                 childFDs={0: number, 1: number, 2: "r"},
             )
             connection.close()
@@ -286,24 +291,33 @@ class IPMISim:
     """
     A real ``ipmi_sim``: a BMC on loopback, whose serial port is a telnet port of this process.
 
+    :param port: 0 for a free one.
+    :param password: of the user ``admin``.
     :ivar far: the other end of that port.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(
+        self,
+        directory: str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        password: str = "secret-canary",
+    ) -> None:
         self.directory = os.path.join(directory, "ipmi")
         self.far = Far("", _echo_text)
-        self.port = 0
+        self.host, self.port, self.password = host, port, password
         self._program: Program | None = None
 
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
 
     async def start(self) -> None:
-        if not self.port:
+        if not os.path.exists(self.path("state")):
             os.makedirs(self.path("state"))
             # It tells its clients the port that its file has, so that 0 is none.
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-                free.bind(("127.0.0.1", 0))
+                free.bind((self.host, self.port))
                 self.port = free.getsockname()[1]
             self._write(self.far.listen_tcp())
         await self._run()
@@ -322,13 +336,19 @@ class IPMISim:
         await self._run()
 
     def _write(self, serial: int) -> None:
-        document = {"directory": self.directory, "port": self.port, "serial": serial}
+        document = {
+            "directory": self.directory,
+            "host": self.host,
+            "port": self.port,
+            "serial": serial,
+            "password": self.password,
+        }
         for name, text in (("lan.conf", _LAN), ("commands", _BMC), ("chassis", _CHASSIS)):
             with open(self.path(name), "w") as file:
                 file.write(text.format(**document))
         os.chmod(self.path("chassis"), 0o700)
         with open(self.path("password"), "w") as file:
-            file.write("secret-canary\n")
+            file.write(f"{self.password}\n")
 
     @property
     def power(self) -> str:
@@ -360,7 +380,7 @@ def _echo_text(peer: Peer, data: bytes) -> None:
 _LAN = """name "sim"
 set_working_mc 0x20
 startlan 1
-  addr 127.0.0.1 {port}
+  addr {host} {port}
   priv_limit admin
   allowed_auths_callback none md2 md5 straight
   allowed_auths_user none md2 md5 straight
@@ -371,7 +391,7 @@ endlan
 sol "telnet:127.0.0.1:{serial}" 115200
 chassis_control "{directory}/chassis"
 user 1 true "" "test" user 10 none md2 md5 straight
-user 2 true "admin" "secret-canary" admin 10 none md2 md5 straight
+user 2 true "admin" "{password}" admin 10 none md2 md5 straight
 """
 
 _BMC = """mc_setbmc 0x20

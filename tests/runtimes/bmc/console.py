@@ -6,6 +6,7 @@ Faults are attributes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from autobahn.twisted.resource import WebSocketResource
@@ -28,7 +29,7 @@ class Console:
     :ivar tokens: values of ``X-Auth-Token`` that are accepted.
     :ivar cookies: sessions of the cookie ``SESSION``, and their XSRF tokens.
     :ivar greeting: printed at the start of each connection.
-    :ivar echoes: print the input.
+    :ivar answer: the messages that follow from input; by default its echo.
     :ivar most: how many connections there may be.
     :ivar answers: status codes for the next requests, in place of a console.
     :ivar location: of redirects.
@@ -43,7 +44,7 @@ class Console:
         self.tokens: set[str] = set()
         self.cookies: dict[str, str] = {}
         self.greeting = b""
-        self.echoes = True
+        self.answer: Callable[[bytes], Iterable[bytes]] = lambda data: (data,)
         self.most = MOST_CONSOLES
         self.answers: list[int] = []
         self.location = b""
@@ -113,8 +114,8 @@ class ConsoleSocket(WebSocketServerProtocol):  # type: ignore[misc]
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:
         self._console.got += payload
-        if self._console.echoes:
-            self.sendMessage(payload, isBinary=True)
+        for message in self._console.answer(payload):
+            self.sendMessage(message, isBinary=True)
 
     def onPing(self, payload: bytes) -> None:
         if not self._console.is_deaf:
