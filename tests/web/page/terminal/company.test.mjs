@@ -46,6 +46,16 @@ test("more sessions of a user are no news, but for the user's own name", () => {
   assert.equal(news(ada, bob, bob, { user: "ada", isOwn: false }), "another session of yours has joined");
 });
 
+test("a lost session of a user who was not there has not joined, nor does it leave", () => {
+  const lost = { ...eve, away: true };
+  const { news } = company(ada);
+  assert.equal(news(ada, bob, lost), "bob has joined");
+  assert.equal(news(ada, bob), "");
+  assert.equal(news(ada, bob, { ...ada, isOwn: false, away: true }), "");
+  assert.equal(news(ada, { ...bob, away: true }), "");
+  assert.equal(news(ada), "bob has left");
+});
+
 test("what a notice has said of a user is not said again", () => {
   for (const notice of [
     "bob has left; this console has no writer (~f or --force takes over)",

@@ -15,6 +15,7 @@ const NOT_PRINTABLE = /(?! )[\p{C}\p{Z}]/gu;
  * @typedef {object} Person one session at the console
  * @property {string} user
  * @property {boolean} isOwn it is the session of this page
+ * @property {boolean} [away] its connection is lost
  */
 
 /** What a user knows of the others at a console. */
@@ -51,9 +52,10 @@ export class Company {
     const [before, known] = [this.#count, own.length ? own : this.#people];
     this.#isAlone = false;
     this.#count = count;
-    this.#people = people;
+    const shown = people && known ? withoutStrangers(people, known) : people;
+    this.#people = shown;
     if (before === null || Math.max(before, count) > MOST_TOLD) return "";
-    if (people && known) return this.#names(known, people, people.length === count);
+    if (shown && known) return this.#names(known, shown, people?.length === count);
     if (before === count) return "";
     const present = Math.max(0, count - lost);
     const sessions = `${present} ${present === 1 ? "session" : "sessions"}${lost ? `, ${lost} lost` : ""}`;
@@ -67,7 +69,8 @@ export class Company {
     const joined = others(people, before).map(displayName);
     const left = others(before, people).map(displayName).filter((name) => !this.#hasReadOf(name));
     const own = people.find(({ isOwn }) => isOwn)?.user;
-    const isTwice = own !== undefined && isComplete && count(before, own) > 0 && count(people, own) > count(before, own);
+    const connected = people.filter(({ away }) => !away);
+    const isTwice = own !== undefined && isComplete && count(before, own) > 0 && count(connected, own) > count(before, own);
     if (isTwice) joined.unshift("another session of yours");
     return [clause(joined, "joined"), clause(left, "left")].filter(Boolean).join("; ");
   }
@@ -75,6 +78,15 @@ export class Company {
   #hasReadOf(name) {
     return this.#heard.some((each) => each.split("; ").includes(`${name} has left`));
   }
+}
+
+/**
+ * Return the people without the lost sessions of users who were not there before: such a session has not joined. It has left, and the
+ * server lists it until it can no longer come back.
+ */
+function withoutStrangers(people, before) {
+  const known = new Set(before.map(({ user }) => user));
+  return people.filter(({ user, away }) => !away || known.has(user));
 }
 
 /** Return the name of a user as notices of the machine runtime show it: `display_name` of `twisted_exec/api/display.py`. */
