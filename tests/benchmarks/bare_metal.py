@@ -107,6 +107,8 @@ def _peers(count: int, directory: str) -> None:
                 else None
             )
             await ipmi.start()
+            at_end = lambda: Deferred.fromCoroutine(ipmi.stop())  # noqa: E731
+            reactor.addSystemEventTrigger("before", "shutdown", at_end)  # type: ignore[attr-defined]
             bmc = SmallBMC("websocket").start()
             bmc.documents[bmc.system]["SerialConsole"] = {"IPMI": {"Port": ipmi.port}}
             ports["ipmi"] = [bmc.port, ipmi.port]
