@@ -83,21 +83,22 @@ function closeBeside(dialog, close) {
 }
 
 /**
- * Ask before something that cannot be undone.
+ * Ask before something that cannot be undone, or that others notice.
  *
  * @param {string} question the title, which names the object
  * @param {string} consequences
  * @param {string} action the label of the button that does it
+ * @param {"danger" | "primary"} kind of that button
  * @returns {Promise<boolean>}
  */
-export async function confirmed(question, consequences, action) {
+export async function confirmed(question, consequences, action, kind = "danger") {
   const answer = await ask(question, (close) => [
     h("p", {}, consequences),
     h(
       "div",
       { class: "actions" },
       button("Cancel", () => close(false), { autofocus: true }),
-      button(action, () => close(true), { class: "danger" }),
+      button(action, () => close(true), { class: kind }),
     ),
   ]);
   return answer === true;

@@ -152,6 +152,7 @@ test("a machine that was not reset is shown as it is", async () => {
 test("a recording has the machine, and the reason of the session", async () => {
   const { made, changes, told } = acts({ reason: "OPS-1" });
   const done = made.record();
+  assert.match(document.body.lastChild.all("button")[1].class, /primary/); // nothing is destroyed
   assert.equal(await answer("Record"), "Record vm-1?");
   await done;
   assert.deepEqual(changes, [["POST", RECORDINGS, { machine: "vm-1", machineResource: RESOURCE, input: "masked", reason: "OPS-1" }]]);

@@ -585,6 +585,27 @@ test("a user who has asked to type is no observer in the next session; one who a
   }
 });
 
+test("Open in the list is another attempt at a console that was refused, except while its user waits", async () => {
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval' }];
+  const { made, owner, opened } = panel({ reason: "Forbidden", code: 403, message: "", causes });
+  made.comeBack();
+  assert.equal(opened.length, 1);
+  owner.context.api.request = () => new Promise(() => {});
+  made.element.all("form")[0].submit();
+  made.comeBack();
+  assert.equal(opened.length, 1);
+  const forbidden = panel({ reason: "Forbidden", code: 403, message: "is forbidden", kind: "machines" });
+  forbidden.made.comeBack();
+  assert.equal(forbidden.opened.length, 1);
+  forbidden.owner.allow();
+  await turn();
+  forbidden.made.comeBack(); // it is offered now
+  assert.equal(forbidden.opened.length, 2);
+  const other = panel({ reason: "SessionDeleted", code: 0, message: "" });
+  other.made.comeBack();
+  assert.equal(other.opened.length, 0);
+});
+
 test("a panel whose request did not reach the server says when that answers again", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval' }];

@@ -140,7 +140,7 @@ export class MachineActs {
     if (wanted === null) return this.#on.focus();
     const { kind, name: machine } = machines.parse(name);
     const consequences = "What the machine prints is kept, and of what is typed only what the machine echoes. The recording goes on until a user ends it.";
-    const isSure = await confirmed(`Record ${printable(name)}?`, consequences, "Record");
+    const isSure = await confirmed(`Record ${printable(name)}?`, consequences, "Record", "primary");
     this.#on.focus();
     if (!isSure) return;
     const body = {

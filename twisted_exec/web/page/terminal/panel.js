@@ -35,6 +35,7 @@ export class Panel {
   #attempt = null; // while the session connects
   #outage = null; // as MachineWatch says, while its notice is in the panel
   #notice = h("div"); // of the outage
+  #comesBack = () => {}; // what the user who opens the console in the list does then
 
   constructor(owner) {
     this.#owner = owner;
@@ -71,9 +72,11 @@ export class Panel {
     this.#claim = null;
   }
 
-  /** The user comes back to it: that is another attempt where the page learns nothing about the machine. */
+  /** The user comes back to it: that is another attempt where the page learns nothing about the machine, and after a refusal. */
   comeBack() {
-    if (this.#owner.isBlind && !this.element.hidden) /** @type {HTMLElement | null} */ (this.element.querySelector(".again"))?.click();
+    if (this.element.hidden) return;
+    if (this.#owner.isBlind) /** @type {HTMLElement | null} */ (this.element.querySelector(".again"))?.click();
+    else this.#comesBack();
   }
 
   /** Whether it is to be told about the machine. */
@@ -239,10 +242,12 @@ export class Panel {
   async #look(open, isIdle = () => true) {
     const { signal } = (this.#looking = new AbortController());
     const { context, place } = this.#owner;
+    this.#comesBack = () => isIdle() && open();
     await this.#owner.untilOpenable(() => isIdle() && this.element.checkVisibility(), signal);
     if (signal.aborted) return;
     this.#waiting?.abort();
     this.#fill(MAY_OPEN, h("div", { class: "actions" }, button("Open", open, { class: "primary again" }), this.#logLink(), this.#screenLink()));
+    this.#comesBack = open;
     context.announce(`${place.name}: ${MAY_OPEN}.`);
   }
 
@@ -601,6 +606,7 @@ export class Panel {
     this.element.classList.toggle("connecting", false);
     this.element.classList.toggle("middle", this.#owner.isEmpty);
     this.#outage = null;
+    this.#comesBack = () => {};
     fill(this.element, title && h("h3", {}, title), fill(this.#notice), ...children);
     this.element.hidden = false;
   }
