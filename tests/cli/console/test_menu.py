@@ -432,7 +432,7 @@ class MachinesTests(MenuCase):
         self.client.refusal = Forbidden('User "eve" cannot list resource "machines"')
         drawn = self.type(b"~L", b"2\r")
         self.assertIn('cannot list resource "machines"', drawn)
-        self.assertIn("Enter goes on: 2", drawn)
+        self.assertIn("Output waits; Enter goes on: 2", drawn)
         self.assertEqual(stream.sent, b"")
         self.assertIn("cannot list", self.type(b"~L"))
         self.session.typed(b"\x1d")

@@ -471,6 +471,14 @@ class PhoneTests(WebTestCase):
         await ada.page.set_touch()
         await ada.page.resize(390, 844)
         self.assertEqual(await faults_of(ada.page), [])
+        longest = "a-very-long-name-that-goes-on-rack-17-unit-42-prod-eu-central-1"
+        await self.deployment.create_machine(longest, "shell")
+        await ada.page.resize(390, 844)
+        await ada.open(f"machines/default/{longest}")
+        await ada.until_page("You can type")
+        await ada.open(f"machines/default/{longest}/logs")
+        await ada.page.until("document.querySelector('.machine-head h1')")
+        self.assertEqual(await lasting(ada.page, _WIDER % 390), [])
         self.check_faults()
 
     async def test_several_consoles(self) -> None:

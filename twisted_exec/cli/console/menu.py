@@ -356,8 +356,8 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             dialog.tell("It has not started yet: there is nothing to power off or to reset.")
             return None
         effects = {
-            "f": f"Power off {name}? Its programs end. {WHEN_OFF}",
-            "r": f"Reset {name}? Its programs end. {WHEN_RESET}",
+            "f": f"Power off {name}? The programs of the machine end. {WHEN_OFF}",
+            "r": f"Reset {name}? The programs of the machine end. {WHEN_RESET}",
         }
         offer = "f off, r reset (off and on)"
         if power == "Off":

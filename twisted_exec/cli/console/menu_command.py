@@ -101,7 +101,9 @@ class Conversation:
                 return None
             dialog.tell(one_line(missing_right_of(problem) or explain(problem)))
         if following is None and pauses and not dialog.has_asked:
-            await dialog.line("Enter goes on: ")  # the answers must not reach the machine
+            await dialog.line(
+                "Output waits; Enter goes on: "
+            )  # the answers must not reach the machine
         return following
 
     def _cancelled(self, failure: Failure) -> None:

@@ -111,7 +111,7 @@ export async function confirmed(question, consequences, action, kind = "danger")
  * @param {string} others who else is at its console, as a printable sentence; empty: nobody, or unknown.
  */
 export function resetConfirmed(name, others) {
-  return confirmed(`Reset ${name}?`, `${behind(others)}Its programs end. It is powered off, and on again when it has stopped; this console opens again after that.`, "Reset");
+  return confirmed(`Reset ${name}?`, `${behind(others)}The programs of the machine end. It is powered off, and on again when it has stopped; this console opens again after that.`, "Reset");
 }
 
 /**
@@ -121,7 +121,7 @@ export function resetConfirmed(name, others) {
  * @param {string} others who else is at its console, as a printable sentence; empty: nobody, or unknown.
  */
 export function powerOffConfirmed(name, others) {
-  return confirmed(`Power off ${name}?`, `${behind(others)}Its programs end. Open consoles wait a minute for its next start, then they end.`, "Power off");
+  return confirmed(`Power off ${name}?`, `${behind(others)}The programs of the machine end. Open consoles wait a minute for its next start, then they end.`, "Power off");
 }
 
 function behind(sentence) {

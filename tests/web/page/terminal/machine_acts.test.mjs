@@ -101,7 +101,7 @@ test("a user who does not want that changes nothing", async () => {
 });
 
 test("the questions of the power say who else is at the console", async () => {
-  for (const [others, pattern] of [["bob is at this console.", /\?bob is at this console\. Its programs end\./], ["", /\?Its programs end\./]]) {
+  for (const [others, pattern] of [["bob is at this console.", /\?bob is at this console\. The programs of the machine end\./], ["", /\?The programs of the machine end\./]]) {
     for (const act of ["switch", "reset"]) {
       const { made } = acts({ others });
       const done = made[act]();
