@@ -86,6 +86,8 @@ class Lines(Generic[_Options]):
         return None
 
     def _free(self) -> str:
+        if not self._lines:
+            return "the class has no lines"
         free = [name for name in self._lines if self._owner(name) is None]
         if not free:
             return "all lines of the class are taken"

@@ -124,6 +124,17 @@ class SessionTests(BMCCase):
         posts = [each for each in self.bmc.requests if each == ("POST", SESSIONS)]
         self.assertEqual(len(posts), 2)
 
+    async def test_mended_password(self) -> None:
+        """A login that waits behind a refusal is tried as soon as the password file has changed."""
+        write(self.directory, "password", b"wrong-canary\n")
+        clock = Clock()
+        sessions = self.sessions(clock)
+        await self.refusal(sessions)
+        asking = Deferred.fromCoroutine(sessions.get(SYSTEMS))
+        write(self.directory, "password", b"canary-password\n")
+        clock.advance(2)
+        await asking
+
     async def test_no_password(self) -> None:
         """A password file that is missing or empty is told before any request."""
         for content in (None, b"", b"\nx\n", b"\xff\n"):

@@ -40,6 +40,7 @@ SESSION_LIMIT, NO_PASSWORD, LOGIN_REFUSED = "SessionLimit", "NoPassword", "Login
 
 _FULL = ("SessionLimitExceeded", "RAC0218")
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
+_LOOK_SECONDS = 2.0  # from one look at the password file to the next, behind a refusal
 _MAX_TOKEN = 4096
 _DELETE_SECONDS = 5.0  # a machine that is stopped waits for it
 
@@ -268,12 +269,11 @@ class Sessions:
     async def _pause(self) -> None:
         # A wrong password, tried again and again, locks the account of many BMCs; a new one is
         # tried at once.
-        if self._refused_password and self._credentials.password() != self._refused_password:
-            self._refused_password = ""
-            return
-        seconds = self._not_before - self._clock.seconds()
-        if seconds > 0:
-            await deferLater(self._clock, seconds)
+        while (seconds := self._not_before - self._clock.seconds()) > 0:
+            if self._refused_password and self._credentials.password() != self._refused_password:
+                self._refused_password = ""
+                return
+            await deferLater(self._clock, min(seconds, _LOOK_SECONDS))
 
     def _begin_login(self) -> None:
         self._is_logging_in = True
