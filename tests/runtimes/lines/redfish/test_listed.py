@@ -50,6 +50,7 @@ class ListedTests(RedfishCase):
         await line.until(b"hello")
         self.write("other,127.0.0.9,")
         await self.until(lambda: "no line is called" in run.outage)
+        await self.until(lambda: not self.bmc.sessions)
         self.write("m,127.0.0.1,", "other,127.0.0.9,")
         await line.until(b"line is back")
         self.assertEqual(line.lost, [])

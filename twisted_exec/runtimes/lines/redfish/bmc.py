@@ -116,8 +116,13 @@ class BMC:
         Reserve the BMC for a machine.
 
         :param name: of the line.
-        :raises CannotStart: another runtime of this host has it.
+        :raises CannotStart: another runtime of this host, or another machine, has it.
         """
+        if self._facts is not None and self._facts.id != facts.id:
+            raise CannotStart(
+                IN_USE,
+                f'line "{name}": machine "{self._facts.label}" still has the BMC {self.line.host}',
+            )
         if not self._is_locked:
             try:
                 self._lock.take()

@@ -17,7 +17,13 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.program.config_file import Reader
-from twisted_exec.runtimes.interfaces import Build, IKeepsState, IMachineDriver, MachineFacts
+from twisted_exec.runtimes.interfaces import (
+    Build,
+    CannotStart,
+    IKeepsState,
+    IMachineDriver,
+    MachineFacts,
+)
 from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver
 from twisted_exec.runtimes.lines.redfish.bmc import BMC
@@ -106,18 +112,26 @@ class RedfishDriver(LineDriver[RedfishLine]):
     # LineDriver.
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
-        name, line = self.lines.claim(facts)
+        try:
+            name, line = self.lines.claim(facts)
+        except CannotStart:
+            self._leave(facts)  # a list has no row for the machine any more
+            raise
         bmc = self._bmc(line)
-        before = self._used.get(facts.id)
-        if before is not None and before is not bmc:
-            leaving = before.release_from(facts)
-            if leaving is not None:
-                leaving.addErrback(lambda failure: self._log.failure("a BMC", failure=failure))
-        self._used[facts.id] = bmc
+        if self._used.get(facts.id) is not bmc:
+            self._leave(facts)
         bmc.claim(name, facts)
+        self._used[facts.id] = bmc
         self._keep(bmc)
         endpoint = ConsoleEndpoint(bmc, facts, self._quirks, self._ssh, self._ipmi, self.reactor)
         return name, endpoint
+
+    def _leave(self, facts: MachineFacts) -> None:
+        """Give back the BMC that the machine has had, if any."""
+        bmc = self._used.pop(facts.id, None)
+        leaving = None if bmc is None else bmc.release_from(facts)
+        if leaving is not None:
+            leaving.addErrback(lambda failure: self._log.failure("a BMC", failure=failure))
 
     def _release(self, facts: MachineFacts) -> Deferred[None] | None:
         self.lines.release(facts)
