@@ -14,6 +14,7 @@ KNOWN = [
     Output(b"\x1b]4;", b";?", 512),
     Output(b"", b"\r", 64 << 10),
     Output(b"", b"x", 1),
+    Output(b"", b"m\x08 \x08", 1),
     Output(b"\r\n[twisted-exec: ", b"x", 1),
     Output(b"x", b"\xcc\x81", 64 << 10),
 ]

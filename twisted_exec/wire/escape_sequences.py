@@ -39,7 +39,7 @@ _ERASE = b"\x0b"
 _EDITED = re.compile(rb"[^\r\n]+")
 _EDITS = re.compile(rb"(?P<back>\x08+)|(?P<erase>\x0b)|[^\x08\x0b]+")
 _CHARACTER = re.compile(rb"[\xc2-\xf4][\x80-\xbf]{1,3}|[\x00-\xff]")
-_MOST_EDITED_BYTES = 2 << 10
+_MOST_EDITED_BYTES = 1 << 10
 """Bytes of a line that later output may still edit."""
 
 LINES = re.compile(rb"[^\r\n]*(?:\r*\n|\r+)|[^\r\n]+")

@@ -191,7 +191,7 @@ class ExpectTests(SynchronousTestCase):
         self.clock.advance(10 * EXPECT_SECONDS)
         self.assertIsNone(self.terminal.outcome)
         waiting = '"never" was not printed; the last line is ""'
-        self.assertEqual(self.script.waiting, waiting)
+        self.assertEqual(self.script.missing, waiting)
 
     def test_busy_machine(self) -> None:
         """

@@ -70,7 +70,7 @@ class Script(SessionScript):
 
     :ivar outcome: how the script ended; ``None`` while it lasts, and if the session decides.
     :ivar is_over: the script has nothing left to do.
-    :ivar waiting: what the script waits for, for the message after ``--timeout``.
+    :ivar waiting: what the script waits for.
     :ivar remedy: how to end a command that goes on.
     :ivar left: about a line that was typed and not answered, for messages; empty if there is none.
     :ivar nonce: of ``--run``, for the server; empty for other scripts.
@@ -182,6 +182,11 @@ class Script(SessionScript):
         return plain[-_SHOWN_CHARACTERS:]
 
     @property
+    def missing(self) -> str:
+        """What the script waits for, and what there is instead; for the message when it is late."""
+        return self.waiting
+
+    @property
     def _types(self) -> bool:
         return True
 
@@ -240,6 +245,10 @@ class Expect(Script):
         self._text = self._lines.feed(data)
         return super().received(data)
 
+    @property
+    def missing(self) -> str:
+        return f'{self.waiting}; the last line is "{self.last_line}"' if self.waiting else ""
+
     def _begin(self) -> None:
         self._buffer = self._line.rstrip(b"\r")
         if not _DRAWN.search(self._raw_line):  # a screen has no last line
@@ -278,12 +287,12 @@ class Expect(Script):
                 self._finish(step)
 
     def _wait(self, text: str) -> None:
-        self.waiting = f'"{text}" was not printed; the last line is "{self.last_line}"'
+        self.waiting = f'"{text}" was not printed'
         if self._is_limited and "expect" not in self._timers:
             self._timers.after("expect", EXPECT_SECONDS, self._late)
 
     def _late(self) -> None:
-        self._fail(TIMED_OUT_CODE, f"timed out after {EXPECT_SECONDS:.0f} s: {self.waiting}")
+        self._fail(TIMED_OUT_CODE, f"timed out after {EXPECT_SECONDS:.0f} s: {self.missing}")
 
     def _finish(self, last: object) -> None:
         if isinstance(last, bytes):
@@ -376,7 +385,7 @@ def scripted_outcome(script: Script, outcome: Outcome) -> Outcome:
     if outcome.signal or script.is_over:
         return outcome
     if is_timed_out:
-        line = f"{outcome.line}: {script.waiting}" if script.waiting else outcome.line
+        line = f"{outcome.line}: {script.missing}" if script.missing else outcome.line
         line += f"; {script.remedy}" * (script.waiting == GOES_ON)
         return replace(outcome, line=line + left)
     why = ending.message if ending is not None and ending.reason == COMPLETED else ""
