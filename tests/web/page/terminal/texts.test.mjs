@@ -328,8 +328,8 @@ test("a warning about a new session says nothing of recordings, which change whi
   const told = (unsent, loss = "") => anewMessages(ending(unsent), { loss, recorded });
   const begin = "The session before is over. This is a new session.";
   assert.deepEqual(told(0), [{ text: begin, recorded }]);
-  assert.deepEqual(told(2), [{ text: `${begin} 2 keys typed meanwhile were not sent.`, loss: "", kind: "warning" }, { recorded }]);
-  assert.deepEqual(told(0, "bob types here now."), [{ text: begin, loss: "bob types here now.", kind: "warning" }, { recorded }]);
+  assert.deepEqual(told(2), [{ text: begin, keys: "2 keys typed meanwhile were not sent.", loss: "", kind: "warning" }, { recorded }]);
+  assert.deepEqual(told(0, "bob types here now."), [{ text: begin, keys: "", loss: "bob types here now.", kind: "warning" }, { recorded }]);
   assert.equal(anewMessages(ending(2), { loss: "", recorded: "" }).length, 1);
 });
 

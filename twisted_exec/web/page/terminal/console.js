@@ -135,7 +135,7 @@ export class Console {
     this.#started = this.#start();
     const lost = droppedKeys(place.lost ?? { sent: 0, unsent: 0 });
     delete place.lost;
-    if (lost) this.#messageBox.tell(lost, "warning");
+    if (lost) this.#messageBox.show({ keys: lost, kind: "warning" });
   }
 
   get hasEnded() {
@@ -339,7 +339,7 @@ export class Console {
         echo: (microseconds) => this.#status.echo(microseconds),
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
         quiet: (since) => this.#status.quiet(since),
-        uncertain: (dropped) => this.#messageBox.tell(droppedKeys(dropped), "warning"),
+        uncertain: (dropped) => this.#messageBox.show({ keys: droppedKeys(dropped), kind: "warning" }),
         skipped: (what) => this.#tellSkipped(what),
         state: changed,
       },
@@ -437,7 +437,7 @@ export class Console {
     this.#announce(announcedEnd(detail, { place: this.place, machine: this.machine, user: this.context.user }));
     this.#messageBox.endSession(); // the panel says what is true now
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
-    if (lost) this.#messageBox.tell(lost, "warning");
+    if (lost) this.#messageBox.show({ keys: lost, kind: "warning" });
     else this.#messageBox.release();
     if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();

@@ -29,6 +29,7 @@ const NO_MACHINE = "There is no such machine"; // behind its name
 export const MACHINE_IS_OFF = { reason: POWERED_OFF, message: "This machine is off.", isSeen: true };
 const POOLS = ["machinepools", "fleets"]; // kinds, by dialect
 
+const NO_KEYS = { sent: 0, unsent: 0 };
 const BANNER = { lines: 4, columns: 80 };
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
 const INNER = /poollet|websocket/i; // parts of the service that its users need not know
@@ -407,9 +408,10 @@ export function anewText({ reason, message, unconfirmed, causes = [] }, isOpen =
  *     `recorded`: as {@link recordingNews} says
  */
 export function anewMessages(ending, { loss, recorded }) {
-  const text = anewText(ending, true);
-  if (!loss && !droppedKeys(ending.unconfirmed)) return [{ text, recorded }];
-  return [{ text, loss, kind: "warning" }, ...(recorded ? [{ recorded }] : [])];
+  const text = anewText({ ...ending, unconfirmed: NO_KEYS }, true);
+  const keys = droppedKeys(ending.unconfirmed);
+  if (!loss && !keys) return [{ text, recorded }];
+  return [{ text, keys, loss, kind: "warning" }, ...(recorded ? [{ recorded }] : [])];
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */
