@@ -270,7 +270,7 @@ class ConsoleTests(WebTestCase):
 
     async def test_pending(self) -> None:
         """
-        A console whose machine has no pool says why, as the list does, leads to its events, and opens
+        A console whose machine has no pool, or no class, says why, as the list does, leads to its events, and opens
         by itself once the machine runs.  Nobody is offered to power it off.  Without a session it learns of an outage, too.
         """
         waiting = machine("vm-2", "shell")
@@ -308,6 +308,12 @@ class ConsoleTests(WebTestCase):
             await ada.page.evaluate("/has no machine/i.test(document.body.innerText)"), False
         )
         await ada.page.until(f"{labels} === 'Events,Copy the command'")
+        unknown = machine("vm-4", "absent-class")
+        await self.deployment.client.create(MACHINES, unknown, "default")
+        await ada.open("machines/default/vm-4")
+        await ada.until_page('not running[^]*Pending: [^]*"absent-class"[^]*doctor vm-4 -n default')
+        await ada.page.until(f"{labels} === 'Events,Copy the command'")
+        await self.check_layout(ada, "classless", PANEL, f"{PANEL} .button", ".console-head")
         await ada.open("machines/default/vm-2")
         bound = {"spec": {"machinePoolRef": {"name": POOL}}}
         await self.deployment.client.patch(MACHINES, "vm-2", bound, "default")

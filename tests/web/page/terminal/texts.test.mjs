@@ -386,7 +386,7 @@ test("an observer who types reads that it is not sent, and what to choose first,
 
 test("users of screen readers hear of a session that has ended only if it had begun", () => {
   for (const [ending, title] of [
-    [{ reason: "NoMachinePool", message: "no pool yet", hadSession: false }, "The machine is not running"],
+    [{ reason: "NotStarted", message: "no pool yet", hadSession: false }, "The machine is not running"],
     [{ reason: "", code: 0, hadSession: false }, "The console was not opened"],
     [{ reason: "", code: 0, hadSession: true }, "The session has ended"],
   ]) {
@@ -406,8 +406,8 @@ test("screen readers say of an end what the panel shows", () => {
   const machine = { state: "Pending", problem: "no machine pool offers class \"huge\"", runs: false, isOff: false };
   const known = { place, machine, user: "ada" };
   const missing = { reason: "NotFound", code: 404, message: 'machines "vm" not found', kind: "machines" };
-  assert.equal(announcedEnd({ reason: "NoMachinePool", message: "This machine does not run yet." }, known), 'The machine is not running. Pending: no machine pool offers class "huge". This console opens as soon as the machine runs.');
-  assert.equal(announcedEnd({ reason: "NoMachinePool", message: "This machine does not run yet." }, { ...known, machine: null }), "The machine is not running. This machine does not run yet.");
+  assert.equal(announcedEnd({ reason: "NotStarted", message: "This machine does not run yet." }, known), 'The machine is not running. Pending: no machine pool offers class "huge". This console opens as soon as the machine runs.');
+  assert.equal(announcedEnd({ reason: "NotStarted", message: "This machine does not run yet." }, { ...known, machine: null }), "The machine is not running. This machine does not run yet.");
   assert.equal(announcedEnd(missing, known), "The namespace default has no machine vm.");
   assert.equal(announcedEnd({ ...missing, hadSession: true }, known), "The machine is deleted. Its output stays in the log for some time.");
 });

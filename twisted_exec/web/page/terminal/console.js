@@ -23,7 +23,7 @@ import { Panel } from "./panel.js";
 import { explain, opening, untilOpenable } from "./rights.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { MACHINE_IS_OFF, NO_POOL, REVOKED, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { MACHINE_IS_OFF, NOT_STARTED, REVOKED, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const GAP_PIXELS = 7; // between messages
 const PENDING = "Pending";
@@ -320,8 +320,8 @@ export class Console {
     // The session of the page before a reload waits for the machine; the start of the machine gives nobody a right.
     if (!rights.opens || savedSession(this.context, this.place)) return rights;
     if (machine.state === SHUTDOWN) return { ending: MACHINE_IS_OFF };
-    // No host has it: there is nothing to connect to.
-    if (machine.state === PENDING && !machine.hasPool) return { ending: { reason: NO_POOL, message: "This machine does not run yet.", isSeen: true } };
+    // No host has it, or its host says what is in the way: there is nothing to connect to.
+    if (machine.state === PENDING && (!machine.hasPool || machine.problem)) return { ending: { reason: NOT_STARTED, message: "This machine does not run yet.", isSeen: true } };
     return rights;
   }
 

@@ -10,7 +10,7 @@ import { asOfText, copyButton, isSilence, outageNotice, silenceText } from "../v
 import { TAKE_BACK } from "../views/request_model.js";
 import { Denied, EndedRequest, NOT_NEEDED, actOf, answered, approved, createRequest, isNeeded, rightOf, takeBack, takingBackConfirmed, waitingRequest } from "./approval.js";
 import { suggested } from "./suggestion.js";
-import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_RUNNING, OPENS, REVOKED, SHUTDOWN, attemptText, behindTitle, demandAlone, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_RUNNING, OPENS, REVOKED, SHUTDOWN, attemptText, behindTitle, demandAlone, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isNotStarted, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TURN_MILLISECONDS = 1500; // for the user who has powered the machine on: the first session is the writer
@@ -181,7 +181,7 @@ export class Panel {
       this.#showNoMachine(printable(known.title), isDeleted || ending.kind ? known.text : text, isDeleted);
     } else if (isMachineStopped(ending)) {
       // A machine that has never run has printed nothing.
-      const links = isWithoutPool(ending) ? [this.#link("events", "Events")] : [this.#logLink(), this.#screenLink()];
+      const links = isNotStarted(ending) ? [this.#link("events", "Events")] : [this.#logLink(), this.#screenLink()];
       this.#showStopped(text, ending, links);
     } else if (isForbidden(ending)) {
       this.#showForbidden(ending, observe);

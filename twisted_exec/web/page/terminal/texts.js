@@ -1,7 +1,7 @@
 /** Texts of a console's status, without a DOM. */
 
 import { NO_ANSWER, startCommand } from "../api.js";
-import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, MISSING_RIGHT, NOT_RECORDED, REASON_REQUIRED, causesOf, has, kindOf, withoutRemedy } from "../details.js";
+import { APPROVAL_REQUIRED, CANNOT_START, DECIDED, KEPT_SESSION, MISSING_RIGHT, NOT_RECORDED, REASON_REQUIRED, causesOf, has, kindOf, withoutRemedy } from "../details.js";
 import { STOPPED } from "../session/session.js";
 import { duration, minute, size } from "../times.js";
 import { counted } from "../views/session_model.js";
@@ -18,7 +18,7 @@ const SESSION_DELETED = "SessionDeleted";
 const POOL_DELETED = "PoolDeleted";
 export const REVOKED = "AuthorizationWithdrawn"; // a token or a permission has ended
 export const SHUTDOWN = "Shutdown"; // state of a machine that is off
-export const NO_POOL = "NoMachinePool"; // of the page alone
+export const NOT_STARTED = "NotStarted"; // of the page alone
 /** Title of a console whose machine does not run. */
 export const NOT_RUNNING = "The machine is not running";
 /** What follows behind that title, unless only its user can start the machine. */
@@ -441,7 +441,7 @@ export function endingOf({ reason, exitCode, code, kind, hadSession = true, caus
   const user = deletedBy({ reason, causes });
   if (user) return { ...ENDINGS[SESSION_DELETED], title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
   if (exitCode !== null && exitCode !== undefined) return { title: "The program at the console has ended", advice: "" };
-  if (isMachineStopped({ reason, code, kind })) return { title: NOT_RUNNING, advice: "" };
+  if (isMachineStopped({ reason, code, kind, causes })) return { title: NOT_RUNNING, advice: "" };
   if (isMachineMissing({ reason, code, kind })) return { title: reason === MACHINE_DELETED || hadSession ? DELETED : NO_MACHINE, advice: "" };
   if (reason === REVOKED && has(causes, NOT_RECORDED)) return { ...ENDINGS[REVOKED], advice: "" }; // the message says what it takes
   return ENDINGS[reason] ?? { title: code || !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
@@ -553,13 +553,13 @@ export function isServerStopped({ reason }) {
 }
 
 /** Whether a session has ended, or could not begin, because its machine does not run. */
-export function isMachineStopped({ reason, code, kind }) {
-  return reason === POWERED_OFF || code === 409 || isWithoutPool({ reason, code, kind });
+export function isMachineStopped(ending) {
+  return ending.reason === POWERED_OFF || ending.code === 409 || isNotStarted(ending);
 }
 
-/** Whether a machine is assigned to no pool, or to a pool that does not exist. */
-export function isWithoutPool({ reason, code, kind }) {
-  return reason === NO_POOL || (code === 404 && POOLS.includes(kind));
+/** Whether a machine has never run: no pool has it, or something is in the way of its start, such as a class that is missing. */
+export function isNotStarted({ reason, code, kind, causes = [] }) {
+  return reason === NOT_STARTED || (code === 404 && POOLS.includes(kind)) || has(causes, CANNOT_START);
 }
 
 /** Return why a machine does not run, as a sentence: `Pending: no such image.`; `isOwn`: the user has switched it off here. */
