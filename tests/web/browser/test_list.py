@@ -653,6 +653,20 @@ class ListTests(FleetTestCase):
         await user.page.press("Enter")
         await user.page.until("location.hash === '#/machines/default/web-40'")
 
+    async def test_comes_back(self) -> None:
+        """The list begins at the machine from whose view the user comes, if nothing else has the focus."""
+        user = await self.user("machines/default/web-30/screen")
+        await user.page.until("document.querySelector('.view-screen')")
+        await user.open("machines")
+        await user.page.until(f"{_FOCUSED} === 'web-30'")
+        sight = "(({top, bottom}) => top >= 0 && bottom <= innerHeight)(document.activeElement.getBoundingClientRect())"
+        self.assertTrue(await user.page.evaluate(sight))
+        await user.open("machines/default/web-20/screen")
+        await user.page.until("document.querySelector('.view-screen')")
+        await user.page.click("nav a[href='#/machines']")
+        await user.page.until(row("web-1"))
+        self.assertEqual(await user.page.evaluate("document.activeElement.hash"), "#/machines")
+
     async def test_filters_on_phone(self) -> None:
         """A phone shows one field for the search; a button shows the others, also the order."""
         user = await self.user(size=SIZES["phone"])
