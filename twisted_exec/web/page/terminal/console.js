@@ -544,10 +544,12 @@ export class Console {
     input.value = this.#screen?.selection.split("\n")[0] || input.value;
     input.focus();
     input.select();
+    this.#placeMessages();
   }
 
   endFind() {
     this.#finder.hidden = true;
+    this.#placeMessages();
     this.#screen?.endFind();
     this.focus();
   }
@@ -814,7 +816,7 @@ export class Console {
     if (this.#role.disabled) this.#role.title = ASK_FOR_TAKEOVER;
   }
 
-  /** Where there is room below the cursor, messages and the panel cover no output; elsewhere they cover the oldest. */
+  /** Where there is room below the cursor, messages, the panel and the search cover no output; elsewhere they cover the oldest. */
   #placeMessages() {
     const { outage } = this.#status;
     const messages = [outage, this.#messages.element, this.#messageBox.element];
@@ -824,6 +826,8 @@ export class Console {
     const height = shown.reduce((sum, each) => sum + each.offsetHeight + GAP_PIXELS, 0);
     const free = this.#free * this.#terminal.clientHeight;
     for (const each of shown) each.classList.toggle("below", free > height);
+    // A search that leads to earlier output leaves its buttons where they are.
+    if (this.#newest.hidden) this.#finder.classList.toggle("below", free > height + this.#finder.offsetHeight + GAP_PIXELS);
     outage.style.setProperty("--free", `${free - (outage.offsetHeight ? height - outage.offsetHeight - GAP_PIXELS : 0)}px`);
     const isForPrompt = height > 0 && free <= height && this.#panel.element.hidden && this.#finder.hidden;
     const room = isForPrompt ? this.#screen?.roomAround(this.#overlays) : null;
