@@ -320,6 +320,24 @@ class ConsoleTests(WebTestCase):
         await ada.until_terminal("[#$]$")
         self.check_faults()
 
+    async def test_focus(self) -> None:
+        """Who changes the colours goes on typing; the command that leads to the list leads to the machine's row there."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.focus_terminal()
+        await ada.click_text("button", "Use dark colours")
+        await ada.page.until("document.documentElement.dataset.theme === 'dark'")
+        await ada.page.type("echo dark-$((6*7))\n")
+        await ada.until_terminal("dark-42")
+        await ada.open_commands()
+        await ada.page.press("l")
+        await ada.page.until(
+            "document.activeElement.closest('tr')?.querySelector('.name').textContent === 'vm-1'"
+        )
+        await ada.page.press("Enter")
+        await ada.until_terminal_focus()
+        self.check_faults()
+
     async def test_created(self) -> None:
         """The panel of a machine that does not exist says when it exists, and has one primary button at any time."""
         ada = await self.user()
