@@ -707,3 +707,29 @@ test("a console that needs no approval any more opens instead of a request", asy
   await turn();
   assert.deepEqual([asked, told, opened], [["/exec"], ["no approval is needed any more"], [{ observes: false, reason: "OPS-1" }]]);
 });
+
+test("a request that waits is taken back when no approval is needed any more, if its user may do that", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval', request: "vm-1" }];
+  for (const mayDelete of [true, false]) {
+    const { made, owner, opened } = panel(null);
+    const taken = [];
+    const metadata = { namespace: "default", name: "vm-1", uid: "1", creationTimestamp: new Date().toISOString() };
+    owner.tellApproval = () => {};
+    owner.context.api.can = async () => mayDelete;
+    owner.context.api.request = async (path, { method, body } = {}) => {
+      if (path === "/exec") throw Object.assign(new Error(""), { code: 400, status: { details: { causes: [{ reason: "UpgradeRequired" }] } } });
+      if (method === "DELETE") taken.push(body.preconditions.uid);
+      return { metadata, spec: {}, status: {} };
+    };
+    Object.defineProperty(globalThis, "navigator", { configurable: true, value: {} });
+    made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
+    for (let look = 0; look < 8 && !opened.length; look += 1) {
+      await turn();
+      t.mock.timers.tick(2000);
+    }
+    await turn();
+    assert.deepEqual([opened.length, taken], [1, mayDelete ? ["1"] : []]);
+    made.hide();
+  }
+});

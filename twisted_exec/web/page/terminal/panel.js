@@ -520,6 +520,7 @@ export class Panel {
         signal.throwIfAborted();
         this.#owner.tellApproval(message);
         open();
+        if (found && message === NOT_NEEDED && mayTakeBack) takeBack(context, found.metadata).catch(() => {}); // nobody need decide it
       } catch (problem) {
         claim.release();
         if (signal.aborted) return;
