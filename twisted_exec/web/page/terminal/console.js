@@ -457,9 +457,9 @@ export class Console {
     this.#followMachine(watch, false);
   }
 
-  /** Without a session the page learns only by this that the server does not answer. */
+  /** Without a session the page learns only by this that the server does not answer; a machine that is gone waits for nothing. */
   #followMachine({ machine, isGone, outage }, hasStarted) {
-    if (this.hasEnded) this.#status.quiet(outage && outage.asOf);
+    if (this.hasEnded) this.#status.quiet(outage && !isGone ? outage.asOf : null);
     this.#panel.follow(machine, hasStarted, isGone, outage);
   }
 
