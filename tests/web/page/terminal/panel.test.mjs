@@ -336,6 +336,14 @@ test("no panel leads to what its user may not read", async () => {
   }
 });
 
+test("of a deleted machine a user reads who may read its log, if the user may not", async () => {
+  for (const [readable, more] of [[["deleted"], ""], [[], " You may not read it. Ask your administrator for the role “admin” in the namespace default."]]) {
+    const { made } = panel(DELETED, { readable });
+    await turn();
+    assert.equal(made.element.all("p")[0].text, `Its output stays in the log for some time.${more}`);
+  }
+});
+
 test("a machine that is deleted while its console needs a reason has no form any more", () => {
   const causes = [{ reason: "ReasonRequired", message: 'ConsolePolicy "default/p" requires a reason' }];
   const { made, announced, labels } = panel({ reason: "Forbidden", code: 403, message: "", causes });

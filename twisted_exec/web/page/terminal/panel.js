@@ -6,7 +6,7 @@ import { button, fill, h, printable } from "../dom.js";
 import { may } from "../objects.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
-import { asOfText, copyButton, isSilence, outageNotice, silenceText } from "../views/parts.js";
+import { asOfText, askFor, copyButton, isSilence, outageNotice, silenceText } from "../views/parts.js";
 import { TAKE_BACK } from "../views/request_model.js";
 import { Denied, EndedRequest, NOT_NEEDED, actOf, answered, approved, createRequest, isNeeded, rightOf, takeBack, takingBackConfirmed, waitingRequest } from "./approval.js";
 import { suggested } from "./suggestion.js";
@@ -360,6 +360,8 @@ export class Panel {
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary again", hidden: true });
     const close = button("Close this console", () => this.#owner.leave(), { class: "primary" });
     const reason = text && h("p", {}, printable(text));
+    const log = isDeleted ? this.#logLink(true) : null;
+    if (log) this.#owner.mayRead("log", true).then((may) => may || fill(reason, `${text} You may not read it. ${askFor("admin", place.namespace)}`));
     const hint = isDeleted ? h("p") : suggested(context, place, "", (text) => context.announce(`${place.name}: ${title}. ${text}`));
     const created = h("p", { hidden: true }, `A machine with the name ${name} was created. “Open again” opens its console.`);
     const heading = h("span", {}, title);
@@ -373,7 +375,7 @@ export class Panel {
         { class: "actions" },
         again,
         close,
-        isDeleted ? this.#logLink(true) : null,
+        log,
         h("a", { class: "button", href: "#/machines" }, "List of machines"),
       ),
     );
@@ -518,9 +520,9 @@ export class Panel {
         const take = () => claim.take(`request ${found.metadata.uid}`, navigator.locks, globalThis);
         const message = found ? await approved(context, found.metadata, signal, seen, take, () => needed(signal)) : NOT_NEEDED;
         signal.throwIfAborted();
+        if (found && message === NOT_NEEDED && mayTakeBack) takeBack(context, found.metadata).catch(() => {}); // nobody need decide it
         this.#owner.tellApproval(message);
         open();
-        if (found && message === NOT_NEEDED && mayTakeBack) takeBack(context, found.metadata).catch(() => {}); // nobody need decide it
       } catch (problem) {
         claim.release();
         if (signal.aborted) return;

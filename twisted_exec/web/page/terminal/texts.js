@@ -422,7 +422,7 @@ const ENDINGS = {
   [REVOKED]: { title: "Your right to this session has ended", advice: "If a new one is refused, too, ask your administrator." },
   [POWERED_OFF]: { title: NOT_RUNNING, advice: "" },
   [POOL_DELETED]: { title: "The machine has lost its pool", advice: "The console can be opened again when the machine has another pool." },
-  LineLost: { title: "The console of the machine is lost", advice: "Log and Screen have its last output. Open the console again when the machine is back." },
+  LineLost: { title: "The console of the machine is lost", advice: "Open the console again when the machine is back." },
   TooManyViewers: { title: "There are too many sessions at this console", advice: "Try again when another one has ended." },
   Resumed: { title: "The session goes on in another window", advice: "A session that you open here is another one." },
   ConnectionLost: { title: "The connection is lost", advice: "This server cannot resume sessions. A new one shows the output from then on." },
