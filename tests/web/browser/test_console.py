@@ -270,7 +270,7 @@ class ConsoleTests(WebTestCase):
 
     async def test_pending(self) -> None:
         """
-        A console whose machine has no pool says why, as the list does, leads to its events, and opens
+        A console whose machine has no pool, or no class, says why, as the list does, leads to its events, and opens
         by itself once the machine runs.  Nobody is offered to power it off.  Without a session it learns of an outage, too.
         """
         waiting = machine("vm-2", "shell")
@@ -308,14 +308,41 @@ class ConsoleTests(WebTestCase):
             await ada.page.evaluate("/has no machine/i.test(document.body.innerText)"), False
         )
         await ada.page.until(f"{labels} === 'Events,Copy the command'")
+        unknown = machine("vm-4", "absent-class")
+        await self.deployment.client.create(MACHINES, unknown, "default")
+        await ada.open("machines/default/vm-4")
+        await ada.until_page('not running[^]*Pending: [^]*"absent-class"[^]*doctor vm-4 -n default')
+        await ada.page.until(f"{labels} === 'Events,Copy the command'")
+        await self.check_layout(ada, "classless", PANEL, f"{PANEL} .button", ".console-head")
         await ada.open("machines/default/vm-2")
         bound = {"spec": {"machinePoolRef": {"name": POOL}}}
         await self.deployment.client.patch(MACHINES, "vm-2", bound, "default")
         await ada.until_terminal("[#$]$")
         self.check_faults()
 
+    async def test_focus(self) -> None:
+        """Who changes the colours goes on typing; the command that leads to the list leads to the machine's row there."""
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.focus_terminal()
+        await ada.click_text("button", "Use dark colours")
+        await ada.page.until("document.documentElement.dataset.theme === 'dark'")
+        await ada.page.type("echo dark-$((6*7))\n")
+        await ada.until_terminal("dark-42")
+        await ada.open_commands()
+        await ada.page.press("l")
+        await ada.page.until(
+            "document.activeElement.closest('tr')?.querySelector('.name').textContent === 'vm-1'"
+        )
+        await ada.page.press("Enter")
+        await ada.until_terminal_focus()
+        self.check_faults()
+
     async def test_created(self) -> None:
-        """The panel of a machine that does not exist says when it exists, and has one primary button at any time."""
+        """
+        The panel of a machine that does not exist says when it exists, and has one primary button at any time.
+        Its tab does not wait for a connection in an outage.
+        """
         ada = await self.user()
         await ada.open("machines/default/vm-9")
         await ada.until_page("The namespace default has no machine vm-9")
@@ -324,9 +351,11 @@ class ConsoleTests(WebTestCase):
         await ada.page.until(f"{_TAB_MARKS} === 'No session'")
         self.deployment.near.refuses = True
         self.deployment.near.cut()
-        await ada.page.until(f"{_TAB_MARKS} === 'No connection'")
+        await ada.until_page(r"This state is as of \d\d:\d\d: the server ")
+        self.assertEqual(await ada.page.evaluate(_TAB_MARKS), "No session")
+        self.assertEqual(await ada.page.evaluate("document.title"), "vm-9")
         self.deployment.near.refuses = False
-        await ada.page.until(f"{_TAB_MARKS} === 'No session'")
+        await ada.page.until("!document.querySelector('.as-of')")
         await self.deployment.create_machine("vm-9", "shell")
         await ada.until_page("The machine exists now")
         await ada.page.until(f"{primary} === 'Open again'")

@@ -170,19 +170,24 @@ class ListTests(FleetTestCase):
             )
 
     async def test_words(self) -> None:
-        """On a phone a word that has room in a line of its own is not broken beside the title of its column."""
+        """The reason of an Event, which is one word, is not broken in windows of any width."""
         about = {"apiVersion": MACHINES.api_version, "kind": MACHINES.kind, "name": "web-1"}
         event = {
             "metadata": {"name": "taken"},
             "involvedObject": about | {"namespace": "default"},
             "reason": "ConsoleTakenOver",
-            "message": "bob has taken over the console from ada",
+            "message": "bob has taken over the console from ada, and " + "types there now, " * 8,
+            "source": {"component": "compute-apiserver"},
         }
         await self.admin.create(kinds.EVENTS.resource, event, "default")
         user = await self.user("machines/default/web-1/events", SIZES["phone"])
         await user.until_page("ConsoleTakenOver")
-        reason = _LINES % "document.querySelector('td[data-title=Reason]')"
-        self.assertEqual(await user.page.evaluate(reason), 1)
+        whole = "[...document.querySelectorAll('td[data-title=Reason], td[data-title=Reason] *')].at(-1)"
+        reason = _LINES % whole
+        for size in ((390, 844), (844, 390), (900, 700), (1000, 700), (1280, 800)):
+            await user.page.resize(*size)
+            await user.page.until(f"{reason} === 1")
+            self.assertEqual(await faults_of(user.page), [], size)
 
     async def test_places(self) -> None:
         """On a phone the fields of all lists are at the same place."""
@@ -647,6 +652,20 @@ class ListTests(FleetTestCase):
         await user.page.type("web-40")
         await user.page.press("Enter")
         await user.page.until("location.hash === '#/machines/default/web-40'")
+
+    async def test_comes_back(self) -> None:
+        """The list begins at the machine from whose view the user comes, if nothing else has the focus."""
+        user = await self.user("machines/default/web-30/screen")
+        await user.page.until("document.querySelector('.view-screen')")
+        await user.open("machines")
+        await user.page.until(f"{_FOCUSED} === 'web-30'")
+        sight = "(({top, bottom}) => top >= 0 && bottom <= innerHeight)(document.activeElement.getBoundingClientRect())"
+        self.assertTrue(await user.page.evaluate(sight))
+        await user.open("machines/default/web-20/screen")
+        await user.page.until("document.querySelector('.view-screen')")
+        await user.page.click("nav a[href='#/machines']")
+        await user.page.until(row("web-1"))
+        self.assertEqual(await user.page.evaluate("document.activeElement.hash"), "#/machines")
 
     async def test_filters_on_phone(self) -> None:
         """A phone shows one field for the search; a button shows the others, also the order."""

@@ -156,6 +156,18 @@ _HIDES_PROMPT = """(() => {
         return box.top < to - 1 && box.bottom > from + 1 && each.innerText;
     });
 })()"""
+# What is wrong with the search: it reaches beyond the terminal, has several rows, or covers texts.
+_FINDER_FAULTS = """(() => {
+    const finder = document.querySelector('.finder:not([hidden])').getBoundingClientRect();
+    const frame = document.querySelector('.terminal-frame').getBoundingClientRect();
+    const {rows, buffer: {active}} = terminals[0];
+    const {top, height} = document.querySelector('.xterm-screen').getBoundingClientRect();
+    const covered = Array.from({length: rows}, (_, at) => at)
+        .filter((at) => top + at * height / rows < finder.bottom - 1 && top + (at + 1) * height / rows > finder.top + 1)
+        .map((at) => active.getLine(active.viewportY + at)?.translateToString(true)).filter(Boolean);
+    const isOutside = finder.left < frame.left || finder.right > frame.right || finder.top < frame.top || finder.bottom > frame.bottom;
+    return [...covered, isOutside && 'outside', finder.height > 60 && `${finder.height} px high`].filter(Boolean);
+})()"""
 _STAYS = """{
     const before = setTimeout;
     self.setTimeout = (act, milliseconds, ...others) => (milliseconds === 10_000 ? 0 : before(act, milliseconds, ...others));
@@ -702,6 +714,26 @@ class PhoneTests(WebTestCase):
             await self.check_message(ada, f"panel-{size[0]}", "1[01]\\d\\d")
             self.assertEqual(await lasting(ada.page, _HIDDEN_IN_PANEL), [], size)
             await ada.page.until(_IS_PROMPT_FREE)
+        self.check_faults()
+
+    async def test_find(self) -> None:
+        """On a phone the search is one row, which covers no text where there is room below the cursor."""
+        await self.deployment.create_machine("vm-1", "shell")
+        ada = await self.user()
+        await self.open_terminal(ada)
+        await ada.page.set_touch()
+        await ada.type_line("clear; echo first-$((6*7))")
+        await ada.until_terminal("^first-42\n.*[#$]$")
+        await ada.open_commands()
+        await ada.page.press("f")
+        await ada.page.until("document.activeElement.closest('.finder')")
+        await ada.page.type("42")
+        await ada.page.until("/1 of 1/.test(document.querySelector('.finder').innerText)")
+        for size in ((390, 844), (390, 460), (844, 390)):
+            await ada.page.resize(*size)
+            self.assertEqual(await lasting(ada.page, _FINDER_FAULTS), [], size)
+        await ada.page.press("Escape")
+        await ada.until_terminal_focus()
         self.check_faults()
 
     async def test_message_of_other(self) -> None:

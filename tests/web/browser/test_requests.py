@@ -246,6 +246,12 @@ class RequestTests(WebTestCase):
             f"{_MESSAGE}.startsWith('bob approved: go on. This console is recorded')"
         )
         await bob.page.until(f"/Used\\s*approved until [-0-9: ]+ by bob: go on/.test({_TABLE})")
+        await ada.click_text("button", "Details")
+        await ada.until_page(r"Approval\s+Approved until [-0-9: ]+ by bob: go on")
+        await self.check_layout(
+            ada, "details", "dialog", "dialog .facts", "dialog .actions .button"
+        )
+        await ada.click_text("dialog button", "Close")
         await self.decide(bob, "Withdraw", "enough")
         await ada.until_page(f"{_WITHDRAWN}[^]*: enough")
         await bob.page.until(f"/Withdrawn\\s*by bob: enough/.test({_TABLE})")
@@ -382,6 +388,19 @@ class RequestTests(WebTestCase):
         await ada.until_page("needs a reason[^]*requires a reason that matches OPS-.0-9")
         await client.delete(kinds.MACHINES.resource, "vm-1", "default")
         await ada.until_page("The machine is deleted")
+        self.check_faults()
+
+    async def test_needless_request(self) -> None:
+        """A request that waits is taken back when no approval is needed any more, and the console opens."""
+        client = self.deployment.client
+        ada = await self.user("ada")
+        await ada.open(VM)
+        await ada.until_page("requires [^]*the approval of another user")
+        await self.ask(ada, "OPS-7")
+        await client.delete(POLICIES, "fits", "default")
+        await ada.until_terminal("[#$]$")
+        await ada.page.until(f"{_NUMBER} === ''")
+        self.assertEqual((await client.list(REQUESTS, "default"))["items"], [])
         self.check_faults()
 
     async def test_recording_policy(self) -> None:

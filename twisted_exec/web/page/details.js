@@ -9,6 +9,8 @@ export const DECIDED = "Decided";
 /** Nothing was wrong but that the request asked for no upgrade. */
 export const UPGRADE_REQUIRED = "UpgradeRequired";
 
+/** The runtime does not get the machine running, and says why. */
+export const CANNOT_START = "CannotStart";
 /** The session began without the recording that a policy requires by now. */
 export const NOT_RECORDED = "NotRecorded";
 /** The user lacks a right, which the cause names. */

@@ -86,7 +86,7 @@ function closeBeside(dialog, close) {
  * Ask before something that cannot be undone, or that others notice.
  *
  * @param {string} question the title, which names the object
- * @param {string} consequences
+ * @param {any} consequences text, or a list with elements
  * @param {string} action the label of the button that does it
  * @param {"danger" | "primary"} kind of that button
  * @returns {Promise<boolean>}

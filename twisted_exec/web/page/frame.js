@@ -50,7 +50,8 @@ export class Frame {
     this.#links.consoles.append(this.#news);
     this.#counts.alerts.classList.add("bad");
     this.#user = h("span", { class: "user dim" });
-    const appearance = button("", () => theme.toggle(), { class: "quiet icon" });
+    // Whoever types goes on: what has the focus keeps it.
+    const appearance = button("", () => theme.toggle(), { class: "quiet icon", onmousedown: (event) => event.preventDefault() });
     const show = () => {
       const label = theme.isDark ? "Use light colours" : "Use dark colours";
       appearance.setAttribute("aria-label", label);

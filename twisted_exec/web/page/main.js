@@ -71,6 +71,8 @@ async function main() {
     theme,
     machines: /** @type {any} */ (null),
     lists: new Map(), // those of the views that were left
+    /** @type {{namespace: string, name: string} | null} of the console or the view before: the list of machines begins there, once */
+    machine: null,
     // A user who may not list all namespaces has the numbers of those of the list of machines.
     count: (namespaces = store.get("namespaces") || homeOf(context)) => counts.forEach((each) => each.follow(namespaces)),
     announce: (text) => frame.announce(text),
@@ -200,6 +202,7 @@ async function show(context) {
   if (number !== routes) return;
   current?.stop?.();
   const machine = parameters.name ?? "";
+  if (parameters.part) context.machine = { namespace: parameters.namespace, name: machine };
   context.frame.title([printable(machine), TITLES[name]].filter(Boolean).join(" · ") || "Consoles");
   const container = h("div", { class: `view view-${name}` });
   const head = parameters.part

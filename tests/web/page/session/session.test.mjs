@@ -403,6 +403,20 @@ test("a refusal is the end, and one of an overloaded server may pass", async () 
   assert.equal(other.state[0], "resumed");
 });
 
+test("a machine that cannot start is the end of the first attempt, and no end of a session whose connection is lost", async () => {
+  const refused = { message: "not running yet: no such class", reason: "ServiceUnavailable", code: 503, details: { causes: [{ reason: "CannotStart", message: "" }] } };
+  const page = await Page.open();
+  page.socket.accept();
+  page.socket.status(refused);
+  assert.deepEqual([page.state[0], page.state[1].message], ["ended", refused.message]);
+  const other = await Page.open();
+  other.accept().lose();
+  other.clock.advance(100);
+  other.socket.accept();
+  other.socket.status(refused);
+  assert.equal(other.state[0], "reconnecting");
+});
+
 test("a 403 without causes may come from an API server that is starting, and is asked again", async () => {
   const refused = { message: "forbidden", reason: "Forbidden", code: 403, details: { kind: "machines" } };
   const page = await Page.open();

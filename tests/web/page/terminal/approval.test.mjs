@@ -123,6 +123,8 @@ test("a request is waited for only while the console needs it", async () => {
   const answers = [true, false];
   assert.equal(await approved(page, METADATA, undefined, () => {}, ours, async () => answers.shift(), now), "no approval is needed any more");
   assert.deepEqual([answers, sent.length], [[], 11]);
+  const deleted = requests({}, Object.assign(new Error(""), { code: 404 })); // by another window of the user
+  assert.equal(await approved(deleted.context, METADATA, undefined, () => {}, ours, async () => false, now), "no approval is needed any more");
   const { context: other } = requests({}, {}, {}, {}, {}, APPROVAL);
   assert.equal(await approved(other, METADATA, undefined, () => {}, ours, async () => false, now), "bob approved your request");
 });

@@ -21,11 +21,11 @@ const ADA = { user: "ada", input: "masked" };
 const POLICY = { user: "ada", input: "all", policies: ["default/rec4"] };
 
 /** A server that refuses changes with a code, or has some recordings; and the acts at a console. */
-function acts({ machine = RUNNING, recordings = null, rights = RIGHTS, served = null, refusal = 0, items = [], reason = "", others = "" } = {}) {
+function acts({ plays = true, machine = RUNNING, recordings = null, rights = RIGHTS, served = null, refusal = 0, items = [], reason = "", others = "" } = {}) {
   const changes = [];
   const resetting = []; // at each change
   const { api } = fakeApi((path, { method, body }) => {
-    if (path.includes("selfsubjectaccessreviews")) return { status: { allowed: !body.includes("consolepolicies") } };
+    if (path.includes("selfsubjectaccessreviews")) return { status: { allowed: !body.includes("consolepolicies") && (plays || !body.includes("content")) } };
     if (method === undefined || method === "GET") return path === MACHINE ? { status: { state: "Shutdown" } } : { items };
     changes.push([method, path, JSON.parse(body).spec]);
     resetting.push(made.isResetting);
@@ -162,6 +162,19 @@ test("a recording has the machine, and the reason of the session", async () => {
   await answer("Record");
   await end;
   assert.deepEqual(refused.told, [["The recording was not begun: no", "error"]]);
+});
+
+test("a user who may not play recordings reads it before one begins", async () => {
+  for (const plays of [true, false]) {
+    const { made } = acts({ plays });
+    const done = made.record();
+    const dialog = document.body.lastChild;
+    for (let each = 0; each < 5; each += 1) await turn();
+    const limit = "You may not play it: users with the role “console-recording-reader” in the namespace default may.";
+    assert.equal(dialog.text.includes(`until a user ends it. ${limit}`), !plays);
+    await answer("Cancel");
+    await done;
+  }
 });
 
 test("a recording that does not begin says why until it does, or is to end; one that has failed, once", async () => {

@@ -145,6 +145,27 @@ test("a warning that says more than the role stays with the writer of now", (t) 
   assert.deepEqual(seen(), []);
 });
 
+test("lost keys stay in other warnings, also when these are no longer true, until the user closes the message", (t) => {
+  const { box, close, seen } = messageBox(t);
+  const keys = "3 keys may not have reached the machine.";
+  box.show({ keys, kind: "warning" });
+  box.show({ loss: loss("bob"), kind: "warning" });
+  assert.deepEqual(seen(), [`${keys} ${loss("bob")}`]);
+  box.endAboutRole();
+  assert.deepEqual([seen(), box.isWarned], [[keys], true]);
+  const warning = box.tell("a warning", "warning");
+  box.tell("below", "");
+  box.takeBack(warning);
+  assert.deepEqual(seen(), [keys, "below"]);
+  box.show({ refusal: "You go on observing: no", kind: "error" });
+  box.leaveRole();
+  box.endSession();
+  assert.deepEqual(seen(), [keys]);
+  close();
+  box.tell("a warning", "warning");
+  assert.deepEqual(seen(), ["a warning"]);
+});
+
 test("a user who changes the role keeps a warning about another subject", (t) => {
   const { box, seen } = messageBox(t);
   box.tell("passes", "");

@@ -95,7 +95,7 @@ test("a console whose machine is off shows why, leads to its log and screen, and
 });
 
 test("a console that waits for its machine says that the machine is deleted, and offers no power then", () => {
-  for (const ending of [{ reason: "PoweredOff", code: 0, message: "" }, { reason: "NoMachinePool", message: "", isSeen: true }]) {
+  for (const ending of [{ reason: "PoweredOff", code: 0, message: "" }, { reason: "NotStarted", message: "", isSeen: true }]) {
     const { made, labels, announced } = panel(ending, { machine: OFF });
     made.follow(OFF, false);
     assert.equal(labels()[0], "Power on");
@@ -202,7 +202,7 @@ test("a warning before the first output is part of the panel that connects", () 
 
 test("a console whose machine has no pool yet follows its condition, leads to its events, and opens when it runs", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { made, opened, labels } = panel({ reason: "NoMachinePool", message: "This machine does not run yet.", isSeen: true });
+  const { made, opened, labels } = panel({ reason: "NotStarted", message: "This machine does not run yet.", isSeen: true });
   for (const problem of ["not ready: 1 of 1 machinepools", 'class "gpu" does not exist']) {
     made.follow({ state: "Pending", problem, runs: false, isOff: false }, false);
     assert.match(made.element.text, new RegExp(`Pending: ${problem}\\. This console opens as soon as the machine runs.*To learn what to change: twisted-exec doctor vm -n default`));
@@ -230,6 +230,22 @@ test("a console whose pool does not exist names it once, and a command", () => {
   assert.deepEqual(labels(), ["Copy the command", "Events"]);
   made.follow({ state: "Pending", problem: 'machinepool "absent" does not exist', runs: false, isOff: false }, false);
   assert.deepEqual(seen().filter((each) => /does not exist/.test(each)), ['Pending: machinepool "absent" does not exist. This console opens as soon as the machine runs.']);
+});
+
+test("a console whose machine has a class that is missing says so, and a command, and opens when the machine runs", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const message = 'machine "vm" is not running yet: machine class "absent" does not exist';
+  const { made, opened, labels } = panel({ reason: "ServiceUnavailable", code: 503, message, causes: [{ reason: "CannotStart", message }] });
+  const seen = () => made.element.all("p").filter((each) => !each.hidden && each.text).map((each) => each.text);
+  assert.equal(made.element.all("h3")[0].text, "The machine is not running");
+  assert.deepEqual(seen(), ['Machine "vm" is not running yet: machine class "absent" does not exist.']);
+  made.follow({ state: "Pending", problem: 'machine class "absent" does not exist', runs: false, isOff: false }, false);
+  const state = 'Pending: machine class "absent" does not exist. This console opens as soon as the machine runs.';
+  assert.deepEqual(seen(), [state, "To learn what to change: twisted-exec doctor vm -n default"]);
+  assert.deepEqual(labels(), ["Copy the command", "Events"]);
+  made.follow(RUNNING, true);
+  t.mock.timers.tick(2000);
+  assert.equal(opened.length, 1);
 });
 
 test("the title of a form says what a policy demands; its text repeats that only with details", () => {
@@ -317,6 +333,14 @@ test("no panel leads to what its user may not read", async () => {
     const { labels } = panel(ending, { readable });
     await turn();
     assert.deepEqual(labels(), expected);
+  }
+});
+
+test("of a deleted machine a user reads who may read its log, if the user may not", async () => {
+  for (const [readable, more] of [[["deleted"], ""], [[], " You may not read it. Ask your administrator for the role “admin” in the namespace default."]]) {
+    const { made } = panel(DELETED, { readable });
+    await turn();
+    assert.equal(made.element.all("p")[0].text, `Its output stays in the log for some time.${more}`);
   }
 });
 
@@ -690,4 +714,30 @@ test("a console that needs no approval any more opens instead of a request", asy
   made.element.all("form")[0].submit();
   await turn();
   assert.deepEqual([asked, told, opened], [["/exec"], ["no approval is needed any more"], [{ observes: false, reason: "OPS-1" }]]);
+});
+
+test("a request that waits is taken back when no approval is needed any more, if its user may do that", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const causes = [{ reason: "ApprovalRequired", message: 'ConsolePolicy "p" requires an approval', request: "vm-1" }];
+  for (const mayDelete of [true, false]) {
+    const { made, owner, opened } = panel(null);
+    const taken = [];
+    const metadata = { namespace: "default", name: "vm-1", uid: "1", creationTimestamp: new Date().toISOString() };
+    owner.tellApproval = () => {};
+    owner.context.api.can = async () => mayDelete;
+    owner.context.api.request = async (path, { method, body } = {}) => {
+      if (path === "/exec") throw Object.assign(new Error(""), { code: 400, status: { details: { causes: [{ reason: "UpgradeRequired" }] } } });
+      if (method === "DELETE") taken.push(body.preconditions.uid);
+      return { metadata, spec: {}, status: {} };
+    };
+    Object.defineProperty(globalThis, "navigator", { configurable: true, value: {} });
+    made.show({ reason: "Forbidden", code: 403, message: "", causes }, { drives: true }, false);
+    for (let look = 0; look < 8 && !opened.length; look += 1) {
+      await turn();
+      t.mock.timers.tick(2000);
+    }
+    await turn();
+    assert.deepEqual([opened.length, taken], [1, mayDelete ? ["1"] : []]);
+    made.hide();
+  }
 });

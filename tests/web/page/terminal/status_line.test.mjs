@@ -172,7 +172,7 @@ test("details follow the sessions, the role and the state until they are closed"
   });
   const watches = [];
   const api = { watch: (path, onEvent, options) => watches.push({ path, onEvent, ...options }) };
-  const { made, said } = line(0, { api, machines: new Machines([KIND]) });
+  const { made, said } = line(0, { api, machines: new Machines([KIND]), user: "ada" });
   const closed = made.showDetails();
   const dialog = document.body.children.at(-1);
   const [{ path, query, onEvent, onProblem, signal }] = watches;
@@ -187,6 +187,14 @@ test("details follow the sessions, the role and the state until they are closed"
   assert.match(dialog.text, /Viewers2RecordedNo.*adaWriterbobObserverLast messages.*08:38Message from bob: "hi"/);
   made.role({ ...WRITER, isObserver: true }, true, "Ask an administrator.");
   assert.match(dialog.text, /Take overAsk an administrator\.RecordedNo/);
+  assert.match(watches[1].path, /namespaces\/default\/consolerequests$/);
+  const expirationTime = new Date(Date.now() + 60_000).toISOString();
+  const request = (name, user, status) => ({ metadata: { namespace: "default", name, creationTimestamp: new Date().toISOString() }, spec: { user, machine: "vm" }, status });
+  const approved = { approved: true, decidedBy: "bob", message: "go on", expirationTime };
+  watches[1].onEvent({ type: "RESET", items: [request("a", "ada", approved), request("b", "ada", { ...approved, session: "s-9" }), request("c", "eve", approved), request("d", "ada", {})] });
+  assert.match(dialog.text, /ApprovalUntil [^A]* by bob: go on\.PeopleUser/);
+  watches[1].onProblem({ code: 403, message: "forbidden" });
+  assert.ok(watches[1].signal.aborted);
   onEvent({ type: "DELETED", object: session("ada", "Writer") });
   made.state("reconnecting", { since: Date.now(), code: 503, message: "the poollet is not connected" });
   assert.match(dialog.text, /StateConnection lost for 0sCausethe poollet is not connected.*FrombobObserver/);

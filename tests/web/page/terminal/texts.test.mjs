@@ -191,7 +191,7 @@ test("the end of a session says what happened, why, and what to do, each once", 
     [{ reason: "AuthorizationWithdrawn", message: "ada may not drive it" }, /right to this session has ended/, /^ada may not/, /administrator/],
     [{ reason: "PoweredOff", message: 'machine "default/vm" was powered off' }, /machine is not running/, /^It was powered off$/, /^$/],
     [{ reason: "PoweredOff", message: "This machine is off." }, /machine is not running/, /^This machine is off\.$/, /^$/],
-    [{ reason: "LineLost", message: 'the emulator of "vm-1" ended: killed' }, /console of the machine is lost/, /emulator/, /Log and Screen/],
+    [{ reason: "LineLost", message: 'the emulator of "vm-1" ended: killed' }, /console of the machine is lost/, /emulator/, /^Open the console again when the machine is back/],
     [{ reason: "InternalError", message: "a fault" }, /fault of the server/, /^a fault$/, /log of the server/],
     [{ reason: "PoolDeleted", message: 'machine pool "a" was deleted' }, /^The machine has lost its pool$/, /^machine pool "a" was deleted$/, /another pool/],
     [{ reason: "PoolDeleted", message: "" }, /^The machine has lost its pool$/, /^$/, /another pool/],
@@ -328,8 +328,8 @@ test("a warning about a new session says nothing of recordings, which change whi
   const told = (unsent, loss = "") => anewMessages(ending(unsent), { loss, recorded });
   const begin = "The session before is over. This is a new session.";
   assert.deepEqual(told(0), [{ text: begin, recorded }]);
-  assert.deepEqual(told(2), [{ text: `${begin} 2 keys typed meanwhile were not sent.`, loss: "", kind: "warning" }, { recorded }]);
-  assert.deepEqual(told(0, "bob types here now."), [{ text: begin, loss: "bob types here now.", kind: "warning" }, { recorded }]);
+  assert.deepEqual(told(2), [{ text: begin, keys: "2 keys typed meanwhile were not sent.", loss: "", kind: "warning" }, { recorded }]);
+  assert.deepEqual(told(0, "bob types here now."), [{ text: begin, keys: "", loss: "bob types here now.", kind: "warning" }, { recorded }]);
   assert.equal(anewMessages(ending(2), { loss: "", recorded: "" }).length, 1);
 });
 
@@ -386,7 +386,7 @@ test("an observer who types reads that it is not sent, and what to choose first,
 
 test("users of screen readers hear of a session that has ended only if it had begun", () => {
   for (const [ending, title] of [
-    [{ reason: "NoMachinePool", message: "no pool yet", hadSession: false }, "The machine is not running"],
+    [{ reason: "NotStarted", message: "no pool yet", hadSession: false }, "The machine is not running"],
     [{ reason: "", code: 0, hadSession: false }, "The console was not opened"],
     [{ reason: "", code: 0, hadSession: true }, "The session has ended"],
   ]) {
@@ -406,8 +406,8 @@ test("screen readers say of an end what the panel shows", () => {
   const machine = { state: "Pending", problem: "no machine pool offers class \"huge\"", runs: false, isOff: false };
   const known = { place, machine, user: "ada" };
   const missing = { reason: "NotFound", code: 404, message: 'machines "vm" not found', kind: "machines" };
-  assert.equal(announcedEnd({ reason: "NoMachinePool", message: "This machine does not run yet." }, known), 'The machine is not running. Pending: no machine pool offers class "huge". This console opens as soon as the machine runs.');
-  assert.equal(announcedEnd({ reason: "NoMachinePool", message: "This machine does not run yet." }, { ...known, machine: null }), "The machine is not running. This machine does not run yet.");
+  assert.equal(announcedEnd({ reason: "NotStarted", message: "This machine does not run yet." }, known), 'The machine is not running. Pending: no machine pool offers class "huge". This console opens as soon as the machine runs.');
+  assert.equal(announcedEnd({ reason: "NotStarted", message: "This machine does not run yet." }, { ...known, machine: null }), "The machine is not running. This machine does not run yet.");
   assert.equal(announcedEnd(missing, known), "The namespace default has no machine vm.");
   assert.equal(announcedEnd({ ...missing, hadSession: true }, known), "The machine is deleted. Its output stays in the log for some time.");
 });

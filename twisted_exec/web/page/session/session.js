@@ -30,6 +30,7 @@
  * The owner calls taken(COUNT) for output that it has shown, else the server stops after 128 KiB.
  */
 
+import { CANNOT_START, has } from "../details.js";
 import * as channel from "./channel.js";
 import { Claim } from "./claim.js";
 import { Connection } from "./connection.js";
@@ -316,7 +317,7 @@ export class ConsoleSession {
     } else if (this.#progress.refused(code)) {
       this.#reconnecting.stop();
       this.#reconnecting.now();
-    } else if (this.#reconnecting.retries(code, causes) && (this.#lostAt !== null || code !== 403)) {
+    } else if (this.#reconnecting.retries(code, causes) && (this.#lostAt !== null || (code !== 403 && !has(causes, CANNOT_START)))) {
       this.#failed({ message, code, unauthorized: false });
       this.#reconnecting.wait(retryAfterSeconds);
     } else {

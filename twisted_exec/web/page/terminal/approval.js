@@ -149,6 +149,7 @@ export async function approved({ api }, { namespace, name }, signal, seen, claim
     try {
       request = await api.request(path, { signal });
     } catch (error) {
+      if (error.code === 404 && !(await needed())) return NOT_NEEDED; // another window has seen it first
       if (error.code === 404) throw new EndedRequest(`request "${name}" was deleted`);
       if ([401, 403].includes(error.code)) throw error;
       continue; // the server is back soon

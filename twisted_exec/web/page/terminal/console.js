@@ -23,7 +23,7 @@ import { Panel } from "./panel.js";
 import { explain, opening, untilOpenable } from "./rights.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { MACHINE_IS_OFF, NO_POOL, REVOKED, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { MACHINE_IS_OFF, NOT_STARTED, REVOKED, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const GAP_PIXELS = 7; // between messages
 const PENDING = "Pending";
@@ -135,7 +135,7 @@ export class Console {
     this.#started = this.#start();
     const lost = droppedKeys(place.lost ?? { sent: 0, unsent: 0 });
     delete place.lost;
-    if (lost) this.#messageBox.tell(lost, "warning");
+    if (lost) this.#messageBox.show({ keys: lost, kind: "warning" });
   }
 
   get hasEnded() {
@@ -320,8 +320,8 @@ export class Console {
     // The session of the page before a reload waits for the machine; the start of the machine gives nobody a right.
     if (!rights.opens || savedSession(this.context, this.place)) return rights;
     if (machine.state === SHUTDOWN) return { ending: MACHINE_IS_OFF };
-    // No host has it: there is nothing to connect to.
-    if (machine.state === PENDING && !machine.hasPool) return { ending: { reason: NO_POOL, message: "This machine does not run yet.", isSeen: true } };
+    // No host has it, or its host says what is in the way: there is nothing to connect to.
+    if (machine.state === PENDING && (!machine.hasPool || machine.problem)) return { ending: { reason: NOT_STARTED, message: "This machine does not run yet.", isSeen: true } };
     return rights;
   }
 
@@ -339,7 +339,7 @@ export class Console {
         echo: (microseconds) => this.#status.echo(microseconds),
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
         quiet: (since) => this.#status.quiet(since),
-        uncertain: (dropped) => this.#messageBox.tell(droppedKeys(dropped), "warning"),
+        uncertain: (dropped) => this.#messageBox.show({ keys: droppedKeys(dropped), kind: "warning" }),
         skipped: (what) => this.#tellSkipped(what),
         state: changed,
       },
@@ -437,7 +437,7 @@ export class Console {
     this.#announce(announcedEnd(detail, { place: this.place, machine: this.machine, user: this.context.user }));
     this.#messageBox.endSession(); // the panel says what is true now
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
-    if (lost) this.#messageBox.tell(lost, "warning");
+    if (lost) this.#messageBox.show({ keys: lost, kind: "warning" });
     else this.#messageBox.release();
     if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();
@@ -457,9 +457,9 @@ export class Console {
     this.#followMachine(watch, false);
   }
 
-  /** Without a session the page learns only by this that the server does not answer. */
+  /** Without a session the page learns only by this that the server does not answer; a machine that is gone waits for nothing. */
   #followMachine({ machine, isGone, outage }, hasStarted) {
-    if (this.hasEnded) this.#status.quiet(outage && outage.asOf);
+    if (this.hasEnded) this.#status.quiet(outage && !isGone ? outage.asOf : null);
     this.#panel.follow(machine, hasStarted, isGone, outage);
   }
 
@@ -544,10 +544,12 @@ export class Console {
     input.value = this.#screen?.selection.split("\n")[0] || input.value;
     input.focus();
     input.select();
+    this.#placeMessages();
   }
 
   endFind() {
     this.#finder.hidden = true;
+    this.#placeMessages();
     this.#screen?.endFind();
     this.focus();
   }
@@ -814,7 +816,7 @@ export class Console {
     if (this.#role.disabled) this.#role.title = ASK_FOR_TAKEOVER;
   }
 
-  /** Where there is room below the cursor, messages and the panel cover no output; elsewhere they cover the oldest. */
+  /** Where there is room below the cursor, messages, the panel and the search cover no output; elsewhere they cover the oldest. */
   #placeMessages() {
     const { outage } = this.#status;
     const messages = [outage, this.#messages.element, this.#messageBox.element];
@@ -824,6 +826,8 @@ export class Console {
     const height = shown.reduce((sum, each) => sum + each.offsetHeight + GAP_PIXELS, 0);
     const free = this.#free * this.#terminal.clientHeight;
     for (const each of shown) each.classList.toggle("below", free > height);
+    // A search that leads to earlier output leaves its buttons where they are.
+    if (this.#newest.hidden) this.#finder.classList.toggle("below", free > height + this.#finder.offsetHeight + GAP_PIXELS);
     outage.style.setProperty("--free", `${free - (outage.offsetHeight ? height - outage.offsetHeight - GAP_PIXELS : 0)}px`);
     const isForPrompt = height > 0 && free <= height && this.#panel.element.hidden && this.#finder.hidden;
     const room = isForPrompt ? this.#screen?.roomAround(this.#overlays) : null;

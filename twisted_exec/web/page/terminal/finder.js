@@ -29,11 +29,16 @@ export function buildFinder(form, owner) {
   fill(
     form,
     input,
-    button("Previous", () => find({ backwards: true })),
-    button("Next", () => find({})),
+    step("Previous", "↑", () => find({ backwards: true })),
+    step("Next", "↓", () => find({})),
     result,
-    owner.logLink && h("a", { class: "button", href: owner.logLink, title: "Earlier output is in the log" }, "Log"),
+    owner.logLink && h("a", { class: "button to-log", href: owner.logLink, title: "Earlier output is in the log" }, "Log"),
     button("×", () => owner.endFind(), { class: "quiet icon", "aria-label": "End the search" }),
   );
   return (index, count) => (result.textContent = input.value ? resultText(index, count) : "");
+}
+
+/** Return a button with a word, and with a sign where there is no room for that. */
+function step(word, sign, onclick) {
+  return button([h("span", { class: "word" }, word), h("span", { class: "sign", "aria-hidden": "true" }, sign)], onclick, { "aria-label": word });
 }

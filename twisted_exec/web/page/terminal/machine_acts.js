@@ -2,10 +2,10 @@
 
 import { acknowledged } from "../acts.js";
 import { confirmed, endRecordingConfirmed, powerOffConfirmed, recordedAlready, resetConfirmed } from "../dialogs.js";
-import { printable } from "../dom.js";
+import { fill, h, printable } from "../dom.js";
 import { qualifiedName } from "../machines.js";
 import { itemPath, listPath, may } from "../objects.js";
-import { isEndable, isOf, rowOf } from "../views/recording_model.js";
+import { PLAYS, isEndable, isOf, rowOf } from "../views/recording_model.js";
 import { reset } from "./reset.js";
 import { isRequired, notBegunText, recordedFor, recordingRefusal, requiredText } from "./texts.js";
 
@@ -140,7 +140,9 @@ export class MachineActs {
     if (wanted === null) return this.#on.focus();
     const { kind, name: machine } = machines.parse(name);
     const consequences = "What the machine prints is kept, and of what is typed only what the machine echoes. The recording goes on until a user ends it.";
-    const isSure = await confirmed(`Record ${printable(name)}?`, consequences, "Record", "primary");
+    const limits = h("span"); // the question does not wait for the answer: its user goes on typing
+    may(api, "get", "consolerecordings", "content", namespace).then((plays) => plays || fill(limits, ` You may not play it: users with the role “${PLAYS}” in the namespace ${printable(namespace)} may.`));
+    const isSure = await confirmed(`Record ${printable(name)}?`, [consequences, limits], "Record", "primary");
     this.#on.focus();
     if (!isSure) return;
     const body = {

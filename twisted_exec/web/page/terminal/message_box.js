@@ -18,6 +18,7 @@ export const MESSAGE_MILLISECONDS = 10_000;
  * @typedef {object} Message
  * @property {string} approval what the approver has said, before messages of the first seconds
  * @property {string} text about all other subjects
+ * @property {string} keys those that may not have reached the machine: other warnings leave this, until the user closes it
  * @property {string} loss that the user no longer types, and who does
  * @property {string} refusal why the user goes on observing
  * @property {string} recorded for whom the console is recorded
@@ -26,7 +27,7 @@ export const MESSAGE_MILLISECONDS = 10_000;
  */
 
 /** @type {Message} */
-const EMPTY = { approval: "", text: "", loss: "", refusal: "", recorded: "", log: "", kind: "" };
+const EMPTY = { approval: "", text: "", keys: "", loss: "", refusal: "", recorded: "", log: "", kind: "" };
 
 export class MessageBox {
   element = h("div", { class: "message", hidden: true });
@@ -75,8 +76,8 @@ export class MessageBox {
   }
 
   /**
-   * Show a message, and let screen readers say it; return it. A warning stays until its user closes it, or another one follows;
-   * what is no warning is shown below one, and goes alone.
+   * Show a message, and let screen readers say it; return it. A warning stays until its user closes it, or another one follows,
+   * which keeps what it says of keys; what is no warning is shown below one, and goes alone.
    *
    * The newest message before the first screen waits for that; the panel shows a warning meanwhile.
    *
@@ -85,6 +86,7 @@ export class MessageBox {
    */
   show(content) {
     const message = { ...EMPTY, approval: this.#approval, ...content };
+    if (message.kind) message.keys ||= (this.#held ?? this.#message)?.keys ?? "";
     if (this.#panel.isConnecting) this.#hold(message);
     else this.#show(message);
     return message;
@@ -202,9 +204,10 @@ export class MessageBox {
     if (this.#below === message) this.#endBelow();
     if (this.#message !== message) return;
     const below = this.#below;
-    this.#end();
-    if (below) this.#drawMessage(below); // it passes alone
-    this.#on.moved();
+    this.#endButKeys();
+    if (below && !this.isWarned) this.#drawMessage(below); // it passes alone
+    else this.#below = below;
+    this.#drawBelow();
   }
 
   /** End the message that is shown, unless it is a warning. */
@@ -214,12 +217,19 @@ export class MessageBox {
 
   /** End a warning that is about the role alone, which is another one now. */
   endAboutRole() {
-    if (this.isWarned && this.#isAboutRole && !this.#message?.text) this.#end();
+    if (this.isWarned && this.#isAboutRole && !this.#message?.text) this.#endButKeys();
   }
 
   /** The user changes the role: end what is shown, unless it is a warning about another subject alone. */
   leaveRole() {
-    if (!this.isWarned || this.#isAboutRole) this.#end();
+    if (!this.isWarned || this.#isAboutRole) this.#endButKeys();
+  }
+
+  /** End what is shown but for what it says of keys. */
+  #endButKeys() {
+    const { keys } = this.#message ?? EMPTY;
+    this.#end();
+    if (keys) this.#drawMessage({ ...EMPTY, keys, kind: "warning" });
   }
 
   get #isAboutRole() {
@@ -260,8 +270,8 @@ export class MessageBox {
 }
 
 /** @param {Message} message */
-function newsOf({ text, loss, refusal, recorded }) {
-  return [text, loss, refusal, recorded].filter(Boolean).join(" ");
+function newsOf({ text, keys, loss, refusal, recorded }) {
+  return [text, keys, loss, refusal, recorded].filter(Boolean).join(" ");
 }
 
 /** @param {Message} message */

@@ -6,11 +6,11 @@ import { button, fill, h, printable } from "../dom.js";
 import { may } from "../objects.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
-import { asOfText, copyButton, isSilence, outageNotice, silenceText } from "../views/parts.js";
+import { asOfText, askFor, copyButton, isSilence, outageNotice, silenceText } from "../views/parts.js";
 import { TAKE_BACK } from "../views/request_model.js";
 import { Denied, EndedRequest, NOT_NEEDED, actOf, answered, approved, createRequest, isNeeded, rightOf, takeBack, takingBackConfirmed, waitingRequest } from "./approval.js";
 import { suggested } from "./suggestion.js";
-import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_RUNNING, OPENS, REVOKED, SHUTDOWN, attemptText, behindTitle, demandAlone, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isWithoutPool, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
+import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_RUNNING, OPENS, REVOKED, SHUTDOWN, attemptText, behindTitle, demandAlone, demandTexts, demands, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isNotStarted, missingTexts, requestOf, startText, stoppedText } from "./texts.js";
 
 const TERMINATING = "Terminating"; // the state of a machine that is being deleted
 const TURN_MILLISECONDS = 1500; // for the user who has powered the machine on: the first session is the writer
@@ -181,7 +181,7 @@ export class Panel {
       this.#showNoMachine(printable(known.title), isDeleted || ending.kind ? known.text : text, isDeleted);
     } else if (isMachineStopped(ending)) {
       // A machine that has never run has printed nothing.
-      const links = isWithoutPool(ending) ? [this.#link("events", "Events")] : [this.#logLink(), this.#screenLink()];
+      const links = isNotStarted(ending) ? [this.#link("events", "Events")] : [this.#logLink(), this.#screenLink()];
       this.#showStopped(text, ending, links);
     } else if (isForbidden(ending)) {
       this.#showForbidden(ending, observe);
@@ -360,6 +360,8 @@ export class Panel {
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary again", hidden: true });
     const close = button("Close this console", () => this.#owner.leave(), { class: "primary" });
     const reason = text && h("p", {}, printable(text));
+    const log = isDeleted ? this.#logLink(true) : null;
+    if (log) this.#owner.mayRead("log", true).then((may) => may || fill(reason, `${text} You may not read it. ${askFor("admin", place.namespace)}`));
     const hint = isDeleted ? h("p") : suggested(context, place, "", (text) => context.announce(`${place.name}: ${title}. ${text}`));
     const created = h("p", { hidden: true }, `A machine with the name ${name} was created. “Open again” opens its console.`);
     const heading = h("span", {}, title);
@@ -373,7 +375,7 @@ export class Panel {
         { class: "actions" },
         again,
         close,
-        isDeleted ? this.#logLink(true) : null,
+        log,
         h("a", { class: "button", href: "#/machines" }, "List of machines"),
       ),
     );
@@ -518,6 +520,7 @@ export class Panel {
         const take = () => claim.take(`request ${found.metadata.uid}`, navigator.locks, globalThis);
         const message = found ? await approved(context, found.metadata, signal, seen, take, () => needed(signal)) : NOT_NEEDED;
         signal.throwIfAborted();
+        if (found && message === NOT_NEEDED && mayTakeBack) takeBack(context, found.metadata).catch(() => {}); // nobody need decide it
         this.#owner.tellApproval(message);
         open();
       } catch (problem) {

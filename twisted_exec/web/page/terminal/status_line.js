@@ -7,6 +7,7 @@ import { qualifiedName } from "../machines.js";
 import { Objects, listPath } from "../objects.js";
 import { minute } from "../times.js";
 import { askFor, silenceText, skeleton } from "../views/parts.js";
+import { rowOf } from "../views/request_model.js";
 import { Company, MOST_TOLD } from "./company.js";
 import { amount, causeText, isAway, isOpeningAgain, othersText, presentText, recordedFor, roleText, sentence, unansweredText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "./texts.js";
 
@@ -299,6 +300,8 @@ export class StatusLine {
     const { path, query, isHere } = this.#sessions;
     const leaving = new AbortController();
     const sessions = new Objects(isHere);
+    const requests = new Objects(({ spec }) => isHere({ spec }) && spec.user === this.#context.user);
+    const asking = new AbortController();
     const facts = h("dl", { class: "facts" });
     const debug = h("dl", { class: "facts" });
     const people = h("div", {}, skeleton(2));
@@ -307,7 +310,7 @@ export class StatusLine {
     /** @type {any} */
     let problem = null;
     this.#drawDetails = () => {
-      drawFacts(facts, this.#presentFacts);
+      drawFacts(facts, [...this.#presentFacts, ...this.#approvalFacts(requests.all)]);
       drawFacts(debug, this.#debugFacts);
       const last = this.#messages();
       if (last.length && !said.firstChild) fill(said, h("h3", {}, "Last messages"), messages);
@@ -325,6 +328,12 @@ export class StatusLine {
       this.#drawDetails();
     };
     this.#context.api.watch(path, onEvent, { query, signal: leaving.signal, onProblem });
+    const onRequest = (event) => {
+      requests.apply(event);
+      this.#drawDetails();
+    };
+    const isRefused = (error) => error?.code === 403 || error?.code === 404; // the details do without
+    this.#context.api.watch(listPath("consolerequests", this.#place.namespace), onRequest, { query, signal: asking.signal, onProblem: (error) => isRefused(error) && asking.abort() });
     this.#drawDetails();
     await ask(`Console of ${printable(this.#place.name)}`, (close) =>
       h(
@@ -339,6 +348,7 @@ export class StatusLine {
       ),
     );
     leaving.abort();
+    asking.abort();
     this.#drawDetails = () => {};
   }
 
@@ -362,6 +372,14 @@ export class StatusLine {
       if (viewers?.recordings) facts.push(["Recorded", viewers.recordings.length ? `For ${recordedFor(viewers.recordings)}` : "No"]);
     }
     return facts;
+  }
+
+  /** The approvals with which the session goes on. */
+  #approvalFacts(requests) {
+    const isOurs = ({ status }) => !status?.session || status.session === this.#session;
+    const rows = requests.filter(isOurs).map((each) => rowOf(each, Date.now(), this.#context.user));
+    const inUse = rows.filter(({ state }) => this.#isOpen && ["Approved", "Used"].includes(state));
+    return inUse.map(({ decision }) => ["Approval", sentence(`${decision[0].toUpperCase()}${decision.slice(1)}`)]);
   }
 
   get #debugFacts() {

@@ -1,7 +1,7 @@
 /** Texts of a console's status, without a DOM. */
 
 import { NO_ANSWER, startCommand } from "../api.js";
-import { APPROVAL_REQUIRED, DECIDED, KEPT_SESSION, MISSING_RIGHT, NOT_RECORDED, REASON_REQUIRED, causesOf, has, kindOf, withoutRemedy } from "../details.js";
+import { APPROVAL_REQUIRED, CANNOT_START, DECIDED, KEPT_SESSION, MISSING_RIGHT, NOT_RECORDED, REASON_REQUIRED, causesOf, has, kindOf, withoutRemedy } from "../details.js";
 import { STOPPED } from "../session/session.js";
 import { duration, minute, size } from "../times.js";
 import { counted } from "../views/session_model.js";
@@ -18,7 +18,7 @@ const SESSION_DELETED = "SessionDeleted";
 const POOL_DELETED = "PoolDeleted";
 export const REVOKED = "AuthorizationWithdrawn"; // a token or a permission has ended
 export const SHUTDOWN = "Shutdown"; // state of a machine that is off
-export const NO_POOL = "NoMachinePool"; // of the page alone
+export const NOT_STARTED = "NotStarted"; // of the page alone
 /** Title of a console whose machine does not run. */
 export const NOT_RUNNING = "The machine is not running";
 /** What follows behind that title, unless only its user can start the machine. */
@@ -29,6 +29,7 @@ const NO_MACHINE = "There is no such machine"; // behind its name
 export const MACHINE_IS_OFF = { reason: POWERED_OFF, message: "This machine is off.", isSeen: true };
 const POOLS = ["machinepools", "fleets"]; // kinds, by dialect
 
+const NO_KEYS = { sent: 0, unsent: 0 };
 const BANNER = { lines: 4, columns: 80 };
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
 const INNER = /poollet|websocket/i; // parts of the service that its users need not know
@@ -407,9 +408,10 @@ export function anewText({ reason, message, unconfirmed, causes = [] }, isOpen =
  *     `recorded`: as {@link recordingNews} says
  */
 export function anewMessages(ending, { loss, recorded }) {
-  const text = anewText(ending, true);
-  if (!loss && !droppedKeys(ending.unconfirmed)) return [{ text, recorded }];
-  return [{ text, loss, kind: "warning" }, ...(recorded ? [{ recorded }] : [])];
+  const text = anewText({ ...ending, unconfirmed: NO_KEYS }, true);
+  const keys = droppedKeys(ending.unconfirmed);
+  if (!loss && !keys) return [{ text, recorded }];
+  return [{ text, keys, loss, kind: "warning" }, ...(recorded ? [{ recorded }] : [])];
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */
@@ -420,7 +422,7 @@ const ENDINGS = {
   [REVOKED]: { title: "Your right to this session has ended", advice: "If a new one is refused, too, ask your administrator." },
   [POWERED_OFF]: { title: NOT_RUNNING, advice: "" },
   [POOL_DELETED]: { title: "The machine has lost its pool", advice: "The console can be opened again when the machine has another pool." },
-  LineLost: { title: "The console of the machine is lost", advice: "Log and Screen have its last output. Open the console again when the machine is back." },
+  LineLost: { title: "The console of the machine is lost", advice: "Open the console again when the machine is back." },
   TooManyViewers: { title: "There are too many sessions at this console", advice: "Try again when another one has ended." },
   Resumed: { title: "The session goes on in another window", advice: "A session that you open here is another one." },
   ConnectionLost: { title: "The connection is lost", advice: "This server cannot resume sessions. A new one shows the output from then on." },
@@ -439,7 +441,7 @@ export function endingOf({ reason, exitCode, code, kind, hadSession = true, caus
   const user = deletedBy({ reason, causes });
   if (user) return { ...ENDINGS[SESSION_DELETED], title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
   if (exitCode !== null && exitCode !== undefined) return { title: "The program at the console has ended", advice: "" };
-  if (isMachineStopped({ reason, code, kind })) return { title: NOT_RUNNING, advice: "" };
+  if (isMachineStopped({ reason, code, kind, causes })) return { title: NOT_RUNNING, advice: "" };
   if (isMachineMissing({ reason, code, kind })) return { title: reason === MACHINE_DELETED || hadSession ? DELETED : NO_MACHINE, advice: "" };
   if (reason === REVOKED && has(causes, NOT_RECORDED)) return { ...ENDINGS[REVOKED], advice: "" }; // the message says what it takes
   return ENDINGS[reason] ?? { title: code || !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
@@ -551,13 +553,13 @@ export function isServerStopped({ reason }) {
 }
 
 /** Whether a session has ended, or could not begin, because its machine does not run. */
-export function isMachineStopped({ reason, code, kind }) {
-  return reason === POWERED_OFF || code === 409 || isWithoutPool({ reason, code, kind });
+export function isMachineStopped(ending) {
+  return ending.reason === POWERED_OFF || ending.code === 409 || isNotStarted(ending);
 }
 
-/** Whether a machine is assigned to no pool, or to a pool that does not exist. */
-export function isWithoutPool({ reason, code, kind }) {
-  return reason === NO_POOL || (code === 404 && POOLS.includes(kind));
+/** Whether a machine has never run: no pool has it, or something is in the way of its start, such as a class that is missing. */
+export function isNotStarted({ reason, code, kind, causes = [] }) {
+  return reason === NOT_STARTED || (code === 404 && POOLS.includes(kind)) || has(causes, CANNOT_START);
 }
 
 /** Return why a machine does not run, as a sentence: `Pending: no such image.`; `isOwn`: the user has switched it off here. */

@@ -122,6 +122,7 @@ class Workspace {
 
   select(console) {
     this.active = console;
+    this.#context.machine = console?.place ?? null;
     this.#draw();
     this.#reveal();
     console?.focus();
@@ -190,6 +191,7 @@ class Workspace {
   #activate(console) {
     if (this.active === console) return;
     this.active = console;
+    this.#context.machine = console.place;
     this.#draw();
     const { namespace, name } = console.place;
     history.replaceState(null, "", this.#context.link(namespace, name));

@@ -1,6 +1,6 @@
 /** Events of one machine: what the API server, the scheduler and the machine's host report about it. */
 
-import { fill, h } from "../dom.js";
+import { fill, h, printable } from "../dom.js";
 import { age, dateTime, zone, zonedTime } from "../times.js";
 import { ListView } from "./list_view.js";
 import { badge, emptyState, Table, toolbar } from "./parts.js";
@@ -55,7 +55,7 @@ function columns() {
   return [
     { title: `Last (${zone(-new Date().getTimezoneOffset())})`, class: "time", cell: (row) => h("span", { title: `${zonedTime(row.time)}, ${row.age} ago` }, dateTime(row.time), h("span", { class: "zone" }, zonedTime(row.time).slice(19))) },
     { title: "Type", cell: (row) => badge(row.type, KINDS[row.type]) },
-    { title: "Reason", cell: (row) => row.reason, class: "wide" },
+    { title: "Reason", cell: (row) => h("span", { class: "word" }, printable(row.reason)), class: "wide" },
     { title: "Message", cell: (row) => row.message, class: "wide" },
     { title: "Times", cell: (row) => String(row.count) },
     { title: "From", cell: (row) => row.source },

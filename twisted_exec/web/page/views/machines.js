@@ -190,8 +190,20 @@ class MachineList extends ListView {
     this.#table.hidden = !rows.length;
     this.#table.setAttribute("aria-rowcount", String(rows.length + 1));
     this.#body.update(rows);
+    this.#begin(rows);
     this.#drawStatus(rows.length);
     this.#drawStates();
+  }
+
+  /** Give the focus, which nothing has yet, to the row of the machine from which the user comes. */
+  #begin(rows) {
+    const { context } = this;
+    const { machine, machines } = context;
+    if (!machine) return;
+    const isFree = document.activeElement === document.body || document.activeElement?.id === "view";
+    const at = rows.findIndex(({ kind, namespace, name }) => namespace === machine.namespace && machines.routeName(kind, name) === machine.name);
+    if (isFree && at >= 0) this.#body.focus(at);
+    if (!isFree || at >= 0) context.machine = null;
   }
 
   #label(column, label) {

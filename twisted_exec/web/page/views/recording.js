@@ -8,12 +8,11 @@ import { size, zonedTime } from "../times.js";
 import { isForbidden, sentence } from "../terminal/texts.js";
 import { askFor, badge, field, foldable, lacking, save, showWaiting, whenServed } from "./parts.js";
 import { load as loadPlayer, openPlayer } from "./player.js";
-import { beginOf, clock, inputText, MOST_CONTENT_BYTES, parseCast, positionOf, proofOf, rowOf, Timeline, withoutKeys } from "./recording_model.js";
+import { beginOf, clock, inputText, MOST_CONTENT_BYTES, PLAYS, parseCast, positionOf, proofOf, rowOf, Timeline, withoutKeys } from "./recording_model.js";
 
 const IDLE_SECONDS = 2;
 const MOST_MARKS = 500;
 const CLOCK_MS = 500;
-const PLAYS = "console-recording-reader"; // the role, which includes the right to see recordings
 const SPEEDS = [0.5, 1, 2, 4, 8, 16];
 
 /**

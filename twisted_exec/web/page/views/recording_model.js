@@ -9,6 +9,9 @@ import { dateTime, shortened } from "../times.js";
 /** Bytes of content that the page loads; `twisted-exec recording export` has no such limit. */
 export const MOST_CONTENT_BYTES = 32 << 20;
 
+/** The role that plays recordings, which includes the right to see them. */
+export const PLAYS = "console-recording-reader";
+
 /** Kinds of badges by state, for recordings without a problem. */
 const STATE_KINDS = { Recording: "recorded", Failed: "bad", Pending: "waiting", Ending: "waiting" };
 
