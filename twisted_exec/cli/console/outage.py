@@ -69,22 +69,20 @@ class Outage:
             f"connection lost {age(seconds)} ago{why}; reconnecting{hindrance and f': {hindrance}'}"
         )
 
-    def resumed(self, seconds: float, missed_bytes: int, keys: str) -> None:
+    def resumed(self, seconds: float, missed_bytes: int) -> None:
         """
-        Tell the user about the end.
+        Tell the user about the end, if the user knows of the loss.
 
         :param missed_bytes: output of the machine meanwhile, which follows.
-        :param keys: about the keys that may not have reached the machine; may be empty.
         """
+        if not self._is_told:
+            return
         line = f"reconnected after {duration(seconds)}"
         if missed_bytes == 1:
             line += "; 1 byte of output follows"
         elif missed_bytes:
             line += f"; {missed_bytes} bytes of output follow"
-        if keys:
-            self._lines.tell(f"{line}; {keys}")
-        elif self._is_told:
-            self._lines.inform(line)
+        self._lines.inform(line)
 
     def stop(self) -> None:
         """Print nothing more of its own accord, and do not watch the network any more."""
