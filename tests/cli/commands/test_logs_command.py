@@ -150,6 +150,13 @@ class LogsTests(ConsolesCase):
         self.assertTrue(told.endswith("; if the machine was deleted, add --deleted\n"), told)
         self.assertEqual((await self.typed("--grep", "x"))[0], 2, "as with grep")
 
+    async def test_pool_not_found(self) -> None:
+        """The refusal about a machine's pool says nothing about deleted machines."""
+        self.logs.problem = NotFound("machinepools", "gone", "compute.ironcore.dev")
+        code, _, told = await self.typed()
+        self.assertEqual((code, '"gone" not found' in told), (1, True), told)
+        self.assertNotIn("--deleted", told)
+
     async def test_no_previous_boot(self) -> None:
         """The refusal of the server is one line."""
         self.assertEqual(

@@ -216,7 +216,8 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
         return failed("logs", str(problem), _failed(options))
     except APIError as refusal:
         message = await explain_with_hint(refusal, config, name, reactor, "read the log of")
-        if refusal.code == 404 and not options.deleted:
+        is_missing = refusal.code == 404 and refusal.details.get("name") == name
+        if is_missing and not options.deleted:
             joint = " If" if message.endswith("?") else "; if"
             message += f"{joint} the machine was deleted, add --deleted"
         return failed("logs", message, _failed(options))
