@@ -303,6 +303,14 @@ class RecordingCommandTests(SynchronousTestCase):
         self.assertNotIn("\x1b", out)
         self.assertIn("an unknown time", out)
 
+    def test_without_ca(self) -> None:
+        """Without the CA of the recorder, the user reads which file that is."""
+        code, _, err = self.run_main("recording", "verify", "x.cast")
+        self.assertEqual(code, 1)
+        self.assertIn(
+            "are required: --ca (CA of the recorder, the ca.crt of its PKI, such as ", err
+        )
+
     def test_stored_head(self) -> None:
         """A head that was stored elsewhere must be in the recording."""
         self.printed(b"one")

@@ -77,7 +77,10 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     verify.add_argument("file", metavar="FILE|NAME", help=_FILE_OR_NAME)
     verify.add_argument(
-        "--ca", required=True, metavar="FILE", help="CA of the recorder, the ca.crt of the PKI"
+        "--ca",
+        required=True,
+        metavar="FILE",
+        help="CA of the recorder, the ca.crt of its PKI, such as exec-state/pki/ca.crt",
     )
     verify.add_argument(
         "--head",
