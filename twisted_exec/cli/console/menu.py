@@ -368,7 +368,8 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             if await dialog.key("y confirms; any other key cancels: ") != "y":
                 choice = ""
         if choice not in effects:
-            dialog.tell("The power was not changed.")
+            why = f": it is {power} already" if choice in ("o", "f", "r") else ""
+            dialog.tell(f"The power was not changed{why}.")
             return None
         power = "On" if choice == "o" else "Off"
         with dialog.waiting(f"asking the server to power {name} {power.lower()}"):

@@ -73,6 +73,7 @@ WHEN_BACK = "open the console again when the server is back"
 NO_BREAK = "this console has no BREAK; nothing was sent"
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
+NO_SCREEN = "this command asks or shows something on a terminal: do not redirect both outputs"
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 
 RECEIPT_SECONDS = 5.0
@@ -712,8 +713,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def _open_dialog(self, command: EscapeCommand) -> None:
         act, scrollback, notices = self._act, self._scrollback, self._display.notices
         if act is None:
-            return
-        if self._read_only and command is EscapeCommand.POWER:
+            self._display.tell(NO_SCREEN)
+        elif self._read_only and command is EscapeCommand.POWER:
             self._display.tell(NOTHING_TO_ASK)
         elif scrollback is None:
             self._wait_for_server()
