@@ -652,6 +652,20 @@ class RecordTests(MenuCase):
         self.session.typed(b"y")
         self.assertEqual((stream.sent, self.client.recorded), (b"", []))
 
+    def test_may_not_play(self) -> None:
+        """A user who may record, and not play recordings, reads that in the question."""
+        self.open()
+        self.assertNotIn("play", self.type(b"~R", b"n"))
+        self.client.denied = ("get", "consolerecordings")
+        drawn = self.type(b"~R", b"n").replace("\r\n  ", " ")
+        self.assertIn(
+            "until a user ends it. You may not play it; to do so, ask an administrator for the role "
+            "console-recording-reader: kubectl create rolebinding eve-x-console-recording-reader "
+            "--clusterrole=console-recording-reader --user=eve@x -n ns",
+            drawn,
+        )
+        self.assertEqual(self.client.asked["subresource"], "content")
+
     def test_forbidden(self) -> None:
         """A user without the right reads the refusal, also if the server does not say it before."""
         self.open()
