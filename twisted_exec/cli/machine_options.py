@@ -80,6 +80,10 @@ def machine_name(text: str) -> MachineName:
         raise argparse.ArgumentTypeError(
             f'"{text}": there is no kind "{kind}"; there are pod, {kinds}{namespace}'
         )
+    if kind and text == f"{kind}/":
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is no name; if "{kind}" is a namespace: -n {kind} NAME'
+        )
     return MachineName(object_name(text))
 
 
@@ -114,6 +118,8 @@ def object_name(text: str) -> str:
     :raises argparse.ArgumentTypeError: it is no name.
     """
     wrong = path_segment(text) if text else ["it is empty"]
+    if "\\" in text:
+        wrong.append("may not contain '\\'")  # no server of ours takes it in a path
     if wrong:
         raise argparse.ArgumentTypeError(f'"{text}" is no name: {wrong[0]}')
     return text

@@ -77,9 +77,16 @@ class CheckedParser(argparse.ArgumentParser):
         stream.flush()
 
     def error_line(self, message: str) -> str:
-        """Return the line of an error, with the option that the user may have meant, if it is about an unknown option."""
+        """
+        Return the line of an error: with the option that the user may have meant, if it is about an unknown
+        option, and with what a missing option is.
+        """
         if re.search(": (invalid choice:|ignored explicit argument) ", message):  # argparse's own
             message = message.replace("'", '"')
+        missing = re.fullmatch("the following arguments are required: (--[a-z-]+)", message)
+        if missing:
+            actions = (each for each in self.arguments if missing[1] in each.option_strings)
+            message += "".join(f" ({each.help})" for each in actions if each.help)
         unknown = re.match("unrecognized arguments: --([a-z-]+)", message)
         near = ""
         if unknown:

@@ -59,6 +59,15 @@ class LogsTests(ConsolesCase):
             self.assertIn("logs: nothing was printed in this time; there are lines from ", told)
             self.assertEqual(told.count(day), 2, told)
         self.assertEqual((await self.typed("--since", "2999-01-01", "--grep", "x"))[0], 1)
+
+    async def test_future(self) -> None:
+        """A time that is still to come is named: with --follow, nothing else would be said."""
+        future, later = "2999-01-01T00:00:00Z", "2999-01-02T00:00:00Z"
+        for words in (("--since", future), ("--between", future, later)):
+            code, _, told = await self.typed(*words)
+            line = f"twisted-exec logs: the time of {words[0]} is in the future: {future}\n"
+            self.assertEqual((code, told.startswith(line)), (0, True), told)
+        self.assertNotIn("future", (await self.typed("--since", "1h"))[2])
         self.assertEqual(await self.typed("--since", "2999-01-01", "--tail", "0"), (0, "", ""))
 
     async def test_grep(self) -> None:
@@ -140,6 +149,13 @@ class LogsTests(ConsolesCase):
         self.assertEqual(code, 1)
         self.assertTrue(told.endswith("; if the machine was deleted, add --deleted\n"), told)
         self.assertEqual((await self.typed("--grep", "x"))[0], 2, "as with grep")
+
+    async def test_pool_not_found(self) -> None:
+        """The refusal about a machine's pool says nothing about deleted machines."""
+        self.logs.problem = NotFound("machinepools", "gone", "compute.ironcore.dev")
+        code, _, told = await self.typed()
+        self.assertEqual((code, '"gone" not found' in told), (1, True), told)
+        self.assertNotIn("--deleted", told)
 
     async def test_no_previous_boot(self) -> None:
         """The refusal of the server is one line."""

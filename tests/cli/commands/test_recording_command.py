@@ -96,6 +96,21 @@ class RecordingCommandTests(SynchronousTestCase):
         played = self.play().encode("utf-8", "surrogateescape")
         self.assertEqual(played, b"U-Boot\r\n\xff\xfe" + "größer\r\n".encode())
 
+    def test_played_from_before_the_beginning(self) -> None:
+        """A recording that begins after the time of --at is played from its beginning, and says so."""
+        self.printed(b"one")
+        self.export()
+        for at, told in (
+            ("2000-01-01", "begins after the time of --at, at 20"),
+            ("2999-01-01", ""),
+        ):
+            code, out, err = self.run_main("recording", "play", self.path("vm-1.cast"), "--at", at)
+            if told:
+                self.assertEqual((code, out, told in err), (0, "one", True), err)
+            else:
+                self.assertEqual((code, out), (1, ""))
+                self.assertIn("ends before the time of --at; there is output from", err)
+
     def test_version_2(self) -> None:
         """A journal or a recording is also written for players of version 2, without the proof."""
         self.printed(b"U-Boot\r\n", b"\xff\xfe", "größer\r\n".encode())
@@ -287,6 +302,14 @@ class RecordingCommandTests(SynchronousTestCase):
         self.assertEqual((code, err, out.count("\n")), (0, "", 6))
         self.assertNotIn("\x1b", out)
         self.assertIn("an unknown time", out)
+
+    def test_without_ca(self) -> None:
+        """Without the CA of the recorder, the user reads which file that is."""
+        code, _, err = self.run_main("recording", "verify", "x.cast")
+        self.assertEqual(code, 1)
+        self.assertIn(
+            "are required: --ca (CA of the recorder, the ca.crt of its PKI, such as ", err
+        )
 
     def test_stored_head(self) -> None:
         """A head that was stored elsewhere must be in the recording."""

@@ -28,7 +28,7 @@ from twisted_exec.cli.console.menu import (
     act,
     switch_on_again,
 )
-from twisted_exec.cli.console.session import WHEN_BACK, Outcome
+from twisted_exec.cli.console.session import NO_SCREEN, WHEN_BACK, Outcome
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import RESTARTED
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig
@@ -296,7 +296,9 @@ class ScrollbackTests(MenuCase):
         """
         self.begin(escapes=parse_escape("^],~"), say=self.said.append, act=self.fail)
         self.attach()
-        self.session.typed(b"~H")
+        for command in (b"~H", b"~L", b"~P", b"~R", b"~M"):
+            self.session.typed(command)
+            self.assertEqual(self.said.pop(), NO_SCREEN)
         self.begin(
             escapes=parse_escape("^],~"), say=self.said.append, draw=self.draw, act=self.fail
         )
@@ -492,11 +494,13 @@ class PowerTests(MenuCase):
     def test_cancelled(self) -> None:
         """Any other key cancels, at both questions."""
         self.open()
-        for keys in (b"x", b"o", b"\x1b[A", b"fn", b"f\r", b"\x03"):
+        for keys in (b"x", b"\x1b[A", b"fn", b"f\r", b"\x03"):
             self.assertIn("The power was not changed.", self.type(b"~P", keys))
+        self.assertIn("was not changed: it is On already.", self.type(b"~P", b"o"))
         self.client.spec = {"power": "Off"}
-        for keys in (b"f", b"\r"):
-            self.assertIn("The power was not changed.", self.type(b"~P", keys))
+        for keys in (b"f", b"r"):
+            self.assertIn("was not changed: it is Off already.", self.type(b"~P", keys))
+        self.assertIn("The power was not changed.", self.type(b"~P", b"\r"))
         self.assertEqual(self.client.power, [])
 
     def test_no_right(self) -> None:
@@ -647,6 +651,20 @@ class RecordTests(MenuCase):
         self.assertEqual(self.client.asked, {**self.client.asked, **right})
         self.session.typed(b"y")
         self.assertEqual((stream.sent, self.client.recorded), (b"", []))
+
+    def test_may_not_play(self) -> None:
+        """A user who may record, and not play recordings, reads that in the question."""
+        self.open()
+        self.assertNotIn("play", self.type(b"~R", b"n"))
+        self.client.denied = ("get", "consolerecordings")
+        drawn = self.type(b"~R", b"n").replace("\r\n  ", " ")
+        self.assertIn(
+            "until a user ends it. You may not play it; to do so, ask an administrator for the role "
+            "console-recording-reader: kubectl create rolebinding eve-x-console-recording-reader "
+            "--clusterrole=console-recording-reader --user=eve@x -n ns",
+            drawn,
+        )
+        self.assertEqual(self.client.asked["subresource"], "content")
 
     def test_forbidden(self) -> None:
         """A user without the right reads the refusal, also if the server does not say it before."""

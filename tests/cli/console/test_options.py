@@ -65,6 +65,8 @@ class ParseOptionsTests(SynchronousTestCase):
         for text, why in (
             ("node/vm", no_kind),
             ("a%/vm", 'no kind "a%"; there are pod, machine, instance; see'),
+            ("lab/", '"lab/" is no name; if "lab" is a namespace: -n lab NAME; see'),
+            ("a\\b", '"a\\b" is no name: may not contain'),
             *((each, "is no name") for each in ("machine/", "machine/a/b", "machine/..", "/vm")),
         ):
             stderr = io.StringIO()

@@ -129,10 +129,13 @@ class OutageTests(OutageCase):
             stream.waiting_keys = count
             self.clock.advance(1)
             self.assertRegex(drawn[-1], rb"mreconnecting, \d s; " + text + rb" to send\x1b")
+        stream.missed_bytes = 5
         self.session.resumed(4, 0, 0)
+        line = b"reconnected after 4.0 s; 5 bytes of output follow"
+        self.assertEqual(drawn[-1], b"\x1b7\x1b[A\r\x1b(B\x1b[m" + line + b"\x1b[K\x1b8")
         count = len(drawn)
         self.clock.advance(9)
-        self.assertEqual(len(drawn), count)
+        self.assertEqual((len(drawn), len(self.said)), (count, 1))
 
     def test_count_behind_messages(self) -> None:
         """The count goes on below what the user has asked for, with the keys that wait."""
@@ -152,6 +155,25 @@ class OutageTests(OutageCase):
             self.clock.advance(1)
             self.assertRegex(drawn[-1], rb"mreconnecting, \d s; \d")
         self.assertEqual(len(self.said), 5)
+        self.session.typed(b"~?")
+        self.session.resumed(4, 0, 0)
+        self.assertEqual(self.said[-1], "reconnected after 4.0 s")
+
+    def test_count_in_a_narrow_window(self) -> None:
+        """In a window that has become too narrow for the line, a part of it counts on in one row."""
+        drawn: list[bytes] = []
+        size = TerminalSize(80, 6)
+        self.begin(draw=drawn.append, size=lambda: size, moves_cursor=True, act=self.fail)
+        stream = self.attach()
+        stream.waiting_keys = 5
+        self.session.outage(LOST)
+        self.clock.pump([0.5, 1])
+        size = TerminalSize(25, 6)
+        self.session.window_changed()
+        self.clock.advance(1)
+        self.assertEqual(self.said[-1], "reconnecting, 2 s; 5 key")
+        self.clock.advance(1)
+        self.assertIn(b"mreconnecting, 4 s; 5 key\x1b", drawn[-1])
 
     def test_commands_wait(self) -> None:
         """The user reads that a command waits for the connection."""
@@ -212,27 +234,82 @@ class OutageTests(OutageCase):
         self.begin()
         self.attach()
         for unsent, end in ((1, "1 key typed after that was"), (3, "3 keys typed after that were")):
-            self.session.outage("connection lost")
-            self.session.resumed(0.1, 2 + unsent, unsent)
+            self.lose_keys(2 + unsent, unsent)
             line = f"2 keys may not have reached the machine; {end} discarded"
-            self.assertEqual(self.said[-1], f"reconnected after 0.1 s; {line}")
+            self.assertEqual(self.said[-1], f"the connection was lost, and {line}")
 
     def test_uncertain(self) -> None:
         """The user always reads that keys may not have reached the machine."""
         for quiet in (False, True):
             self.begin(quiet=quiet)
             self.attach()
-            for seconds, keys in ((0.1, 1), (125.0, 17)):
-                self.session.outage("connection lost")
-                self.session.resumed(seconds, keys, 0)
-            end = "may not have reached the machine"
-            self.assertEqual(
-                self.said,
-                [
-                    f"reconnected after 0.1 s; 1 key {end}",
-                    f"reconnected after 2 min 5 s; 17 keys {end}",
-                ],
-            )
+            for keys in (1, 17):
+                self.lose_keys(keys)
+            begin, end = "the connection was lost, and", "may not have reached the machine"
+            self.assertEqual(self.said, [f"{begin} 1 key {end}", f"{begin} 17 keys {end}"])
+
+    def lose_keys(self, dropped: int, unsent: int = 0) -> None:
+        """Lose so many keys during a loss of the connection, in which the machine prints nothing."""
+        self.session.outage("connection lost")
+        self.session.resumed(0.1, dropped, unsent)
+        self.session.caught_up()
+
+    def test_uncertain_behind_missed_output(self) -> None:
+        """
+        The user reads it once, behind the output of the loss, which would scroll it away; meanwhile the
+        status has it.
+        """
+        self.begin()
+        self.attach()
+        line = "the connection was lost, and 3 keys may not have reached the machine"
+        self.session.outage("connection lost")
+        self.session.resumed(0.1, 3, 0)
+        self.session.data_received(b"much output\r\n")
+        self.assertEqual(self.said, [])
+        self.session.typed(b"~s")
+        self.assertEqual(self.said.pop().split("\n")[-1], f"  0 s ago: {line}")
+        self.session.caught_up()
+        self.assertEqual(self.said, [line])
+        self.session.outage("connection lost")
+        self.session.resumed(0.1, 0, 0)
+        self.session.caught_up()
+        self.assertEqual(self.said, [line])
+
+    def test_uncertain_after_two_losses(self) -> None:
+        """If the connection is lost again before, the keys of both losses are counted."""
+        self.begin()
+        self.attach()
+        for dropped, unsent in ((3, 1), (4, 2)):
+            self.session.outage("connection lost")
+            self.session.resumed(0.1, dropped, unsent)
+        self.session.caught_up()
+        line = "4 keys may not have reached the machine; 3 keys typed after that were discarded"
+        self.assertEqual(self.said, [f"the connection was lost, and {line}"])
+
+    def test_uncertain_at_the_end(self) -> None:
+        """A user who leaves before, or whose session ends, reads it then."""
+        for end in (lambda: self.session.typed(b"~."), lambda: self.session.detached("gone")):
+            self.begin()
+            self.attach()
+            self.session.outage("connection lost")
+            self.session.resumed(0.1, 3, 0)
+            end()
+            line = "the connection was lost, and 3 keys may not have reached the machine"
+            self.assertEqual(self.said, [line])
+
+    def test_discarded_before(self) -> None:
+        """What a notice said of keys before the loss does not hold for the keys of the loss."""
+        self.begin()
+        stream = self.attach()
+        self.session.notice(not_sent("the line is lost"))
+        self.session.outage("connection lost")
+        stream.waiting_keys = 3
+        self.session.resumed(0.1, 3, 0)
+        self.session.caught_up()
+        line = "the connection was lost, and 3 keys may not have reached the machine"
+        self.assertEqual(self.said[-1:], [line])
+        self.session.typed(b"a~?")
+        self.assertEqual(stream.sent, b"a~?")
 
     def test_observer(self) -> None:
         """Keys that were not to be sent are not counted, unless the user has asked for the floor."""
@@ -247,8 +324,9 @@ class OutageTests(OutageCase):
         self.session.outage("connection lost")
         self.session.typed(b"~f")
         self.session.resumed(1.0, 4, 3)
+        self.session.caught_up()
         line = "1 key may not have reached the machine; 3 keys typed after that were discarded"
-        self.assertEqual(self.said[-1], f"reconnected after 1.0 s; {line}")
+        self.assertEqual(self.said[-1], f"the connection was lost, and {line}")
 
     def test_command_behind_discarded_keys(self) -> None:
         """Behind keys that were discarded, ``~`` begins a command: the machine has not all of the line."""
@@ -511,8 +589,9 @@ class SilenceTests(OutageCase):
         self.assertEqual(
             self.said, ["the server does not answer; Ctrl-] leaves\nno answer for 4 s"]
         )
-        self.drawn_after(0)
-        self.assertEqual(self.said[1:], ["the server answers again"])
+        self.assertIn(b"mthe server answers again\x1b[K", self.drawn_after(0))
+        self.assertEqual(self.drawn_after(0), b"")
+        self.assertEqual(len(self.said), 1)
 
     def test_counts_over_a_screen(self) -> None:
         """Over the screen of a program, the message is drawn again, also after a key has erased it."""

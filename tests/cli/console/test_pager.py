@@ -82,8 +82,13 @@ class PagerTests(SynchronousTestCase):
         pager.press("N")
         self.assertEqual(rows(pager)[-1], 'no later line has "ERROR"  q quit')
         pager.search("")
-        pager.press("n")
         self.assertIn(KEYS, rows(pager)[-1])
+
+    def test_next_without_search(self) -> None:
+        """The keys for the next match say that nothing is searched for yet."""
+        for key in ("n", "N"):
+            self.pager.press(key)
+            self.assertIn("nothing is searched for yet: / searches", rows(self.pager)[-1])
 
     def test_narrow(self) -> None:
         """A narrow window still says how to leave."""

@@ -923,7 +923,7 @@ except KeyboardInterrupt:
         for key, code, line in (
             (b"\x03", -signal.SIGINT, left),
             (b"", -signal.SIGTERM, left),
-            (b"\x1d", 0, b"Disconnected from vm; " + left),
+            (b"\x1d", 0, b"Left before the console of vm was open; " + left),
         ):
             self.serve(EchoAttachment(b"$ "))
             process = self.start_on_terminal()
@@ -1108,7 +1108,7 @@ except KeyboardInterrupt:
         self.assertNotRegex(process.stdout, rb"\d s *this command")
         process.type(b"\x1d")
         await self.ends_so(process, 0)
-        self.assertNotRegex(process.stdout, rb"\d s *Disconnected")
+        self.assertNotRegex(process.stdout, rb"\d s *Left")
 
     async def test_role_after_a_stop(self) -> None:
         """In the session that follows a stop the user has the former role, and takes nothing over."""
@@ -1168,18 +1168,23 @@ except KeyboardInterrupt:
             await self.ends_so(process, -number)
 
     async def test_interrupted_while_connecting(self) -> None:
-        """Ctrl-C ends a program that has no session yet."""
+        """Ctrl-C ends a program that has no session yet, and so does the key that leaves."""
         waiting: list[Any] = []
         self.consoles.dispatch = lambda request: _never(waiting)  # type: ignore[method-assign]
-        process = self.start_on_terminal(env={"TERM": "xterm"})
-        while not waiting:
-            await self._settle()
-        await process.until(
-            rb"\r\x1b\[Kconnecting to vm at http\S+: waiting for the machine, \d+ s"
-        )
-        process.type(b"\x03")
-        await self.ends_so(process, -signal.SIGINT)
-        self.assertTrue(process.stdout.endswith(b"\r\x1b[K"), process.stdout[-80:])
+        for key, code, line in (
+            (b"\x03", -signal.SIGINT, b""),
+            (b"\x1d", 0, b"Left before the console of vm was open.\r\n"),
+        ):
+            waiting.clear()
+            process = self.start_on_terminal(env={"TERM": "xterm"})
+            while not waiting:
+                await self._settle()
+            await process.until(
+                rb"\r\x1b\[Kconnecting to vm at http\S+: waiting for the machine, \d+ s"
+            )
+            process.type(key)
+            await self.ends_so(process, code)
+            self.assertTrue(process.stdout.endswith(b"\r\x1b[K" + line), process.stdout[-80:])
 
     async def test_slow(self) -> None:
         """The line about a slow connection is erased before the greeting."""

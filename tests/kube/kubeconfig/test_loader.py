@@ -555,6 +555,14 @@ class RefusalTests(KubeconfigTestCase):
             self.with_cluster("server: 'https://a', insecure-skip-tls-verify: 'yes'"),
         )
 
+    def test_namespace(self) -> None:
+        """A namespace that no path can have is an error of its context."""
+        context = CONTEXT.replace("user: u", "namespace: default/")
+        self.assertEqual(
+            self.refusal(CLUSTER + context),
+            'FILE: context "x": namespace "default/" is no name: may not contain \'/\'',
+        )
+
     def test_dangling_names(self) -> None:
         """The error for an undefined cluster or user names the context."""
         self.assertEqual(

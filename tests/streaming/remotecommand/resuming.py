@@ -33,6 +33,7 @@ class ResumingUser(RecordingUser):
     A user with all callbacks.
 
     :ivar items: output, and gaps as numbers, in order.
+    :ivar order: output, and where it caught up, in order.
     :ivar outages: reasons.
     :ivar returns: seconds and uncertain pieces of each return.
     :ivar unsent: those pieces of the last return that were never sent.
@@ -41,6 +42,7 @@ class ResumingUser(RecordingUser):
     def __init__(self) -> None:
         super().__init__()
         self.items: list[bytes | int | None] = []
+        self.order: list[bytes | str] = []
         self.outages: list[str] = []
         self.returns: list[tuple[float, int]] = []
         self.unsent = 0
@@ -50,6 +52,7 @@ class ResumingUser(RecordingUser):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self.items.append(data)
+        self.order.append(data)
 
     def skipped(self, count: int | None) -> None:
         self.items.append(count)
@@ -60,6 +63,9 @@ class ResumingUser(RecordingUser):
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
         self.returns.append((seconds, uncertain))
         self.unsent = unsent
+
+    def caught_up(self) -> None:
+        self.order.append("caught up")
 
     def attendance_changed(self, attendance: Attendance) -> None:
         self.attendances.append(attendance)

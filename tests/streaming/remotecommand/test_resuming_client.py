@@ -318,6 +318,36 @@ class OutageTests(ResumingCase):
         self.assertEqual(self.user.items, [b"one", 3, b"three"])
         self.assertEqual(self.client.missed_bytes, 5)
 
+    def test_caught_up(self) -> None:
+        """The user learns when the output that was missed is there: once for each loss."""
+        for missed in (b"", b"two"):
+            self.setUp()
+            self.server.print(b"one")
+            self.end.pump()
+            self.end.cut()
+            self.server.print(missed)
+            self.end.wait(1)
+            self.server.print(b"three")
+            self.end.pump()
+            expected = [each for each in (b"one", missed, "caught up", b"three") if each]
+            self.assertEqual(self.user.order, expected)
+
+    def test_caught_up_after_pause(self) -> None:
+        """So does a user whose output is paused at the return, and who knows of that before."""
+        for missed in (b"", b"two"):
+            self.setUp()
+            self.server.print(b"one")
+            self.end.pump()
+            self.client.pause_output()
+            self.end.cut()
+            self.server.print(missed)
+            self.end.wait(1)
+            self.assertEqual((self.user.order, len(self.user.returns)), ([b"one"], 1))
+            self.client.resume_output()
+            self.end.pump()
+            expected = [each for each in (b"one", missed, "caught up") if each]
+            self.assertEqual(self.user.order, expected)
+
     def test_slow_user(self) -> None:
         """A gap can open while the stream goes on."""
         (connection,) = self.server.live

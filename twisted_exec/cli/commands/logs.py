@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from twisted_exec.api.logs import LogOptions
 from twisted_exec.api.patterns import Pattern, PatternError, Search
 from twisted_exec.api.status import APIError
-from twisted_exec.api.times import seconds, span
+from twisted_exec.api.times import NANOSECONDS, seconds, span, timestamp
 from twisted_exec.cli.commands.log_output import LogOutput
 from twisted_exec.cli.console.connecting import ProgressLine
 from twisted_exec.cli.failures import InputError, failed
@@ -187,6 +188,12 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
             "since_option": "--since",
         }
         name, namespace = options.machine.name, config.namespace
+        first = _range(options)[0]
+        if first is not None and first > time.time_ns() and options.tail != 0:
+            # No error: the clock of the machine's host may be ahead, and --follow waits.
+            option = "--between" if options.between else "--since"
+            future = timestamp(first / NANOSECONDS)
+            failed("logs", f"the time of {option} is in the future: {future}", 0)
         progress = ProgressLine.on_stderr(
             reactor, lambda seconds: f"asking {config.server} for the log of {name}, {seconds} s"
         )
@@ -209,7 +216,8 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
         return failed("logs", str(problem), _failed(options))
     except APIError as refusal:
         message = await explain_with_hint(refusal, config, name, reactor, "read the log of")
-        if refusal.code == 404 and not options.deleted:
+        is_missing = refusal.code == 404 and refusal.details.get("name") == name
+        if is_missing and not options.deleted:
             joint = " If" if message.endswith("?") else "; if"
             message += f"{joint} the machine was deleted, add --deleted"
         return failed("logs", message, _failed(options))

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
+from twisted_exec.api.times import timestamp
+from twisted_exec.cli.failures import failed
 from twisted_exec.cli.machine_options import add_namespace_option, object_name
 from twisted_exec.cli.options import add_cluster_options
 from twisted_exec.cli.recording.content import is_file, reporting, use_content
@@ -75,7 +77,10 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     verify.add_argument("file", metavar="FILE|NAME", help=_FILE_OR_NAME)
     verify.add_argument(
-        "--ca", required=True, metavar="FILE", help="CA of the recorder, the ca.crt of the PKI"
+        "--ca",
+        required=True,
+        metavar="FILE",
+        help="CA of the recorder, the ca.crt of its PKI, such as exec-state/pki/ca.crt",
     )
     verify.add_argument(
         "--head",
@@ -214,6 +219,9 @@ def _play_content(options: argparse.Namespace, file: BinaryIO, head: str) -> int
     first, last = extent(file)
     if at is not None and at > last:
         raise NothingPrinted("the recording ends before the time of --at", first, last)
+    if at is not None and at < first:
+        begins = f"the recording begins after the time of --at, at {timestamp(first / 1000)}"
+        failed(options.command, f"{begins}, and is played from there", 0)
     if not sys.stdout.isatty():
         for frame in frames(file):
             if frame.code == "o" and frame.time >= (at or 0):

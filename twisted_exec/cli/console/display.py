@@ -504,10 +504,24 @@ class Display:
                 self.cover(lines, passes=True)
             return
         line = lines.rpartition("\n")[2]
+        if size is not None:
+            line = line[: size.columns - 1]  # the row below could not be erased
         if self._count is _Count.COVERED and self._held is None:
             self.begin_count(line)
-        elif self._count is _Count.ABOVE and size is not None and self._terminal.draw is not None:
-            line = line[: size.columns - 1]
+        elif self._count is _Count.ABOVE:
+            self._draw_above(line)
+
+    def end_count(self, line: str) -> None:
+        """Print a message about the connection over the line that counts, or behind what followed that line."""
+        size = self._terminal.size()
+        if self._count is _Count.ABOVE and size is not None and len(line) < size.columns:
+            self._count = _Count.NONE
+            self._draw_above(line)
+        else:
+            self.inform(line)
+
+    def _draw_above(self, line: str) -> None:
+        if self._terminal.draw is not None:
             self._terminal.draw(f"\x1b7\x1b[A\r\x1b(B\x1b[m{line}\x1b[K\x1b8".encode())
 
     # The user's output paces the stream through these.

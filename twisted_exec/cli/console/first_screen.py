@@ -327,6 +327,9 @@ class FirstScreen(ConsoleUser):
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
         self._user.resumed(seconds, uncertain, unsent)
 
+    def caught_up(self) -> None:
+        self._user.caught_up()
+
     def dropped(self, dropped: int, unsent: int) -> str:
         return self._user.dropped(dropped, unsent)
 

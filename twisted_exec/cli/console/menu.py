@@ -97,6 +97,10 @@ class MachineAccess:
         """Return whether the user may begin a recording, as far as the server says so."""
         return await self._may(client, "create", CONSOLERECORDINGS.resource)
 
+    async def may_play(self, client: CommandClient) -> bool:
+        """Return whether the user may play recordings, as far as the server says so."""
+        return await self._may(client, "get", CONSOLERECORDINGS.resource, "content")
+
     async def may_end_required(self, client: CommandClient) -> bool:
         """Return whether the user may end recordings that policies require, as far as the server says so."""
         return await self._may(client, "update", CONSOLEPOLICIES.resource)
@@ -145,6 +149,10 @@ class MachineAccess:
         )
         role, command = grant(right)
         return role, safe(command)
+
+    async def grant_playing(self, client: CommandClient) -> tuple[str, str]:
+        """Return the smallest role that may play recordings, and the command that grants it."""
+        return await self._grant(client, "get", CONSOLERECORDINGS.resource, "content")
 
     async def record(self, client: CommandClient) -> str:
         """Begin a recording of the machine; return its name."""
@@ -368,7 +376,8 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             if await dialog.key("y confirms; any other key cancels: ") != "y":
                 choice = ""
         if choice not in effects:
-            dialog.tell("The power was not changed.")
+            why = f": it is {power} already" if choice in ("o", "f", "r") else ""
+            dialog.tell(f"The power was not changed{why}.")
             return None
         power = "On" if choice == "o" else "Off"
         with dialog.waiting(f"asking the server to power {name} {power.lower()}"):
@@ -382,12 +391,16 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
 
 async def _record(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     recordings: dict[str, bool] = {}
+    plays = ""
     async with access.client() as client:
         with dialog.waiting("asking the server about recordings"):
             may_record = await access.may_record(client)
             role, command = ("", "") if may_record else await access.grant_recording(client)
             with suppress(APIError):  # a user may begin some, and not list them
                 recordings = await access.open_recordings(client) if may_record else {}
+            if may_record and not await access.may_play(client):
+                player, right = await access.grant_playing(client)
+                plays = f" You may not play it; to do so, ask an administrator for the role {player}: {right}"
     if not may_record:
         dialog.tell(
             f"You may not record {access.name}; ask an administrator for the role {role}: {command}"
@@ -411,7 +424,7 @@ async def _record(dialog: Dialog, access: MachineAccess) -> NextSession | None:
         if key != "r":
             dialog.tell("Nothing was changed.")
             return None
-    dialog.tell(f"Record {access.name}? {RECORDED}")
+    dialog.tell(f"Record {access.name}? {RECORDED}{plays}")
     if await dialog.key("y begins the recording; any other key cancels: ") != "y":
         dialog.tell("No recording was begun.")
         return None

@@ -22,10 +22,9 @@ NO_ANSWER_SECONDS = 4.0
 class Lines(Protocol):
     """The display, as these lines need it."""
 
-    def tell(self, lines: str) -> None: ...
-    def inform(self, line: str) -> None: ...
     def begin_count(self, lines: str) -> None: ...
     def count(self, lines: str) -> None: ...
+    def end_count(self, line: str) -> None: ...
 
 
 class Outage:
@@ -69,22 +68,20 @@ class Outage:
             f"connection lost {age(seconds)} ago{why}; reconnecting{hindrance and f': {hindrance}'}"
         )
 
-    def resumed(self, seconds: float, missed_bytes: int, keys: str) -> None:
+    def resumed(self, seconds: float, missed_bytes: int) -> None:
         """
-        Tell the user about the end.
+        Tell the user about the end, if the user knows of the loss.
 
         :param missed_bytes: output of the machine meanwhile, which follows.
-        :param keys: about the keys that may not have reached the machine; may be empty.
         """
+        if not self._is_told:
+            return
         line = f"reconnected after {duration(seconds)}"
         if missed_bytes == 1:
             line += "; 1 byte of output follows"
         elif missed_bytes:
             line += f"; {missed_bytes} bytes of output follow"
-        if keys:
-            self._lines.tell(f"{line}; {keys}")
-        elif self._is_told:
-            self._lines.inform(line)
+        self._lines.end_count(line)
 
     def stop(self) -> None:
         """Print nothing more of its own accord, and do not watch the network any more."""
@@ -133,7 +130,7 @@ class Silence:
             self._tell(f"no answer for {overdue_seconds:.0f} s")
         elif self.is_told and not overdue_seconds:
             self.is_told = False
-            self._lines.inform("the server answers again")
+            self._lines.end_count("the server answers again")
 
     def _tell(self, line: str) -> None:
         leaves = f"; {self._how_to_leave}" if self._how_to_leave else ""

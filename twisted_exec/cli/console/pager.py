@@ -80,6 +80,8 @@ class Pager:
             self._go_to(self._top + _STEPS.get(key, 0) + _PAGES.get(key, 0) * self._height)
         elif key in ("n", "N") and self._text:
             self._seek(-1 if key == "n" else 1)
+        elif key in ("n", "N"):
+            self.message = "nothing is searched for yet: / searches"
 
     def search(self, text: str) -> None:
         """Show the last line with this text in any case; ``n`` shows earlier ones."""

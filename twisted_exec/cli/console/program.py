@@ -374,7 +374,11 @@ class ConsoleProgram:
         return "\n".join(lines)
 
     def _farewell(self) -> str:
-        return "" if self._options.quiet else f"Disconnected from {self.subject}."
+        if self._options.quiet:
+            return ""
+        if not self._session.is_attached:
+            return f"Left before the console of {self.subject} was open."
+        return f"Disconnected from {self.subject}."
 
     def _inform(self, line: str) -> None:
         """Tell a person something that ``--quiet`` leaves out."""

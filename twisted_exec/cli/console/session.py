@@ -73,12 +73,17 @@ WHEN_BACK = "open the console again when the server is back"
 NO_BREAK = "this console has no BREAK; nothing was sent"
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
 NO_JOB_CONTROL = "The shell has no job control: this program was not suspended."
+NO_SCREEN = "this command asks or shows something on a terminal: do not redirect both outputs"
 NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
 
 RECEIPT_SECONDS = 5.0
 """Time for the runtime to say who gets a message."""
 _MOST_MESSAGES = 5
-"""Messages of other users that the status repeats."""
+"""
+Messages of other users, and about dropped keys, that the status repeats.
+
+With its age, none is old news; so nothing has to guess which of them a user has read.
+"""
 
 _INTERRUPT = b"\x03"
 
@@ -223,6 +228,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._attached_at = 0.0
         self._outage: Outage | None = None  # the present one
         self._silence: Silence | None = None  # looks whether the server answers
+        self._dropped = self._unsent = 0  # keys of which the user is still to read
         self._outcome = Outcome()  # from the phase ``ENDING`` on
         self._recordings = RecordingNews()
         self._act = act if interactive and terminal.draw is not None else None
@@ -494,6 +500,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self.life is not Life.CARRIED:
             return
         self._become(Life.WAITING)
+        self._machine_discards = False  # the server says it again where that still holds
         self._timers.pause()
         if self._silence is not None:
             self._silence.lost()
@@ -513,8 +520,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         if self.life is not Life.WAITING:
             return
         keys = self.dropped(uncertain, unsent) if uncertain else ""
+        line = f"the connection was lost, and {keys}"
         if keys and not self._interactive:
-            line = f"the connection was lost, and {keys}"
             self._script.failed(line)
             self._end(Outcome(1, line))
             return
@@ -522,10 +529,21 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         outage = self._end_outage()
         self._timers.resume()
         self._script.resumed()
-        if keys and self._escapes is not None:
-            self._escapes.begin_line()  # the machine has not all of the line
         if outage is not None:
-            outage.resumed(seconds, self.facts.missed_bytes, keys)
+            outage.resumed(seconds, self.facts.missed_bytes)
+        if keys:
+            self._dropped += uncertain
+            self._unsent += unsent
+            self._messages.append((self._clock.seconds(), line))
+            if self._escapes is not None:
+                self._escapes.begin_line()  # the machine has not all of the line
+
+    def caught_up(self) -> None:
+        """Tell the user of dropped keys: before the output of the loss, it would scroll away."""
+        dropped, self._dropped = self._dropped, 0
+        unsent, self._unsent = self._unsent, 0
+        if dropped and self._is_live:
+            self._display.tell(f"the connection was lost, and {dropped_keys(dropped, unsent)}")
 
     def dropped(self, dropped: int, unsent: int) -> str:
         if self._interactive and not (self._is_sent or self._takeover.is_wished):
@@ -695,8 +713,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def _open_dialog(self, command: EscapeCommand) -> None:
         act, scrollback, notices = self._act, self._scrollback, self._display.notices
         if act is None:
-            return
-        if self._read_only and command is EscapeCommand.POWER:
+            self._display.tell(NO_SCREEN)
+        elif self._read_only and command is EscapeCommand.POWER:
             self._display.tell(NOTHING_TO_ASK)
         elif scrollback is None:
             self._wait_for_server()
@@ -910,6 +928,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """
         if not self._is_live:
             return
+        self.caught_up()  # nothing more comes
         self._become(Life.ENDING)
         self._outcome = outcome
         self._end_outage()

@@ -38,7 +38,7 @@ def status(
     :param problem: why it is not connected yet, if known.
     :param names: of the viewers, or why they are missing; may be empty.
     :param size: how the user's window differs from that for which a program draws; may be empty.
-    :param messages: the last ones of other users, the newest last.
+    :param messages: the last ones of other users and about dropped keys, the newest last.
     """
     if stream is None or seconds is None:
         return [f"{outage or 'not connected yet'}{problem and f': {problem}'}"]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from twisted_exec.api.names import path_segment
 from twisted_exec.kube.kubeconfig.client_config import (
     ALWAYS,
     IF_AVAILABLE,
@@ -291,9 +292,12 @@ def _with_cluster(cluster: ConfigEntry, context: ConfigEntry) -> ClientConfig:
     if ca and insecure:
         raise cluster.fail("insecure-skip-tls-verify cannot go with a certificate-authority")
     named = f' (context "{context.name}")' if context.name else ""
+    namespace = context.text("namespace") or "default"
+    if wrong := path_segment(namespace):
+        raise context.fail(f'namespace "{namespace}" is no name: {wrong[0]}')
     return ClientConfig(
         server=server,
-        namespace=context.text("namespace") or "default",
+        namespace=namespace,
         ca=ca,
         tls_server_name=cluster.text("tls-server-name"),
         insecure_skip_tls_verify=insecure,

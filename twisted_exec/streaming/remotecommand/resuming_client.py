@@ -138,6 +138,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         self._connection = SessionConnection(self)
         self._keys: list[tuple[Resumable, str]] = []  # of the newest and the previous connection
         self._position: Position | None = None
+        self._catches_up = False  # output from the loss is still to come, or may be
         self._uncertain = 0  # dropped keys and requests that the user does not know of
         self._unsent = 0  # those of them that were never sent
         self._attendance: Attendance | None = None
@@ -319,6 +320,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         self._position = Position(self._position.epoch, self._position.offset + len(data))
         if self.life in _UP:
             self._user.data_received(data)
+        self._tell_caught_up()
 
     def mark_received(self, connection: SessionConnection, mark: Mark) -> None:
         try:
@@ -443,8 +445,12 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             self._tell_resumed()
         if self.life in _UP and before != position:
             self._user.placed(mark)
-        if before is None or before == position:
-            return
+        if before is not None and before != position:
+            self._skip(before, mark)
+        self._tell_caught_up()
+
+    def _skip(self, before: Position, mark: At) -> None:
+        position = mark.position
         if before.epoch != position.epoch:
             missing = None
         elif before.offset < position.offset:
@@ -453,6 +459,14 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             raise RemoteProtocolError("the output goes back to an earlier position")
         if self.life in _UP:
             self._user.skipped(missing)
+
+    def _tell_caught_up(self) -> None:
+        if not (self._catches_up and self.life is ResumingLife.CARRIED):
+            return
+        position = self._position if self._connection.is_placed else None
+        if position is not None and position.offset >= self.live_from:
+            self._catches_up = False
+            self._user.caught_up()
 
     # Outages
 
@@ -490,6 +504,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         else:
             self._input.send_again(count)
         self._become(ResumingLife.RETURNING)
+        self._catches_up = True
         self._retries.succeeded()
         connection.synced.callback(None)
         stream = self._stream

@@ -180,6 +180,13 @@ class ConsoleUser:
         if uncertain:
             self.notice(Notice(f"the connection was lost: {dropped_keys(uncertain, unsent)}"))
 
+    def caught_up(self) -> None:
+        """
+        The output that the machine printed during the loss has arrived; what follows is of now.
+
+        Called once after :meth:`resumed`, unless the connection is lost again before.
+        """
+
     def dropped(self, dropped: int, unsent: int) -> str:
         """
         Return the message about dropped keys and requests; empty for no message.
