@@ -144,6 +144,19 @@ class ConfigTests(ListCase):
         self.assertIn("rack.csv: evil: 192.0.2.1 is in none of the networks", refused[0])
         self.assertIn("(line 2)", refused[0])
 
+    async def test_power_of_changed_row(self) -> None:
+        """A switch that began with the old row of a machine does not go on at its server."""
+        self.write("m,10.0.1.11,,", "other,10.0.1.13,,")
+        driver = self.driver(power=True)
+        switch = driver.power_of(self.facts())
+        assert switch is not None
+        self.write("m,10.0.1.12,,", "other,10.0.1.13,,")
+        lines: Any = driver.lines
+        lines._list.reading()()()
+        await switch.off()
+        self.assertEqual(self.reasons(), ["PowerFailed"])
+        self.assertIn("does not have this server any more", self.events[0][2])
+
     def test_other_class(self) -> None:
         """A row cannot take a server that another class has, nor one of another list."""
         self.write("web-1,10.0.1.11,,", "web-2,10.0.1.12,,")

@@ -257,4 +257,6 @@ class Chassis:
         return b"is on" not in await self._ask("status")
 
     def _ask(self, word: str) -> Deferred[bytes]:
+        if self._driver.lines.options_of(self._facts) != self._line:
+            raise ServiceUnavailable("the machine does not have this server any more")
         return self._driver.ask(self._facts, self._line, "chassis", "power", word)

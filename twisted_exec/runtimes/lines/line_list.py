@@ -29,7 +29,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from math import inf
 from typing import Any, Generic, TypeVar
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
@@ -281,21 +281,54 @@ def _networks(reader: Reader, written: Sequence[object]) -> Sequence[_Network]:
     return networks
 
 
+@dataclass
+class _User(Generic[_Options]):
+    """
+    A machine that uses the list.
+
+    :ivar options: those of the line that it has connected to last, or tries to.
+    :ivar opening: the attempt that is under way.
+    :ivar link: the last connection.
+    :ivar dropped: why the attempt has ended, if its line was changed or removed.
+    """
+
+    facts: MachineFacts
+    name: str
+    options: _Options
+    opening: Deferred[Any] | None = None
+    link: Any = None
+    dropped: CannotStart | None = None
+
+    def drop(self, why: CannotStart) -> None:
+        """End the connection, or the attempt."""
+        self.dropped = why
+        if self.opening is not None:
+            self.opening.cancel()
+        elif self.link is not None:
+            self.link.drop(why)
+
+
 class ListedLines(Lines[_Options]):
     """
     The lines of a list, read again while machines use them.
 
     A line that is changed or removed loses its connection; the machine then waits for the new one, or for the line to be
     listed again.
+
+    :param changed: called for a machine whose row was changed or removed, with the reason.
     """
 
-    def __init__(self, lines: LineList[_Options], reactor: Any) -> None:
+    def __init__(
+        self,
+        lines: LineList[_Options],
+        reactor: Any,
+        changed: Callable[[MachineFacts, CannotStart], None],
+    ) -> None:
         super().__init__(lines)
-        self._list, self._reactor = lines, reactor
+        self._list, self._reactor, self._changed = lines, reactor, changed
         self._seen = lines.stamp()
         self._loop = PokedLoop(self._look, reactor)
-        self._users: set[str] = set()  # ids of machines
-        self._connections: dict[str, tuple[str, _Options, Any]] = {}  # by the ids
+        self._users: dict[str, _User[_Options]] = {}  # by the ids of machines
 
     def endpoint(self, facts: MachineFacts, claim: Claim) -> tuple[str, IStreamClientEndpoint]:
         """See :meth:`Lines.endpoint`."""
@@ -303,21 +336,51 @@ class ListedLines(Lines[_Options]):
         self._loop.start()
         self._loop.poke(SETTLE_SECONDS)
         name, _ = claim(facts)
-        self._users.add(facts.id)
+        self._users[facts.id] = _User(facts, name, self._list[name])
         return name, _CurrentEndpoint(self, facts, claim)
 
     def release(self, facts: MachineFacts) -> None:
         super().release(facts)
-        self._users.discard(facts.id)
-        self._connections.pop(facts.id, None)
+        self._users.pop(facts.id, None)
         if not self._users and self._list.is_current:
             self._loop.stop()
 
-    def connected(self, facts: MachineFacts, name: str, options: _Options, protocol: Any) -> Any:
-        """Remember a connection; return its protocol."""
-        if facts.id in self._users:
-            self._connections[facts.id] = (name, options, protocol)
-        return protocol
+    async def open(self, facts: MachineFacts, claim: Claim, factory: IProtocolFactory) -> Any:
+        """
+        Connect a machine to its present line.
+
+        :raises CannotStart: it has none, or that has changed meanwhile.
+        """
+        name, endpoint = claim(facts)
+        user = self._users.get(facts.id) or _User(facts, name, self._list[name])
+        user.name, user.options = name, self._list[name]
+        user.link = user.dropped = None
+        user.opening = endpoint.connect(factory)
+        try:
+            user.link = await user.opening
+        except Exception:
+            if user.dropped is not None:
+                raise user.dropped from None
+            raise
+        finally:
+            user.opening = None
+        if user.dropped is not None:  # it could not be cancelled any more
+            user.link.drop(user.dropped)
+            raise user.dropped
+        return user.link
+
+    def _change(self, name: str, options: _Options) -> CannotStart | None:
+        """Return what has become of a line; ``None`` if it is as it was."""
+        present = self._list.get(name)
+        if present is None:
+            return CannotStart(
+                "NoLine", f"the operator has removed its row from the list {self._list.path}"
+            )
+        if present != options:
+            return CannotStart(
+                "LineChanged", f"the operator has changed its row in the list {self._list.path}"
+            )
+        return None
 
     async def _look(self) -> float:
         if not self._list.is_current:
@@ -331,10 +394,11 @@ class ListedLines(Lines[_Options]):
         return LOOK_SECONDS if self._users else inf
 
     def _drop_changed(self) -> None:
-        for id, (name, options, protocol) in list(self._connections.items()):
-            if self._list.get(name) != options:
-                del self._connections[id]
-                protocol.transport.abortConnection()
+        for user in list(self._users.values()):
+            why = self._change(user.name, user.options)
+            if why is not None and user.dropped is None:
+                self._changed(user.facts, why)
+                user.drop(why)
 
     def _free(self) -> str:
         problem = self._list.problem
@@ -349,10 +413,5 @@ class _CurrentEndpoint(Generic[_Options]):
         self._lines, self._facts, self._claim = lines, facts, claim
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
-        try:
-            name, endpoint = self._claim(self._facts)
-            _, options = self._lines.claim(self._facts)
-        except CannotStart:
-            return fail()
-        connecting: Deferred[Any] = endpoint.connect(protocolFactory)
-        return connecting.addCallback(partial(self._lines.connected, self._facts, name, options))
+        opening = self._lines.open(self._facts, self._claim, protocolFactory)
+        return Deferred.fromCoroutine(opening)

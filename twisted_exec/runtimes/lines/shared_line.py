@@ -96,6 +96,7 @@ class _Link(TwistedProtocol):
         self._run = run
         self._rate_limit = ReadRateLimit(clock, self._apply_pause, self._apply_pause)
         self._paused = False
+        self._dropped: Failure | None = None
 
     def dataReceived(self, data: bytes) -> None:
         # No serial line prints megabytes per second: a peer that does is read at a limited rate.
@@ -109,6 +110,11 @@ class _Link(TwistedProtocol):
     def notify(self, text: str) -> None:
         self._run.notify(text)
 
+    def drop(self, why: Exception) -> None:
+        """Close the connection immediately, for a reason of this side."""
+        self._dropped = Failure(why)
+        self.transport.abortConnection()
+
     def _apply_pause(self) -> None:
         if self._paused or self._rate_limit.is_paused:
             self.transport.pauseProducing()
@@ -117,7 +123,7 @@ class _Link(TwistedProtocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._rate_limit.stop()
-        self._run.link_lost(reason)
+        self._run.link_lost(self._dropped or reason)
 
 
 @implementer(IRun, IRecoveringTransport, IReopenable)

@@ -14,10 +14,11 @@ from tests.runtimes.bmc.faults import deep
 from tests.runtimes.bmc.server import SESSIONS
 from tests.runtimes.lines.redfish.support import RedfishCase
 from twisted_exec.runtimes.interfaces import CannotStart, IKeepsState, IShutdown
-from twisted_exec.runtimes.lines.redfish import bmc as bmc_module
+from twisted_exec.runtimes.lines.redfish import claim as claim_module
 from twisted_exec.runtimes.lines.redfish import driver as driver_module
 from twisted_exec.runtimes.lines.redfish import sessions
 from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
+from twisted_exec.runtimes.lines.redfish.line_mark import LineMark
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.testing.drivers import ConsoleContract, Line, MachineDriverContract
 
@@ -158,7 +159,7 @@ class ExclusiveTests(RedfishCase):
         """An open console is noted on disk; a note that is old says nothing."""
         run, _ = await self.opened_line()
         (name,) = (each for each in os.listdir(self.state) if each.endswith(".line"))
-        mark = bmc_module.LineMark(os.path.join(self.state, name))
+        mark = LineMark(os.path.join(self.state, name))
         self.assertTrue(mark.is_recent())
         os.utime(os.path.join(self.state, name), (1e9, 1e9))
         self.assertFalse(mark.is_recent())
@@ -193,6 +194,16 @@ class PowerTests(RedfishCase):
         self.assertEqual(self.bmc.resets, [])
         self.assertIn("the server is off", self.conditions[-1][2])
 
+    async def test_stopped_while_shutting_down(self) -> None:
+        """A machine that is deleted while its server shuts down leaves no session, and forces nothing."""
+        self.bmc.faults.ignores_graceful = True
+        run, _ = await self.opened_line(self.make_driver(force_off=True, shutdown_seconds=600))
+        off = run.shut_down()
+        await self.until(lambda: self.bmc.resets)
+        await run.stop()
+        await off
+        self.assertEqual((self.bmc.sessions, self.bmc.resets), ({}, ["GracefulShutdown"]))
+
     async def test_without(self) -> None:
         """Without power: true there is no switch."""
         run = self.make_driver(power=False).run(self.facts())
@@ -200,7 +211,7 @@ class PowerTests(RedfishCase):
 
     async def test_by_hand(self) -> None:
         """A server that others switch off and on has a mark in its journal, and its console goes on."""
-        self.patch(bmc_module, "LOOK_SECONDS", 0.05)
+        self.patch(claim_module, "LOOK_SECONDS", 0.05)
         _, line = await self.opened_line()
         self.bmc.set_power("Off")
         await self.until(lambda: "PoweredOff" in self.reasons())

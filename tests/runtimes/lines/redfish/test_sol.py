@@ -14,7 +14,9 @@ from tests.runtimes.peers import IPMISim
 from tests.tiers import PROGRAMS
 from tests.tls.support import write
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
+from twisted_exec.runtimes.lines.redfish.bmc import kept_path
 from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
+from twisted_exec.runtimes.lines.redfish.line_mark import LineMark
 from twisted_exec.runtimes.lines.shared_line import LineTiming, SharedLine
 from twisted_exec.testing.drivers import Line
 
@@ -81,7 +83,7 @@ class SOLTests(RedfishCase):
         await self.opened_elsewhere()  # stands for that session
         driver = self.make_driver()
         await self.refusal(driver)
-        (bmc,) = driver._bmcs.values()
-        bmc.mark.write()
+        address = f"127.0.0.1:{self.bmc.port}"
+        LineMark(kept_path(self.state, address, "line")).write()
         await self.opened_by(driver)
         self.assertIn("ConsoleReleased", self.reasons())

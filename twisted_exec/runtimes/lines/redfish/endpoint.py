@@ -16,11 +16,12 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.runtimes.interfaces import CannotStart, IProbed, MachineFacts
+from twisted_exec.runtimes.interfaces import CannotStart, IProbed
 from twisted_exec.runtimes.lines.ipmi import TAKEN as SOL_TAKEN
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
 from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
 from twisted_exec.runtimes.lines.redfish.bmc import BMC
+from twisted_exec.runtimes.lines.redfish.claim import Claim
 from twisted_exec.runtimes.lines.redfish.console_line import ConsoleLine
 from twisted_exec.runtimes.lines.redfish.discovery import Server
 from twisted_exec.runtimes.lines.redfish.entry import TAKEN
@@ -71,13 +72,13 @@ class ConsoleEndpoint:
     def __init__(
         self,
         bmc: BMC,
-        facts: MachineFacts,
+        claim: Claim,
         quirks: Sequence[Quirk],
         ssh: SSHDriver,
         ipmi: IPMIDriver,
         reactor: Any,
     ) -> None:
-        self._bmc, self._facts, self._quirks = bmc, facts, quirks
+        self._bmc, self._claim, self._quirks = bmc, claim, quirks
         self._ssh, self._ipmi, self._reactor = ssh, ipmi, reactor
         self._is_away = False  # no TCP connection could be made lately
 
@@ -85,22 +86,22 @@ class ConsoleEndpoint:
         return Deferred.fromCoroutine(self._connect(protocolFactory))
 
     async def _connect(self, factory: IProtocolFactory) -> Any:
-        self._bmc.describe("False", OPENING, "the console is being opened")
+        self._claim.describe("False", OPENING, "the console is being opened")
         try:
-            server = await self._bmc.server()
+            server = await self._claim.server()
             return await self._open(server, factory)
         except CancelledError:
             raise
         except APIError as problem:
-            self._bmc.forget_server()
+            self._claim.forget_server()
             reason = problem.condition if isinstance(problem, CannotStart) else BMC_FAILED
-            self._bmc.describe("False", reason, problem.message)
+            self._claim.describe("False", reason, problem.message)
             raise CannotStart(reason, problem.message) from None
 
     @as_deferred
     async def has_come_back(self) -> bool:
         """Try a TCP connection; return true for the first one after one that failed."""
-        line, was_away = self._bmc.line, self._is_away
+        line, was_away = self._claim.line, self._is_away
         probe = client_endpoint(
             self._reactor, line.host, line.port, None, timeout_seconds=PROBE_SECONDS
         )
@@ -119,7 +120,9 @@ class ConsoleEndpoint:
         quirk = find(
             self._quirks, server.manufacturer, server.model, server.firmware, server.controller
         )
-        ranking = _permitted(rank(server, quirk, self._bmc.line.host), self._bmc.line.transports)
+        ranking = _permitted(
+            rank(server, quirk, self._claim.line.host), self._claim.line.transports
+        )
         tried: list[str] = []
         reason = NO_CONSOLE
         for choice in ranking.choices:
@@ -133,9 +136,9 @@ class ConsoleEndpoint:
                 if isinstance(error, CannotStart) and reason == NO_CONSOLE:
                     reason = error.condition
                 continue
-            self._bmc.opened(quirk.exclusive or server.max_sessions == 1)
+            self._claim.opened(quirk.exclusive or server.max_sessions == 1)
             why = [f"the console is open by {name}: {choice.why}", *tried, *_texts(ranking.refused)]
-            self._bmc.describe("True", _NAMES[choice.transport], "; ".join(why))
+            self._claim.describe("True", _NAMES[choice.transport], "; ".join(why))
             return protocol
         why = [*tried, *_texts(ranking.refused)]
         raise CannotStart(reason, f"no way to the console opens: {'; '.join(why)}")
@@ -146,7 +149,7 @@ class ConsoleEndpoint:
 
     async def _open_by(self, choice: Choice, quirk: Quirk, factory: IProtocolFactory) -> Any:
         is_ours = self._bmc.mark.is_recent()
-        releases = is_ours or self._bmc.line.steal
+        releases = is_ours or self._claim.line.steal
         try:
             return await self._layered(choice, quirk, False).connect(factory)
         except APIError as problem:
@@ -160,7 +163,7 @@ class ConsoleEndpoint:
                     "there, or set steal: true",
                 ) from None
         whose = "an earlier run of this runtime" if is_ours else "another client (steal: true)"
-        self._facts.event(
+        self._claim.facts.event(
             "Warning", "ConsoleReleased", f"the console's session of {whose} is ended"
         )
         return await self._layered(choice, quirk, True).connect(factory)
@@ -193,7 +196,7 @@ class ConsoleEndpoint:
     def _sol(self, choice: Choice, releases: bool) -> IStreamClientEndpoint:
         if missing := self._ipmi.missing():
             raise CannotStart(NO_PROGRAM, missing)
-        line = self._bmc.line
+        line = self._claim.line
         server = IPMILine(
             line.host,
             choice.port,
@@ -202,12 +205,12 @@ class ConsoleEndpoint:
             cipher_suite=line.cipher_suite,
             force=releases,
         )
-        return self._ipmi.endpoint(self._facts, server)
+        return self._ipmi.endpoint(self._claim.facts, server)
 
     def _shell(self, choice: Choice, quirk: Quirk, releases: bool) -> IStreamClientEndpoint:
         if missing := self._ssh.missing():
             raise CannotStart(NO_PROGRAM, missing)
-        line = self._bmc.line
+        line = self._claim.line
         if not line.known_hosts:
             raise CannotStart(
                 "NoHostKey", "known_hosts is missing: the file with the host's key (ssh-keyscan)"
@@ -226,12 +229,12 @@ class ConsoleEndpoint:
             known_hosts=line.known_hosts,
             password_file=line.password_file,
         )
-        shell = self._ssh.endpoint(self._facts, server, is_shell=choice.has_shell)
+        shell = self._ssh.endpoint(self._claim.facts, server, is_shell=choice.has_shell)
         return LayeredEndpoint(shell, enter)
 
     def _lost(self) -> None:
-        self._bmc.forget_server()
-        self._bmc.describe("False", LOST, "the console's connection has ended")
+        self._claim.forget_server()
+        self._claim.describe("False", LOST, "the console's connection has ended")
 
 
 class _WatchedLine(LineLayer):
