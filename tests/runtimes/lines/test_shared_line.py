@@ -224,8 +224,10 @@ class Refusing:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+        self.tries = 0
 
     def connect(self, factory: Any) -> Deferred[Any]:
+        self.tries += 1
         return fail(self.error)
 
 
@@ -283,6 +285,25 @@ class LostTests(SharedLineCase):
         self.opened.inner = inner
         await line.until(BACK)
         self.assertEqual(self.changes[2:], [(pb.MACHINE_RUNNING, "", "")])
+
+    async def test_other_reasons(self) -> None:
+        """Each new reason, not each attempt, is an Event, a notice and the condition."""
+        far = self.far()
+        run = self.run_of(far.endpoint)
+        line = await self.line(run)
+        await self.until(lambda: far.peers)
+        inner = self.opened.inner
+        far.peer.transport.loseConnection()
+        for why in ("the key is new", "the password is wrong"):
+            refusing = self.opened.inner = Refusing(CannotStart("LoginRefused", why))
+            await self.until(lambda: refusing.tries >= 3)  # noqa: B023
+            self.assertEqual(self.events[-1][1:], ("LoginRefused", f'line "line-1": {why}'))
+            self.assertEqual(line.got.count(f"was lost: {why};".encode()), 1)
+            self.assertEqual(run.outage, f'line "line-1": {why}')
+        self.opened.inner = inner
+        await line.until(BACK)
+        expected = ["LineLost", "LoginRefused", "LoginRefused", "LineBack"]
+        self.assertEqual((self.reasons(), len(self.changes)), (expected, 4))
 
     async def session(self, far: Far, clock: Any = reactor, timing: LineTiming = QUICK) -> None:
         """Open a console that writes the journal."""

@@ -176,7 +176,7 @@ class SharedLine:
         self._opening: Deferred[Any] | None = None
         self._settling: IDelayedCall | None = None  # open again, but not yet back
         self._is_unsteady = False
-        self._lost_why = ""
+        self._why = ""  # as users were told last; empty while the line is open
         self._is_behind_loss = False  # no output yet since the last loss
         self._gaps = 0  # since the last connection that was not short
         self._attempt = DeferredLock()  # held while the line is opened, and switched on before
@@ -365,16 +365,9 @@ class SharedLine:
     # Reconnection.
 
     def _reconnect(self, reason: Failure) -> None:
-        why = self._describe(reason)
         self._is_behind_loss = True
-        lost = f'line "{self._name}" was lost: {why}'
-        was_away, self._settling = self._settling is not None, None
-        if not was_away or why != self._lost_why:
-            self._facts.event("Warning", _reason_of(reason, LINE_LOST), lost)
-            self.notify(line_lost(why))
-        if lost != self.outage:
-            self._set_outage(lost, _reason_of(reason, LINE_LOST))
-        self._lost_why = why
+        self._settling = None
+        self._failed(reason, f'line "{self._name}" was lost')
         # A console server without its device takes each connection, and closes it at once.
         self._is_unsteady = self._clock.seconds() - self._opened_at < _LONG_RUN_SECONDS
         if self._producer is not None:
@@ -382,12 +375,12 @@ class SharedLine:
         if not self._is_unsteady:
             self._backoff.reset()
             self._gaps = 0
-        opening = Deferred.fromCoroutine(self._try_again(why))
+        opening = Deferred.fromCoroutine(self._try_again())
         self._opening = None if opening.called else opening
         opening.addErrback(lambda failure: failure.trap(CancelledError))
         opening.addErrback(lambda failure: self._log.failure("lost line", failure=failure))
 
-    async def _try_again(self, why: str) -> None:
+    async def _try_again(self) -> None:
         # Not a PokedLoop: the back-off goes on over connections, until one has lasted.
         while not self._closing:
             await self._rest(self._backoff.pause())
@@ -395,14 +388,21 @@ class SharedLine:
                 async with self._attempt:
                     link = await self._open()
             except Exception as error:
-                failure = Failure(error)
-                if not self._closing and (problem := self._describe(failure)) != why:
-                    why = problem
-                    outage = f'line "{self._name}": {why}'
-                    self._set_outage(outage, _reason_of(failure, LINE_LOST))
+                if not self._closing:
+                    self._failed(Failure(error), f'line "{self._name}"')
             else:
                 self._reconnected(link)
                 return
+
+    def _failed(self, failure: Failure, what: str) -> None:
+        """Tell users why the line is not open, unless they know it already."""
+        why = self._describe(failure)
+        if why == self._why:
+            return
+        self._why, reason = why, _reason_of(failure, LINE_LOST)
+        self._facts.event("Warning", reason, f"{what}: {why}")
+        self.notify(line_lost(why))
+        self._set_outage(f"{what}: {why}", reason)
 
     async def _rest(self, seconds: float) -> None:
         endpoint: Any = self._endpoint
@@ -424,7 +424,7 @@ class SharedLine:
             self._settling.cancel()
 
     def _came_back(self) -> None:
-        self._settling = None
+        self._settling, self._why = None, ""
         self._facts.event("Normal", "LineBack", f'line "{self._name}" is back')
         self._set_outage("", "")
         self.notify(LINE_BACK)
