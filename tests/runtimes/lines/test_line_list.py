@@ -166,13 +166,32 @@ class ConfigTests(ListCase):
         self.assertEqual([each.names for each in lists], [("web-2",), ()])
         self.assertIn("classes[0] (c0): lines[db] has the controller", self.logged[1])
 
+    def test_refused_row(self) -> None:
+        """A machine whose row is wrong hears why, with file and line; others do not."""
+        for row, why in (
+            ("web-9,192.0.2.9,,", "192.0.2.9 is in none of the networks of the class"),
+            ("lab/web-9,bmc.lab,,", "address 'bmc.lab' is not an IP address"),
+            ("web-9,10.0.1.11,,", "two rows must not name one server"),
+        ):
+            self.write("web-1,10.0.1.11,,", row)
+            driver = self.driver()
+            with self.assertRaises(CannotStart) as caught:
+                driver.lines.claim(machine("web-9"))
+            self.assertEqual(caught.exception.condition, "RowRefused")
+            self.assertIn('the row of "lab/web-9" is refused: ', caught.exception.message)
+            self.assertIn(f"{self.path}: {row.partition(',')[0]}: {why}", caught.exception.message)
+            self.assertIn("(line 3)", caught.exception.message)
+            with self.assertRaises(CannotStart) as caught:
+                driver.lines.claim(machine("web-8"))
+            self.assertEqual(caught.exception.condition, "NoLine")
+
     def test_wrong_file(self) -> None:
         """The runtime starts without the lines of a list that cannot be used, and machines hear why."""
         self.write(text="web-1,10.0.1.11")
         driver = self.driver()
         with self.assertRaises(CannotStart) as caught:
             driver.lines.claim(machine("web-1"))
-        self.assertEqual(caught.exception.condition, "NoLine")
+        self.assertEqual(caught.exception.condition, "ListRefused")
         self.assertIn("the list is not used", caught.exception.message)
         self.assertIn("it may be cut off (line 1)", caught.exception.message)
 

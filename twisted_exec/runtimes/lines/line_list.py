@@ -40,7 +40,7 @@ from twisted_exec.control.loop import PokedLoop
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.program.server_list import MAX_SERVERS, Server, read_servers
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
-from twisted_exec.runtimes.lines.lines import Claim, Lines
+from twisted_exec.runtimes.lines.lines import Claim, Lines, names_of
 
 _Options = TypeVar("_Options")
 
@@ -59,13 +59,13 @@ class _Content(Generic[_Options]):
     """
     A list as read.
 
-    :param refused: the errors of other rows, with file and line.
+    :param refused: the names and the errors of other rows, with file and line.
     :param reserved: the addresses of the lines.
     """
 
     lines: Mapping[str, _Options] = field(default_factory=dict)
     servers: Mapping[str, Server] = field(default_factory=dict)
-    refused: Sequence[str] = ()
+    refused: Sequence[tuple[str, str]] = ()
     reserved: Mapping[object, Reader] = field(default_factory=dict)
 
 
@@ -98,7 +98,7 @@ class LineList(Mapping[str, _Options]):
         self.path = path
         self._networks, self._make, self._keys, self._reserved = networks, make, keys, reserved
         self._content: _Content[_Options] = _Content()
-        self._logged: Sequence[str] = ()
+        self._logged: Sequence[tuple[str, str]] = ()
         self._stamp: _Stamp | None = None
         self.problem = ""
 
@@ -110,6 +110,11 @@ class LineList(Mapping[str, _Options]):
 
     def __len__(self) -> int:
         return len(self._content.lines)
+
+    def refusal(self, names: Sequence[str]) -> str:
+        """Return the error of the first refused row with one of these names; empty if there is none."""
+        refused = self._content.refused
+        return next((problem for name, problem in refused if name in names), "")
 
     def stamp(self) -> _Stamp:
         """Return what differs after the file, or who may read it, was changed."""
@@ -192,7 +197,7 @@ class LineList(Mapping[str, _Options]):
             for address, reader in reserved.items()
             if others.get(address) is not reader
         }
-        return _Content(lines, servers, [problem for _, problem in refused], mine)
+        return _Content(lines, servers, refused, mine)
 
     def _reader(self, server: Server, reserved: dict[object, Reader]) -> Reader:
         address_key, system_key = self._keys
@@ -227,7 +232,7 @@ class LineList(Mapping[str, _Options]):
         self._content, self.problem = content, ""
         self._log.info("{path}: {count} lines", path=self.path, count=len(content.lines))
         if content.refused != self._logged:
-            for problem in content.refused[:_MOST_LOGGED]:
+            for _, problem in content.refused[:_MOST_LOGGED]:
                 self._log.warn("row refused: {problem}", problem=problem)
             more = len(content.refused) - _MOST_LOGGED
             if more > 0:
@@ -400,9 +405,15 @@ class ListedLines(Lines[_Options]):
                 self._changed(user.facts, why)
                 user.drop(why)
 
-    def _free(self) -> str:
-        problem = self._list.problem
-        return f"{super()._free()}; the list is not used: {problem}" if problem else super()._free()
+    def _no_line(self, facts: MachineFacts) -> CannotStart:
+        if problem := self._list.problem:
+            return CannotStart(
+                "ListRefused",
+                f'no line is called "{facts.label}", and the list is not used: {problem}',
+            )
+        if problem := self._list.refusal(names_of(facts)):
+            return CannotStart("RowRefused", f'the row of "{facts.label}" is refused: {problem}')
+        return super()._no_line(facts)
 
 
 @implementer(IStreamClientEndpoint)
