@@ -137,6 +137,11 @@ class ChangedTests(ListedCase):
         await self.reaches(line, self.bmc, b"of 1")
         self.assertEqual((self.bmc.logins, len(self.bmc.sessions)), (1, 1))
         self.assert_no_second()
+        changed = [message for _, reason, message in self.conditions if reason == "LineChanged"]
+        self.assertEqual(len(changed), 1)
+        self.assertIn(f"the operator has changed its row in the list {self.path}", changed[0])
+        self.assertIn(b"was lost: the operator has changed its row", line.got)
+        self.assertNotIn(b"WebSocket ended", line.got)
         await run.stop()
         self.assertEqual((self.bmc.sessions, os.listdir(self.state)), ({}, []))
 
