@@ -50,6 +50,12 @@ class LineTests(MachineDriverContract, ConsoleContract, RedfishCase):
         states = [status for status, _ in groupby(each[0] for each in self.conditions)]
         self.assertEqual(states, ["False", "True"] * 2)
 
+    async def test_stopped(self) -> None:
+        """A console that its machine has closed is closed, not lost."""
+        run, _ = await self.opened_line()
+        await run.stop()
+        self.assertEqual(self.conditions[-1], ("False", "Closed", "the console is closed"))
+
     async def test_session_dies(self) -> None:
         """A console whose session has ended comes back with one new login."""
         _, line = await self.opened_line()
@@ -104,6 +110,22 @@ class SessionTests(RedfishCase):
         self.assertEqual(self.conditions[-1][:2], ("False", "SessionLimit"))
         self.bmc.session_limit = 1
         await self.opened_line(driver)
+
+    async def test_refused(self) -> None:
+        """While a login waits behind a refusal, the condition has that, with what to do, also for a new run."""
+        self.bmc.password = "another"
+        for power in (False, True):
+            driver = self.make_driver(power=power)
+            self.assertEqual((await self.refusal(driver)).condition, "LoginRefused")
+            run = driver.run(self.facts())
+            self.conditions.clear()
+            opening = run.connect(Factory.forProtocol(Line))
+            opening.addErrback(lambda failure: failure.trap(CannotStart, CancelledError))
+            status, reason, message = self.conditions[-1]
+            self.assertEqual((status, reason), ("False", "LoginRefused"))
+            self.assertIn(f"see {self.password}; it is tried again when that has changed", message)
+            opening.cancel()
+            await run.stop()
 
     async def test_stopped_at_each_step(self) -> None:
         """A machine that is stopped while its BMC hangs leaves no session, whatever the step."""

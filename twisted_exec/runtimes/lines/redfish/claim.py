@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
+from twisted_exec.api.status import APIError
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 from twisted_exec.runtimes.lines.redfish.client import Answer
@@ -18,6 +19,11 @@ from twisted_exec.runtimes.lines.redfish.line_mark import LineMark
 from twisted_exec.runtimes.lines.redfish.options import RedfishLine
 from twisted_exec.runtimes.lines.redfish.power_watch import OFF, PowerWatch
 from twisted_exec.runtimes.lines.redfish.sessions import Sessions
+
+BMC_FAILED = "BMCFailed"
+"""Reason of the machine's condition: the BMC cannot be reached, or its answers make no sense."""
+
+OPENING = "Opening"
 
 CLOSED = "Closed"
 """Reason of the condition ``ConsoleLine``, and of requests behind the end of a claim."""
@@ -101,18 +107,36 @@ class Claim:
         """
         Return the facts on the server, from the BMC if they are not known.
 
-        :raises APIError: see :func:`.discover`.
+        :raises CannotStart: see :meth:`failed`.
         """
-        if self._server is None:
-            server = await discover(self.get, self.line.system)
-            self._check()
-            self._server = server
-            self.note_power(server.power_state)
-            if self._looks is None:
-                seconds = min(LOOK_SECONDS, _SHARE_OF_SESSION * server.session_seconds)
-                self._looks = PokedLoop(self._look, self._reactor, seconds)
-                self._looks.start(seconds)
-        return self._server
+        if self._server is not None:
+            return self._server
+        if self._sessions.problem is not None:
+            self.failed(self._sessions.problem)  # the next login may have to wait
+        elif not self._description[1]:
+            self.describe("False", OPENING, "the console is being opened")
+        try:
+            server = self._server = await discover(self.get, self.line.system)
+        except APIError as problem:
+            raise self.failed(problem) from None
+        self._check()
+        self.note_power(server.power_state)
+        if self._looks is None:
+            seconds = min(LOOK_SECONDS, _SHARE_OF_SESSION * server.session_seconds)
+            self._looks = PokedLoop(self._look, self._reactor, seconds)
+            self._looks.start(seconds)
+        return server
+
+    def failed(self, problem: APIError) -> CannotStart:
+        """
+        Forget the server, and describe why its console does not open.
+
+        :return: the error with the reason of the machine's condition.
+        """
+        self.forget_server()
+        reason = problem.condition if isinstance(problem, CannotStart) else BMC_FAILED
+        self.describe("False", reason, problem.message)
+        return CannotStart(reason, problem.message)
 
     def forget_server(self) -> None:
         """Read the facts anew next time, such as after a change of firmware."""

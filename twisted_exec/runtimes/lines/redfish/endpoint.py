@@ -29,17 +29,13 @@ from twisted_exec.runtimes.lines.redfish.quirks import Quirk, Transport, find
 from twisted_exec.runtimes.lines.redfish.ranking import Choice, Ranking, Refused, rank
 from twisted_exec.runtimes.lines.redfish.websocket import WebSocketEndpoint
 from twisted_exec.runtimes.lines.ssh import SSHDriver, SSHLine
+from twisted_exec.streaming.interfaces import LINE_LOST
 from twisted_exec.tls.endpoints import client_endpoint
 
 NO_CONSOLE = "NoConsole"
 """Reason of the machine's condition: none of the ways to the console opened."""
 
-BMC_FAILED = "BMCFailed"
-"""Reason of the machine's condition: the BMC cannot be reached, or its answers make no sense."""
-
 NO_PROGRAM = "NoProgram"
-OPENING = "Opening"
-LOST = "Lost"
 
 PROBE_SECONDS = 3.0
 ATTEMPT_SECONDS = 30.0
@@ -86,17 +82,13 @@ class ConsoleEndpoint:
         return Deferred.fromCoroutine(self._connect(protocolFactory))
 
     async def _connect(self, factory: IProtocolFactory) -> Any:
-        self._claim.describe("False", OPENING, "the console is being opened")
+        server = await self._claim.server()
         try:
-            server = await self._claim.server()
             return await self._open(server, factory)
         except CancelledError:
             raise
         except APIError as problem:
-            self._claim.forget_server()
-            reason = problem.condition if isinstance(problem, CannotStart) else BMC_FAILED
-            self._claim.describe("False", reason, problem.message)
-            raise CannotStart(reason, problem.message) from None
+            raise self._claim.failed(problem) from None
 
     @as_deferred
     async def has_come_back(self) -> bool:
@@ -232,26 +224,36 @@ class ConsoleEndpoint:
         shell = self._ssh.endpoint(self._claim.facts, server, is_shell=choice.has_shell)
         return LayeredEndpoint(shell, enter)
 
-    def _lost(self) -> None:
+    def _lost(self, reason: Failure) -> None:
+        error = reason.value
         self._claim.forget_server()
-        self._claim.describe("False", LOST, "the console's connection has ended")
+        if isinstance(error, CannotStart):
+            self._claim.describe("False", error.condition, error.message)
+        else:
+            why = f"the console's connection has ended: {_why(error)}"
+            self._claim.describe("False", LINE_LOST, why)
 
 
 class _WatchedLine(LineLayer):
     """
     The upper layer of each way to the console.
 
-    :param ended: called when a console that had begun has ended.
+    :param ended: called with the reason when a console that had begun has ended, unless this side has closed it.
     """
 
-    def __init__(self, upper: Any, has_break: bool, ended: Callable[[], None]) -> None:
+    def __init__(self, upper: Any, has_break: bool, ended: Callable[[Failure], None]) -> None:
         super().__init__(upper)
         self._has_break, self._ended = has_break, ended
+        self._is_closing = False
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self._has_begun:
-            self._ended()
+        if self._has_begun and not self._is_closing:
+            self._ended(reason)
         super().connectionLost(reason)
+
+    def loseConnection(self) -> None:
+        self._is_closing = True
+        super().loseConnection()
 
     def send_break(self, milliseconds: int) -> None:
         if self._has_break:
@@ -276,7 +278,7 @@ def _texts(refused: Sequence[Refused]) -> list[str]:
     return [f"not {each.transport.value}: {each.why}" for each in refused]
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException | None) -> str:
     if isinstance(error, TimeoutError):
         return f"it did not open in {ATTEMPT_SECONDS:g} s"
     return error.message if isinstance(error, APIError) else message_of(error)

@@ -121,6 +121,7 @@ class Sessions:
     Requests to one BMC within a session.
 
     :param basic: send name and password with each request instead, for BMCs without sessions.
+    :ivar problem: why the last login failed; ``None`` if it did not.
     """
 
     _log = Logger()
@@ -144,6 +145,7 @@ class Sessions:
         self._backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         self._not_before = 0.0
         self._refused_password = ""
+        self.problem: APIError | None = None
 
     # Requests.
 
@@ -300,11 +302,13 @@ class Sessions:
     def _logged_in(self, result: object) -> None:
         self._is_logging_in = False
         if isinstance(result, Failure):
+            self.problem = result.value if isinstance(result.value, APIError) else None
             seconds = self._backoff.pause()
             if isinstance(result.value, CannotStart) and result.value.condition == LOGIN_REFUSED:
                 seconds = _LONGEST_PAUSE_SECONDS
             self._not_before = self._clock.seconds() + seconds
         else:
+            self.problem = None
             self._backoff.reset()
             self._not_before = 0.0
             self._refused_password = ""
