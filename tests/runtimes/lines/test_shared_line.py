@@ -336,6 +336,18 @@ class LostTests(SharedLineCase):
         await self.until(lambda: self.journal.end == 16)
         self.assertEqual((self.gaps(), self.journal.losses), ([6], 1))
 
+    async def test_shutting_down(self) -> None:
+        """A line that ends because the machine is powered off is lost for viewers, but is no Event."""
+        far = self.far()
+        run = self.run_of(far.endpoint, power=Switch())
+        line = await self.line(run)
+        await self.until(lambda: far.peers)
+        await run.shut_down()
+        far.peer.transport.loseConnection()
+        await line.until(LOST)
+        await line.until(BACK)
+        self.assertEqual(self.events, [])
+
     async def test_many_gaps(self) -> None:
         """A peer that prints and hangs up for ever adds few gaps: each is a file of the journal."""
         clock, far = Clock(), self.far(silent)

@@ -171,6 +171,7 @@ class SharedLine:
         self._producer: Any = None
         self._size: TerminalSize | None = None
         self._paused = self._closing = False
+        self._is_shutting_down = False  # the end of its line is no news then
         self._opened_at = 0.0
         self._backoff = Backoff(timing.first_delay_seconds, timing.longest_delay_seconds)
         self._opening: Deferred[Any] | None = None
@@ -241,6 +242,7 @@ class SharedLine:
 
     def shut_down(self) -> Deferred[None]:
         assert self._power is not None
+        self._is_shutting_down = True
         return Deferred.fromCoroutine(self._power.off())
 
     @as_deferred
@@ -400,7 +402,7 @@ class SharedLine:
         if why == self._why:
             return
         self._why, reason = why, _reason_of(failure, LINE_LOST)
-        self._facts.event("Warning", reason, f"{what}: {why}")
+        self._event("Warning", reason, f"{what}: {why}")
         self.notify(line_lost(why))
         self._set_outage(f"{what}: {why}", reason)
 
@@ -425,9 +427,13 @@ class SharedLine:
 
     def _came_back(self) -> None:
         self._settling, self._why = None, ""
-        self._facts.event("Normal", "LineBack", f'line "{self._name}" is back')
+        self._event("Normal", "LineBack", f'line "{self._name}" is back')
         self._set_outage("", "")
         self.notify(LINE_BACK)
+
+    def _event(self, type: str, reason: str, message: str) -> None:
+        if not self._is_shutting_down:
+            self._facts.event(type, reason, message)
 
     def _set_outage(self, why: str, reason: str) -> None:
         self.outage = why

@@ -216,6 +216,23 @@ class PowerTests(RedfishCase):
         self.assertEqual(self.bmc.resets, [])
         self.assertIn("the server is off", self.conditions[-1][2])
 
+    async def test_late_look(self) -> None:
+        """An answer from before a switch, which comes late, is no change of the power."""
+        self.patch(claim_module, "LOOK_SECONDS", 0.01)
+        run, _ = await self.opened_line()
+        system = f"GET {self.bmc.system}"
+        self.bmc.faults.hangs = {system}
+        await self.until(lambda: self.bmc.waiting)
+        (late,), self.bmc.waiting = self.bmc.waiting, []
+        self.bmc.faults.hangs = set()
+        await run.shut_down()
+        self.bmc.set_power("On")  # what the late answer has
+        self.bmc.waiting = [late]
+        self.bmc.answer()
+        self.bmc.set_power("Off")
+        await self.until(lambda: self.bmc.requests.count(("GET", self.bmc.system)) > 5)
+        self.assertEqual((self.reasons(), self.boots), ([], []))
+
     async def test_stopped_while_shutting_down(self) -> None:
         """A machine that is deleted while its server shuts down leaves no session, and forces nothing."""
         self.bmc.faults.ignores_graceful = True

@@ -148,8 +148,14 @@ class Claim:
             self._mark.write()
         if self._server is None:
             return  # the BMC does not answer, or is being asked
+        notes = self._watch.notes
         state = text(await self.get(self._server.system), "PowerState")
-        self.note_power(state)
+        if self._watch.notes == notes:  # else a switch has seen a newer one meanwhile
+            self.note_power(state)
+
+    def switched_off(self) -> None:
+        """Expect that the server goes off; see :meth:`.PowerWatch.switched_off`."""
+        self._watch.switched_off()
 
     def note_power(self, state: str) -> None:
         """Note a power state that the BMC reports."""

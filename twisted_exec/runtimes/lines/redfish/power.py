@@ -101,6 +101,7 @@ class _Switch:
         server = await self._claim.server()
         if await self._state(server) == OFF:
             return ""
+        self._claim.switched_off()
         if server.reset_values and _GRACEFUL not in server.reset_values:
             return "the server cannot be asked to shut down"
         await self._reset(server, (_GRACEFUL,))
