@@ -87,3 +87,22 @@ class SOLTests(RedfishCase):
         LineMark(kept_path(self.state, address, "line")).write()
         await self.opened_by(driver)
         self.assertIn("ConsoleReleased", self.reasons())
+
+    async def test_not_released(self) -> None:
+        """A session that the BMC does not end at a stop is an Event, and the next run may end it as its own."""
+        address = f"127.0.0.1:{self.bmc.port}"
+        mark = LineMark(kept_path(self.state, address, "line"))
+        run, _ = await self.opened_by(self.make_driver())
+        self.assertTrue(mark.is_recent())
+        self.patch(IPMIDriver, "leave_seconds", 0.3)
+        await self.sol.stop()
+        await run.stop()
+        self.assertEqual(self.reasons(), ["ConsoleNotReleased"])
+        self.assertTrue(mark.is_recent())
+
+    async def test_released(self) -> None:
+        """A stop ends the session, so that another client can have it at once."""
+        run, _ = await self.opened_by(self.make_driver())
+        await run.stop()
+        self.assertEqual(self.events, [])
+        await self.opened_elsewhere()

@@ -171,6 +171,11 @@ class Claim:
         if is_exclusive:
             self._mark.write()
 
+    def keep_mark(self) -> None:
+        """Leave the note, also behind the end: a later claim may end the session that the BMC still has."""
+        self._has_line = False
+        self._mark.write()
+
     def describe(self, status: str, reason: str, message: str) -> None:
         """Set the condition ``ConsoleLine`` of the machine."""
         self._description = (status, reason, message)

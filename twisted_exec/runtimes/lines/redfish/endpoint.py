@@ -197,7 +197,7 @@ class ConsoleEndpoint:
             cipher_suite=line.cipher_suite,
             force=releases,
         )
-        return self._ipmi.endpoint(self._claim.facts, server)
+        return self._ipmi.endpoint(self._claim.facts, server, self._claim.keep_mark)
 
     def _shell(self, choice: Choice, quirk: Quirk, releases: bool) -> IStreamClientEndpoint:
         if missing := self._ssh.missing():
