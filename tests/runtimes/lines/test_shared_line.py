@@ -532,12 +532,13 @@ class LostTests(SharedLineCase):
         await line.until(b"hello")
 
     async def test_reason_is_bounded(self) -> None:
-        """A peer's reason becomes one short line of text."""
+        """A peer's reason becomes one short line of text, which says that it was cut."""
         run = self.run_of(self.far().endpoint)
         self.opened.inner = Refusing(ServiceUnavailable("\x1b[2J" + "x" * 1000 + "\n"))
         with self.assertRaises(CannotStart) as caught:
             await self.line(run)
-        self.assertEqual(caught.exception.message, 'line "line-1": [2J' + "x" * 297)
+        shown = "[2J" + "x" * 296 + "\N{HORIZONTAL ELLIPSIS}"
+        self.assertEqual(caught.exception.message, f'line "line-1": {shown}')
 
 
 class ProbedEndpoint(Endpoint):

@@ -26,6 +26,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
+from twisted_exec.api.display import shortened
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.notices import LINE_BACK, line_lost, notice
@@ -455,7 +456,8 @@ class SharedLine:
             text = f"it could not be opened in {self._timing.open_seconds:.0f} s"
         else:
             text = message_of(error)
-        return "".join(char for char in text if char.isprintable())[:_MAX_REASON].rstrip(".")
+        words = "".join(char for char in text if char.isprintable()).rstrip(".")
+        return shortened(words, _MAX_REASON)
 
 
 def _reason_of(failure: Failure, reason: str) -> str:
