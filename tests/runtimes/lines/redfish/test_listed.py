@@ -7,8 +7,11 @@ from typing import Any
 
 from twisted.internet.protocol import Factory
 
+from tests.docs import pages
 from tests.runtimes.bmc.server import USER, SmallBMC
 from tests.runtimes.lines.redfish.support import RedfishCase
+from twisted_exec.program.config_file import read_yaml
+from twisted_exec.program.server_list import read_servers
 from twisted_exec.runtimes.lines import line_list
 from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
 from twisted_exec.runtimes.lines.shared_line import SharedLine
@@ -175,3 +178,30 @@ class ChangedTests(ListedCase):
         self.assertEqual((self.bmc.resets, second.resets), (["GracefulShutdown"], []))
         self.assertIn("PowerFailed", self.reasons())
         await self.until(lambda: not self.bmc.sessions)
+
+
+class ExampleTests(ListedCase):
+    """The class in ``docs/howto/rack-8-runtime.yaml``."""
+
+    async def test_console(self) -> None:
+        """With the list of the page it is a console, verified by the CA."""
+        document: Any = read_yaml(str(pages.DOCS / "howto" / "rack-8-runtime.yaml"))
+        (example,) = document["classes"]
+        self.assertNotIn("pin", example)
+        (row,) = read_servers(str(pages.DOCS / "howto" / "rack-8.csv")).servers
+        self.write(f"default/m,127.0.0.1,{row.system}")
+        places = {
+            "user": USER,
+            "password_file": self.password,
+            "ca": self.ca,
+            "lines_from": self.path,
+            "networks": ["127.0.0.0/8"],
+            "port": self.bmc.port,
+        }
+        driver = self.driver_of(**{**example, **places})
+        driver.timing = QUICK
+        driver.use_directory(self.state)
+        _, line = await self.open(driver, "m")
+        line.transport.write(b"hello")
+        await line.until(b"hello")
+        self.assertEqual(self.conditions[-1][:2], ("True", "WebSocket"))
