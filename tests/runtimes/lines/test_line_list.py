@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.logger import formatEvent, globalLogPublisher
@@ -15,10 +16,11 @@ from zope.interface import implementer
 
 from tests.runtimes.peers import reactor
 from tests.runtimes.support import RuntimeCase
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.program.server_list import MAX_SERVERS
 from twisted_exec.runtimes.config import parse
-from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, MachineFacts
+from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IProbed, MachineFacts
 from twisted_exec.runtimes.lines import line_list
 from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
@@ -38,18 +40,34 @@ class BMC:
     system: str
 
 
+@implementer(IStreamClientEndpoint, IProbed)
+class Probed:
+    """A far end that is away, until it is said to be back."""
+
+    is_back = False
+
+    def connect(self, protocolFactory: Any) -> Deferred[Any]:
+        return fail(ServiceUnavailable("it is away"))
+
+    def has_come_back(self) -> Deferred[bool]:
+        return succeed(self.is_back)
+
+
 @implementer(IMachineDriver)
 class BMCDriver(LineDriver[BMC]):
     """A BMC at each socket of a directory whose name is its address."""
 
     name = "bmc"
     directory = ""
+    probed: Probed | None = None
 
     def missing(self) -> str:
         return ""
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)
+        if self.probed is not None:
+            return name, self.probed
         return name, unix_client_endpoint(self.reactor, f"{self.directory}/{line.address}")
 
 
@@ -284,6 +302,31 @@ class ReloadTests(ListCase):
         self.write("m,10.0.1.1,,", "other,10.0.1.2,,")
         await line.until(b"line is back")
         self.assertEqual(line.lost, [])
+
+    async def test_come_back(self) -> None:
+        """A line that is lost is opened before its long pause ends, if it is listed again or its far end is back."""
+        self.write("m,10.0.1.1,,", "other,10.0.1.2,,")
+        driver, facts = self.driver(), self.facts()
+        driver.probed = Probed()
+        _, endpoint = driver.lines.endpoint(facts, driver._claim)
+        self.addCleanup(driver.lines.release, facts)
+        assert IProbed.providedBy(endpoint)
+        probed: Any = endpoint
+        factory = Factory.forProtocol(Line)
+        with self.assertRaises(ServiceUnavailable):
+            await probed.connect(factory)
+        self.assertFalse(await probed.has_come_back())
+        driver.probed.is_back = True
+        self.assertTrue(await probed.has_come_back())
+        driver.probed.is_back = False
+        self.write("other,10.0.1.2,,")
+        await self.until(lambda: "m" not in driver.lines.names)
+        self.assertFalse(await probed.has_come_back())
+        with self.assertRaises(CannotStart):
+            await probed.connect(factory)
+        self.write("m,10.0.1.1,,", "other,10.0.1.2,,")
+        await self.until(lambda: "m" in driver.lines.names)
+        self.assertTrue(await probed.has_come_back())
 
     async def test_nothing_removed(self) -> None:
         """A missing, empty, cut off or senseless list removes nothing, and says why once."""

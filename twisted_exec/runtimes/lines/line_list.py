@@ -39,7 +39,7 @@ from twisted_exec.api.yaml_reader import PlacedMapping
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.program.server_list import MAX_SERVERS, Server, read_servers
-from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
+from twisted_exec.runtimes.interfaces import CannotStart, IProbed, MachineFacts
 from twisted_exec.runtimes.lines.lines import Claim, Lines, names_of
 
 _Options = TypeVar("_Options")
@@ -292,6 +292,8 @@ class _User(Generic[_Options]):
     A machine that uses the list.
 
     :ivar options: those of the line that it has connected to last, or tries to.
+    :ivar tried: the options that it had at the last attempt; ``None`` if it had no line.
+    :ivar endpoint: of the last attempt; ``None`` if the line could not be claimed.
     :ivar opening: the attempt that is under way.
     :ivar link: the last connection.
     :ivar dropped: why the attempt has ended, if its line was changed or removed.
@@ -300,6 +302,8 @@ class _User(Generic[_Options]):
     facts: MachineFacts
     name: str
     options: _Options
+    tried: _Options | None = None
+    endpoint: IStreamClientEndpoint | None = None
     opening: Deferred[Any] | None = None
     link: Any = None
     dropped: CannotStart | None = None
@@ -356,11 +360,12 @@ class ListedLines(Lines[_Options]):
 
         :raises CannotStart: it has none, or that has changed meanwhile.
         """
-        name, endpoint = claim(facts)
-        user = self._users.get(facts.id) or _User(facts, name, self._list[name])
-        user.name, user.options = name, self._list[name]
+        user = self._users[facts.id]
+        user.tried, user.endpoint = self.options_of(facts), None
+        user.name, user.endpoint = claim(facts)
+        user.options = self._list[user.name]
         user.link = user.dropped = None
-        user.opening = endpoint.connect(factory)
+        user.opening = user.endpoint.connect(factory)
         try:
             user.link = await user.opening
         except Exception:
@@ -373,6 +378,14 @@ class ListedLines(Lines[_Options]):
             user.link.drop(user.dropped)
             raise user.dropped
         return user.link
+
+    async def has_come_back(self, facts: MachineFacts) -> bool:
+        """Return true if a machine has another line than at its last attempt, or the far end of its line is back."""
+        user, present = self._users[facts.id], self.options_of(facts)
+        if present != user.tried:
+            return present is not None
+        probed: Any = user.endpoint
+        return IProbed.providedBy(probed) and await probed.has_come_back()
 
     def _change(self, name: str, options: _Options) -> CannotStart | None:
         """Return what has become of a line; ``None`` if it is as it was."""
@@ -416,7 +429,7 @@ class ListedLines(Lines[_Options]):
         return super()._no_line(facts)
 
 
-@implementer(IStreamClientEndpoint)
+@implementer(IStreamClientEndpoint, IProbed)
 class _CurrentEndpoint(Generic[_Options]):
     """Connects to the line as it is listed at that time."""
 
@@ -426,3 +439,6 @@ class _CurrentEndpoint(Generic[_Options]):
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
         opening = self._lines.open(self._facts, self._claim, protocolFactory)
         return Deferred.fromCoroutine(opening)
+
+    def has_come_back(self) -> Deferred[bool]:
+        return Deferred.fromCoroutine(self._lines.has_come_back(self._facts))
