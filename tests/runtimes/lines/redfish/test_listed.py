@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet.protocol import Factory
 
 from tests.docs import pages
-from tests.runtimes.bmc.server import USER, SmallBMC
+from tests.runtimes.bmc.server import SESSIONS, USER, SmallBMC
 from tests.runtimes.lines.redfish.support import RedfishCase
 from twisted_exec.program.config_file import read_yaml
 from twisted_exec.program.server_list import read_servers
@@ -162,6 +162,20 @@ class ChangedTests(ListedCase):
         await self.until(lambda: not self.bmc.sessions)
         await run.stop()
         self.assertEqual(second.sessions, {})
+
+    async def test_stopped_behind(self) -> None:
+        """A stop right behind the removal of a row waits for the end of the session, too."""
+        self.write("m,127.0.0.1,", "n,127.0.0.3,")
+        run, _ = await self.open(self.listed(), "m")
+        self.bmc.faults.hangs = {f"DELETE {SESSIONS}/S1"}
+        self.write("n,127.0.0.3,")
+        await self.until(lambda: self.bmc.waiting)
+        stopping = run.stop()
+        self.assertNoResult(stopping)
+        self.bmc.faults.hangs = set()
+        self.bmc.answer()
+        await stopping
+        self.assertEqual(self.bmc.sessions, {})
 
     async def test_while_shutting_down(self) -> None:
         """A server whose row was given to another machine is not switched off any more."""

@@ -126,6 +126,7 @@ class BMCs:
         self._directory = ""
         self._bmcs: dict[str, BMC] = {}
         self._claims: dict[str, tuple[BMC, Claim]] = {}  # by the ids of machines
+        self._endings: dict[str, Deferred[None]] = {}  # by the ids, while a session is deleted
 
     def use_directory(self, directory: str, lines: Iterable[RedfishLine]) -> list[BMC]:
         """
@@ -172,10 +173,18 @@ class BMCs:
         """
         Give back the BMC of a machine.
 
-        :return: ``None`` if it has none; otherwise fires when the BMC has answered, or not in time.
+        :return: ``None`` if it has none, and its last one has been left; otherwise fires when the BMC has answered, or
+            not in time.
         """
         bmc, _ = self._claims.pop(facts.id, (None, None))
-        return None if bmc is None else self.end(bmc)
+        if bmc is not None:
+            ending = self._endings[facts.id] = self.end(bmc)
+            ending.addCallback(lambda _: self._ended(facts.id, ending))
+        return self._endings.get(facts.id)
+
+    def _ended(self, id: str, ending: Deferred[None]) -> None:
+        if self._endings.get(id) is ending:
+            del self._endings[id]
 
     def end(self, bmc: BMC) -> Deferred[None]:
         """Delete the session with a BMC that no machine has; see :meth:`BMC.release`."""
