@@ -105,11 +105,13 @@ class BMC:
         claim, self._claim = self._claim, None
         if claim is not None:
             await claim.end()
-        if self._claim is None:
-            await self.sessions.close()
-        if self._is_locked and self._claim is None:
-            self._is_locked = False
-            self._lock.release()
+        try:
+            if self._claim is None:
+                await self.sessions.close()
+        finally:
+            if self._is_locked and self._claim is None:
+                self._is_locked = False
+                self._lock.release()
 
 
 class BMCs:
