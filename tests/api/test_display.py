@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.display import banner_lines, display_name, listed
+from twisted_exec.api.display import banner_lines, display_name, listed, shortened
 
 
 class DisplayTests(SynchronousTestCase):
@@ -17,6 +17,12 @@ class DisplayTests(SynchronousTestCase):
         self.assertEqual(banner_lines(" ask\t\x1b[2Jops \r\n\n\x07\n2"), ["ask[2Jops", "2"])
         self.assertEqual(banner_lines("x" * 100 + "\n2\n3\n4\n5"), ["x" * 80, "2", "3", "4"])
         self.assertEqual(banner_lines("\x07\n"), [])
+
+    def test_shortened(self) -> None:
+        """A text that is cut says so, within the limit."""
+        self.assertEqual(shortened("abc", 3), "abc")
+        self.assertEqual(shortened("abcd", 3), "ab\N{HORIZONTAL ELLIPSIS}")
+        self.assertEqual(shortened("a bcd", 3), "a\N{HORIZONTAL ELLIPSIS}")
 
     def test_display_name(self) -> None:
         """The name of a user, as shown, is printable and at most 64 characters long."""

@@ -6,8 +6,15 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.program.server_list import COLUMNS, MAX_SERVERS, Server, read_servers
-from twisted_exec.racks.metal import LABELS
+from twisted_exec.api.yaml_reader import parse_yaml
+from twisted_exec.program.server_list import (
+    COLUMNS,
+    MAX_SERVERS,
+    Server,
+    format_csv,
+    read_servers,
+)
+from twisted_exec.racks.metal import LABELS, row_of, trim_bmc, trim_server
 from twisted_exec.runtimes import config
 
 from . import pages
@@ -39,3 +46,13 @@ class RacksPageTests(SynchronousTestCase):
         """The class is one of the runtime, whose list may not be there yet."""
         (found,) = config.load(str(HOWTO / "racks-runtime.yaml"))
         self.assertEqual((found.name, found.quantity), ("server", MAX_SERVERS))
+
+    def test_redfish(self) -> None:
+        """The row of the shown Server is that of the shown list, in a network of the shown class."""
+        text = (HOWTO / "rack-8-server.yaml").read_text()
+        bmc, server = map(parse_yaml, text.split("---\n"))
+        known = {bmc["metadata"]["name"]: trim_bmc(bmc)}
+        row = row_of(trim_server(server), known.get, "default")
+        self.assertEqual(format_csv([row]), (HOWTO / "rack-8.csv").read_bytes())
+        (found,) = config.load(str(HOWTO / "rack-8-runtime.yaml"))
+        self.assertEqual((found.name, found.quantity), ("metal", MAX_SERVERS))

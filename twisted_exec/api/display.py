@@ -34,11 +34,14 @@ def reason_of(error: BaseException | None) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most ``most`` characters: a longer one ends with an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
+
+
 def display_name(user: str) -> str:
     """Make the name of a user safe for a terminal: printable, at most 64 characters."""
     if not user:
         return "somebody"
     plain = "".join(char if char.isprintable() else "?" for char in user[: _MOST_SHOWN + 1])
-    return (
-        plain if len(plain) <= _MOST_SHOWN else plain[: _MOST_SHOWN - 1] + "\N{HORIZONTAL ELLIPSIS}"
-    )
+    return shortened(plain, _MOST_SHOWN)

@@ -948,6 +948,17 @@ class MachineTests(ChainTestCase):
         errors = [check for check, (status, _, _) in results.items() if status == "error"]
         self.assertEqual(errors, ["line"])
 
+    async def test_refused_row(self) -> None:
+        """A machine whose row of a list is wrong waits for the operator to correct that row."""
+        _, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        problem = 'the row of "default/vm" is refused: /rack.csv: vm: 192.0.2.9 is in none of the networks (line 9)'
+        await self.machine_ready("RowRefused", problem)
+        message, remedy = await self.problem("line")
+        self.assertEqual(message, f"RowRefused: {problem}")
+        self.assertIn("correct the row", remedy)
+
     async def test_silent_poollet(self) -> None:
         """A pool without heartbeat, and the poollet that does not answer, are errors of the poollet."""
         await self.make_pool(("InternalIP", "127.0.0.1"), port=reserved_port(self))

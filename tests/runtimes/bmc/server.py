@@ -82,6 +82,7 @@ class SmallBMC:
 
     :param kind: name of a file in ``documents``.
     :param session_limit: a login beyond this number of sessions is refused.
+    :param host: the address to listen on.
     :ivar documents: by path.
     :ivar sessions: by token.
     :ivar requests: all requests so far: method and path.
@@ -96,11 +97,16 @@ class SmallBMC:
     """
 
     def __init__(
-        self, kind: str = "openbmc", *, session_limit: int = 8, identity: Issued | None = None
+        self,
+        kind: str = "openbmc",
+        *,
+        session_limit: int = 8,
+        identity: Issued | None = None,
+        host: str = HOST,
     ) -> None:
         content = json.loads((_DOCUMENTS / f"{kind}.json").read_text())
         self.documents: dict[str, Any] = copy.deepcopy(content["documents"])
-        self.session_limit = session_limit
+        self.session_limit, self._host = session_limit, host
         self.faults = Faults()
         self.sessions: dict[str, Session] = {}
         self.requests: list[tuple[str, str]] = []
@@ -128,7 +134,7 @@ class SmallBMC:
         site = Site(self.root)
         site.noisy = False
         site.displayTracebacks = False
-        self._port = reactor.listenSSL(port, site, self._contexts, interface=HOST)
+        self._port = reactor.listenSSL(port, site, self._contexts, interface=self._host)
         self.port = self._port.getHost().port
         return self
 

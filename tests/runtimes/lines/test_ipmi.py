@@ -292,6 +292,8 @@ class PowerTests(SimulatedCase):
         await run.shut_down()
         self.assertEqual(self.reasons()[-1], "PowerFailed")
         await run.stop()
+        self.assertEqual(self.reasons()[-1], "ConsoleNotReleased")
+        self.assertIn("may keep the SOL session of this runtime", self.events[-1][2])
         self.assertEqual((await self.refusal(power=True)).condition, "PowerFailed")
 
     async def test_line_fails(self) -> None:

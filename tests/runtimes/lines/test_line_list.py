@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.logger import formatEvent, globalLogPublisher
@@ -15,10 +16,11 @@ from zope.interface import implementer
 
 from tests.runtimes.peers import reactor
 from tests.runtimes.support import RuntimeCase
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.program.server_list import MAX_SERVERS
 from twisted_exec.runtimes.config import parse
-from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, MachineFacts
+from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IProbed, MachineFacts
 from twisted_exec.runtimes.lines import line_list
 from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
@@ -38,18 +40,34 @@ class BMC:
     system: str
 
 
+@implementer(IStreamClientEndpoint, IProbed)
+class Probed:
+    """A far end that is away, until it is said to be back."""
+
+    is_back = False
+
+    def connect(self, protocolFactory: Any) -> Deferred[Any]:
+        return fail(ServiceUnavailable("it is away"))
+
+    def has_come_back(self) -> Deferred[bool]:
+        return succeed(self.is_back)
+
+
 @implementer(IMachineDriver)
 class BMCDriver(LineDriver[BMC]):
     """A BMC at each socket of a directory whose name is its address."""
 
     name = "bmc"
     directory = ""
+    probed: Probed | None = None
 
     def missing(self) -> str:
         return ""
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)
+        if self.probed is not None:
+            return name, self.probed
         return name, unix_client_endpoint(self.reactor, f"{self.directory}/{line.address}")
 
 
@@ -144,6 +162,19 @@ class ConfigTests(ListCase):
         self.assertIn("rack.csv: evil: 192.0.2.1 is in none of the networks", refused[0])
         self.assertIn("(line 2)", refused[0])
 
+    async def test_power_of_changed_row(self) -> None:
+        """A switch that began with the old row of a machine does not go on at its server."""
+        self.write("m,10.0.1.11,,", "other,10.0.1.13,,")
+        driver = self.driver(power=True)
+        switch = driver.power_of(self.facts())
+        assert switch is not None
+        self.write("m,10.0.1.12,,", "other,10.0.1.13,,")
+        lines: Any = driver.lines
+        lines._list.reading()()()
+        await switch.off()
+        self.assertEqual(self.reasons(), ["PowerFailed"])
+        self.assertIn("does not have this server any more", self.events[0][2])
+
     def test_other_class(self) -> None:
         """A row cannot take a server that another class has, nor one of another list."""
         self.write("web-1,10.0.1.11,,", "web-2,10.0.1.12,,")
@@ -153,13 +184,32 @@ class ConfigTests(ListCase):
         self.assertEqual([each.names for each in lists], [("web-2",), ()])
         self.assertIn("classes[0] (c0): lines[db] has the controller", self.logged[1])
 
+    def test_refused_row(self) -> None:
+        """A machine whose row is wrong hears why, with file and line; others do not."""
+        for row, why in (
+            ("web-9,192.0.2.9,,", "192.0.2.9 is in none of the networks of the class"),
+            ("lab/web-9,bmc.lab,,", "address 'bmc.lab' is not an IP address"),
+            ("web-9,10.0.1.11,,", "two rows must not name one server"),
+        ):
+            self.write("web-1,10.0.1.11,,", row)
+            driver = self.driver()
+            with self.assertRaises(CannotStart) as caught:
+                driver.lines.claim(machine("web-9"))
+            self.assertEqual(caught.exception.condition, "RowRefused")
+            self.assertIn('the row of "lab/web-9" is refused: ', caught.exception.message)
+            self.assertIn(f"{self.path}: {row.partition(',')[0]}: {why}", caught.exception.message)
+            self.assertIn("(line 3)", caught.exception.message)
+            with self.assertRaises(CannotStart) as caught:
+                driver.lines.claim(machine("web-8"))
+            self.assertEqual(caught.exception.condition, "NoLine")
+
     def test_wrong_file(self) -> None:
         """The runtime starts without the lines of a list that cannot be used, and machines hear why."""
         self.write(text="web-1,10.0.1.11")
         driver = self.driver()
         with self.assertRaises(CannotStart) as caught:
             driver.lines.claim(machine("web-1"))
-        self.assertEqual(caught.exception.condition, "NoLine")
+        self.assertEqual(caught.exception.condition, "ListRefused")
         self.assertIn("the list is not used", caught.exception.message)
         self.assertIn("it may be cut off (line 1)", caught.exception.message)
 
@@ -230,8 +280,9 @@ class ReloadTests(ListCase):
         await line.until(b"bmc 1.")
         await other.until(b"bmc 2.")
         self.write("other,10.0.1.2,,rack=r7", "m,10.0.1.3,,")
-        await line.until(b"was lost")
+        await line.until(b"was lost: the operator has changed its row in the list")
         await line.until(b"bmc 3.")
+        self.assertIn("LineChanged", self.reasons())
         other.transport.write(b"here")
         await other.until(b"here")
         self.assertNotIn(b"lost", bytes(other.got))
@@ -244,11 +295,38 @@ class ReloadTests(ListCase):
         run, line = await self.open(driver)
         await line.until(b"bmc 1.")
         self.write("other,10.0.1.2,,")
+        await line.until(b"was lost: the operator has removed its row from the list")
         await self.until(lambda: 'no line is called "default/m"' in run.outage)
+        self.assertEqual(self.reasons(), ["NoLine", "NoLine"])  # removed, then which are free
         self.assertEqual(self.changes[-1][1], "NoLine")
         self.write("m,10.0.1.1,,", "other,10.0.1.2,,")
         await line.until(b"line is back")
         self.assertEqual(line.lost, [])
+
+    async def test_come_back(self) -> None:
+        """A line that is lost is opened before its long pause ends, if it is listed again or its far end is back."""
+        self.write("m,10.0.1.1,,", "other,10.0.1.2,,")
+        driver, facts = self.driver(), self.facts()
+        driver.probed = Probed()
+        _, endpoint = driver.lines.endpoint(facts, driver._claim)
+        self.addCleanup(driver.lines.release, facts)
+        assert IProbed.providedBy(endpoint)
+        probed: Any = endpoint
+        factory = Factory.forProtocol(Line)
+        with self.assertRaises(ServiceUnavailable):
+            await probed.connect(factory)
+        self.assertFalse(await probed.has_come_back())
+        driver.probed.is_back = True
+        self.assertTrue(await probed.has_come_back())
+        driver.probed.is_back = False
+        self.write("other,10.0.1.2,,")
+        await self.until(lambda: "m" not in driver.lines.names)
+        self.assertFalse(await probed.has_come_back())
+        with self.assertRaises(CannotStart):
+            await probed.connect(factory)
+        self.write("m,10.0.1.1,,", "other,10.0.1.2,,")
+        await self.until(lambda: "m" in driver.lines.names)
+        self.assertTrue(await probed.has_come_back())
 
     async def test_nothing_removed(self) -> None:
         """A missing, empty, cut off or senseless list removes nothing, and says why once."""

@@ -224,8 +224,10 @@ class Refusing:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+        self.tries = 0
 
     def connect(self, factory: Any) -> Deferred[Any]:
+        self.tries += 1
         return fail(self.error)
 
 
@@ -284,6 +286,25 @@ class LostTests(SharedLineCase):
         await line.until(BACK)
         self.assertEqual(self.changes[2:], [(pb.MACHINE_RUNNING, "", "")])
 
+    async def test_other_reasons(self) -> None:
+        """Each new reason, not each attempt, is an Event, a notice and the condition."""
+        far = self.far()
+        run = self.run_of(far.endpoint)
+        line = await self.line(run)
+        await self.until(lambda: far.peers)
+        inner = self.opened.inner
+        far.peer.transport.loseConnection()
+        for why in ("the key is new", "the password is wrong"):
+            refusing = self.opened.inner = Refusing(CannotStart("LoginRefused", why))
+            await self.until(lambda: refusing.tries >= 3)  # noqa: B023
+            self.assertEqual(self.events[-1][1:], ("LoginRefused", f'line "line-1": {why}'))
+            self.assertEqual(line.got.count(f"was lost: {why};".encode()), 1)
+            self.assertEqual(run.outage, f'line "line-1": {why}')
+        self.opened.inner = inner
+        await line.until(BACK)
+        expected = ["LineLost", "LoginRefused", "LoginRefused", "LineBack"]
+        self.assertEqual((self.reasons(), len(self.changes)), (expected, 4))
+
     async def session(self, far: Far, clock: Any = reactor, timing: LineTiming = QUICK) -> None:
         """Open a console that writes the journal."""
         run = self.run_of(far.endpoint, timing, clock=clock)
@@ -314,6 +335,18 @@ class LostTests(SharedLineCase):
         far.peer.says(b"more")
         await self.until(lambda: self.journal.end == 16)
         self.assertEqual((self.gaps(), self.journal.losses), ([6], 1))
+
+    async def test_shutting_down(self) -> None:
+        """A line that ends because the machine is powered off is lost for viewers, but is no Event."""
+        far = self.far()
+        run = self.run_of(far.endpoint, power=Switch())
+        line = await self.line(run)
+        await self.until(lambda: far.peers)
+        await run.shut_down()
+        far.peer.transport.loseConnection()
+        await line.until(LOST)
+        await line.until(BACK)
+        self.assertEqual(self.events, [])
 
     async def test_many_gaps(self) -> None:
         """A peer that prints and hangs up for ever adds few gaps: each is a file of the journal."""
@@ -499,12 +532,13 @@ class LostTests(SharedLineCase):
         await line.until(b"hello")
 
     async def test_reason_is_bounded(self) -> None:
-        """A peer's reason becomes one short line of text."""
+        """A peer's reason becomes one short line of text, which says that it was cut."""
         run = self.run_of(self.far().endpoint)
         self.opened.inner = Refusing(ServiceUnavailable("\x1b[2J" + "x" * 1000 + "\n"))
         with self.assertRaises(CannotStart) as caught:
             await self.line(run)
-        self.assertEqual(caught.exception.message, 'line "line-1": [2J' + "x" * 297)
+        shown = "[2J" + "x" * 296 + "\N{HORIZONTAL ELLIPSIS}"
+        self.assertEqual(caught.exception.message, f'line "line-1": {shown}')
 
 
 class ProbedEndpoint(Endpoint):

@@ -49,6 +49,11 @@ LINES = {
     "NoLine": "delete the machine and create it again with the name of a free line, or add a line of "
     "its name to the file of the runtime's --classes and restart the runtime, or to the class's list "
     "(lines_from)",
+    "RowRefused": "correct the row of the list (lines_from) that the message names; the runtime reads the list again when "
+    "it has changed",
+    "ListRefused": "mend the list (lines_from) that the message names, or add a row of the machine's name to it; the "
+    "runtime reads the list again when it has changed",
+    "LineChanged": "wait: the operator has given the machine another server, and the runtime opens the console there",
     "LineTaken": "power the other machine off, or delete it",
     "LineFailed": "mend what the message names: the far end of the line, or the line's options in "
     "the file of the runtime's --classes; the runtime tries again",

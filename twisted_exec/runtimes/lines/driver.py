@@ -33,7 +33,9 @@ class LineDriver(Generic[_Options]):
 
     def __init__(self, lines: Mapping[str, _Options], reactor: Any) -> None:
         self.lines: Lines[_Options] = (
-            ListedLines(lines, reactor) if isinstance(lines, LineList) else Lines(lines)
+            ListedLines(lines, reactor, self._line_changed)
+            if isinstance(lines, LineList)
+            else Lines(lines)
         )
         self.reactor = reactor
         self.timing: LineTiming = DEFAULT_TIMING
@@ -64,6 +66,9 @@ class LineDriver(Generic[_Options]):
         """Release the line; it may be called again."""
         self.lines.release(facts)
         return None
+
+    def _line_changed(self, facts: MachineFacts, why: CannotStart) -> None:
+        """Let go of what a line had, because its row in a list has changed; its connection ends."""
 
     def _has_break(self, line: _Options) -> bool:
         return True

@@ -22,11 +22,10 @@ ipmitool reads the password from a file, because command lines and environments 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,7 +127,7 @@ class IPMIDriver(LineDriver[IPMILine]):
     name = "ipmi"
     exclusive = "one session of a BMC; ``force`` ends another"
     ask_seconds = 30.0
-    leave_seconds = 5.0
+    leave_seconds = 20.0  # a slow BMC takes several seconds for a session
     look_seconds = 1.0
 
     def __init__(self, lines: Mapping[str, IPMILine], reactor: Any, table: ProcessTable) -> None:
@@ -161,12 +160,15 @@ class IPMIDriver(LineDriver[IPMILine]):
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)
-        return name, self.endpoint(facts, line)
+        return name, self.endpoint(facts, line, lambda: None)
 
-    def endpoint(self, facts: MachineFacts, line: IPMILine) -> IStreamClientEndpoint:
+    def endpoint(
+        self, facts: MachineFacts, line: IPMILine, stays: Callable[[], None]
+    ) -> IStreamClientEndpoint:
         """
         Return the endpoint of a server's SOL session.
 
+        :param stays: called if the session could not be ended, which an Event says.
         :raises CannotStart: the password cannot be read.
         """
         if not os.access(line.password_file, os.R_OK):
@@ -185,7 +187,7 @@ class IPMIDriver(LineDriver[IPMILine]):
             begins=_begins,
             prepare=(lambda: self._deactivate(facts, line)) if line.force else None,
             # Without deactivation a BMC refuses new sessions for about a minute.
-            leave=lambda: self._leave(facts, line),
+            leave=lambda: self._leave(facts, line, stays),
         )
 
     async def _deactivate(
@@ -197,9 +199,17 @@ class IPMIDriver(LineDriver[IPMILine]):
             if "already de-activated" not in problem.message:
                 raise
 
-    async def _leave(self, facts: MachineFacts, line: IPMILine) -> None:
-        with contextlib.suppress(ServiceUnavailable):
+    async def _leave(self, facts: MachineFacts, line: IPMILine, stays: Callable[[], None]) -> None:
+        try:
             await self._deactivate(facts, line, self.leave_seconds)
+        except ServiceUnavailable as problem:
+            stays()
+            facts.event(
+                "Warning",
+                "ConsoleNotReleased",
+                f"the BMC {line.host} may keep the SOL session of this runtime, and refuse others, until it ends "
+                f"that by itself: {problem.message}",
+            )
 
 
 def _begins(printed: bytes) -> int | None:
@@ -257,4 +267,6 @@ class Chassis:
         return b"is on" not in await self._ask("status")
 
     def _ask(self, word: str) -> Deferred[bytes]:
+        if self._driver.lines.options_of(self._facts) != self._line:
+            raise ServiceUnavailable("the machine does not have this server any more")
         return self._driver.ask(self._facts, self._line, "chassis", "power", word)

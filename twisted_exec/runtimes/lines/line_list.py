@@ -29,7 +29,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from math import inf
 from typing import Any, Generic, TypeVar
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
@@ -39,8 +39,8 @@ from twisted_exec.api.yaml_reader import PlacedMapping
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.program.config_file import ConfigError, Reader
 from twisted_exec.program.server_list import MAX_SERVERS, Server, read_servers
-from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
-from twisted_exec.runtimes.lines.lines import Claim, Lines
+from twisted_exec.runtimes.interfaces import CannotStart, IProbed, MachineFacts
+from twisted_exec.runtimes.lines.lines import Claim, Lines, names_of
 
 _Options = TypeVar("_Options")
 
@@ -59,13 +59,13 @@ class _Content(Generic[_Options]):
     """
     A list as read.
 
-    :param refused: the errors of other rows, with file and line.
+    :param refused: the names and the errors of other rows, with file and line.
     :param reserved: the addresses of the lines.
     """
 
     lines: Mapping[str, _Options] = field(default_factory=dict)
     servers: Mapping[str, Server] = field(default_factory=dict)
-    refused: Sequence[str] = ()
+    refused: Sequence[tuple[str, str]] = ()
     reserved: Mapping[object, Reader] = field(default_factory=dict)
 
 
@@ -98,7 +98,7 @@ class LineList(Mapping[str, _Options]):
         self.path = path
         self._networks, self._make, self._keys, self._reserved = networks, make, keys, reserved
         self._content: _Content[_Options] = _Content()
-        self._logged: Sequence[str] = ()
+        self._logged: Sequence[tuple[str, str]] = ()
         self._stamp: _Stamp | None = None
         self.problem = ""
 
@@ -110,6 +110,11 @@ class LineList(Mapping[str, _Options]):
 
     def __len__(self) -> int:
         return len(self._content.lines)
+
+    def refusal(self, names: Sequence[str]) -> str:
+        """Return the error of the first refused row with one of these names; empty if there is none."""
+        refused = self._content.refused
+        return next((problem for name, problem in refused if name in names), "")
 
     def stamp(self) -> _Stamp:
         """Return what differs after the file, or who may read it, was changed."""
@@ -192,7 +197,7 @@ class LineList(Mapping[str, _Options]):
             for address, reader in reserved.items()
             if others.get(address) is not reader
         }
-        return _Content(lines, servers, [problem for _, problem in refused], mine)
+        return _Content(lines, servers, refused, mine)
 
     def _reader(self, server: Server, reserved: dict[object, Reader]) -> Reader:
         address_key, system_key = self._keys
@@ -227,7 +232,7 @@ class LineList(Mapping[str, _Options]):
         self._content, self.problem = content, ""
         self._log.info("{path}: {count} lines", path=self.path, count=len(content.lines))
         if content.refused != self._logged:
-            for problem in content.refused[:_MOST_LOGGED]:
+            for _, problem in content.refused[:_MOST_LOGGED]:
                 self._log.warn("row refused: {problem}", problem=problem)
             more = len(content.refused) - _MOST_LOGGED
             if more > 0:
@@ -281,21 +286,58 @@ def _networks(reader: Reader, written: Sequence[object]) -> Sequence[_Network]:
     return networks
 
 
+@dataclass
+class _User(Generic[_Options]):
+    """
+    A machine that uses the list.
+
+    :ivar options: those of the line that it has connected to last, or tries to.
+    :ivar tried: the options that it had at the last attempt; ``None`` if it had no line.
+    :ivar endpoint: of the last attempt; ``None`` if the line could not be claimed.
+    :ivar opening: the attempt that is under way.
+    :ivar link: the last connection.
+    :ivar dropped: why the attempt has ended, if its line was changed or removed.
+    """
+
+    facts: MachineFacts
+    name: str
+    options: _Options
+    tried: _Options | None = None
+    endpoint: IStreamClientEndpoint | None = None
+    opening: Deferred[Any] | None = None
+    link: Any = None
+    dropped: CannotStart | None = None
+
+    def drop(self, why: CannotStart) -> None:
+        """End the connection, or the attempt."""
+        self.dropped = why
+        if self.opening is not None:
+            self.opening.cancel()
+        elif self.link is not None:
+            self.link.drop(why)
+
+
 class ListedLines(Lines[_Options]):
     """
     The lines of a list, read again while machines use them.
 
     A line that is changed or removed loses its connection; the machine then waits for the new one, or for the line to be
     listed again.
+
+    :param changed: called for a machine whose row was changed or removed, with the reason.
     """
 
-    def __init__(self, lines: LineList[_Options], reactor: Any) -> None:
+    def __init__(
+        self,
+        lines: LineList[_Options],
+        reactor: Any,
+        changed: Callable[[MachineFacts, CannotStart], None],
+    ) -> None:
         super().__init__(lines)
-        self._list, self._reactor = lines, reactor
+        self._list, self._reactor, self._changed = lines, reactor, changed
         self._seen = lines.stamp()
         self._loop = PokedLoop(self._look, reactor)
-        self._users: set[str] = set()  # ids of machines
-        self._connections: dict[str, tuple[str, _Options, Any]] = {}  # by the ids
+        self._users: dict[str, _User[_Options]] = {}  # by the ids of machines
 
     def endpoint(self, facts: MachineFacts, claim: Claim) -> tuple[str, IStreamClientEndpoint]:
         """See :meth:`Lines.endpoint`."""
@@ -303,21 +345,60 @@ class ListedLines(Lines[_Options]):
         self._loop.start()
         self._loop.poke(SETTLE_SECONDS)
         name, _ = claim(facts)
-        self._users.add(facts.id)
+        self._users[facts.id] = _User(facts, name, self._list[name])
         return name, _CurrentEndpoint(self, facts, claim)
 
     def release(self, facts: MachineFacts) -> None:
         super().release(facts)
-        self._users.discard(facts.id)
-        self._connections.pop(facts.id, None)
+        self._users.pop(facts.id, None)
         if not self._users and self._list.is_current:
             self._loop.stop()
 
-    def connected(self, facts: MachineFacts, name: str, options: _Options, protocol: Any) -> Any:
-        """Remember a connection; return its protocol."""
-        if facts.id in self._users:
-            self._connections[facts.id] = (name, options, protocol)
-        return protocol
+    async def open(self, facts: MachineFacts, claim: Claim, factory: IProtocolFactory) -> Any:
+        """
+        Connect a machine to its present line.
+
+        :raises CannotStart: it has none, or that has changed meanwhile.
+        """
+        user = self._users[facts.id]
+        user.tried, user.endpoint = self.options_of(facts), None
+        user.name, user.endpoint = claim(facts)
+        user.options = self._list[user.name]
+        user.link = user.dropped = None
+        user.opening = user.endpoint.connect(factory)
+        try:
+            user.link = await user.opening
+        except Exception:
+            if user.dropped is not None:
+                raise user.dropped from None
+            raise
+        finally:
+            user.opening = None
+        if user.dropped is not None:  # it could not be cancelled any more
+            user.link.drop(user.dropped)
+            raise user.dropped
+        return user.link
+
+    async def has_come_back(self, facts: MachineFacts) -> bool:
+        """Return true if a machine has another line than at its last attempt, or the far end of its line is back."""
+        user, present = self._users[facts.id], self.options_of(facts)
+        if present != user.tried:
+            return present is not None
+        probed: Any = user.endpoint
+        return IProbed.providedBy(probed) and await probed.has_come_back()
+
+    def _change(self, name: str, options: _Options) -> CannotStart | None:
+        """Return what has become of a line; ``None`` if it is as it was."""
+        present = self._list.get(name)
+        if present is None:
+            return CannotStart(
+                "NoLine", f"the operator has removed its row from the list {self._list.path}"
+            )
+        if present != options:
+            return CannotStart(
+                "LineChanged", f"the operator has changed its row in the list {self._list.path}"
+            )
+        return None
 
     async def _look(self) -> float:
         if not self._list.is_current:
@@ -331,17 +412,24 @@ class ListedLines(Lines[_Options]):
         return LOOK_SECONDS if self._users else inf
 
     def _drop_changed(self) -> None:
-        for id, (name, options, protocol) in list(self._connections.items()):
-            if self._list.get(name) != options:
-                del self._connections[id]
-                protocol.transport.abortConnection()
+        for user in list(self._users.values()):
+            why = self._change(user.name, user.options)
+            if why is not None and user.dropped is None:
+                self._changed(user.facts, why)
+                user.drop(why)
 
-    def _free(self) -> str:
-        problem = self._list.problem
-        return f"{super()._free()}; the list is not used: {problem}" if problem else super()._free()
+    def _no_line(self, facts: MachineFacts) -> CannotStart:
+        if problem := self._list.problem:
+            return CannotStart(
+                "ListRefused",
+                f'no line is called "{facts.label}", and the list is not used: {problem}',
+            )
+        if problem := self._list.refusal(names_of(facts)):
+            return CannotStart("RowRefused", f'the row of "{facts.label}" is refused: {problem}')
+        return super()._no_line(facts)
 
 
-@implementer(IStreamClientEndpoint)
+@implementer(IStreamClientEndpoint, IProbed)
 class _CurrentEndpoint(Generic[_Options]):
     """Connects to the line as it is listed at that time."""
 
@@ -349,10 +437,8 @@ class _CurrentEndpoint(Generic[_Options]):
         self._lines, self._facts, self._claim = lines, facts, claim
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
-        try:
-            name, endpoint = self._claim(self._facts)
-            _, options = self._lines.claim(self._facts)
-        except CannotStart:
-            return fail()
-        connecting: Deferred[Any] = endpoint.connect(protocolFactory)
-        return connecting.addCallback(partial(self._lines.connected, self._facts, name, options))
+        opening = self._lines.open(self._facts, self._claim, protocolFactory)
+        return Deferred.fromCoroutine(opening)
+
+    def has_come_back(self) -> Deferred[bool]:
+        return Deferred.fromCoroutine(self._lines.has_come_back(self._facts))

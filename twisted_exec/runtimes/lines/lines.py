@@ -20,6 +20,11 @@ Claim = Callable[[MachineFacts], tuple[str, IStreamClientEndpoint]]
 _MAX_LISTED = 20
 
 
+def names_of(facts: MachineFacts) -> tuple[str, str]:
+    """Return the names of lines that a machine can have, the better one first."""
+    return f"{facts.namespace}/{facts.name}", facts.name
+
+
 class Lines(Generic[_Options]):
     """
     The lines of one class, and their owners.
@@ -56,7 +61,7 @@ class Lines(Generic[_Options]):
         """
         name = self._name(facts)
         if name is None:
-            raise CannotStart("NoLine", f'no line is called "{facts.label}"; {self._free()}')
+            raise self._no_line(facts)
         owner = self._owner(name)
         if owner is not None and owner.id != facts.id:
             raise CannotStart(
@@ -80,10 +85,11 @@ class Lines(Generic[_Options]):
         return owner
 
     def _name(self, facts: MachineFacts) -> str | None:
-        for name in (f"{facts.namespace}/{facts.name}", facts.name):
-            if name in self._lines:
-                return name
-        return None
+        return next((name for name in names_of(facts) if name in self._lines), None)
+
+    def _no_line(self, facts: MachineFacts) -> CannotStart:
+        """Return why the machine has no line."""
+        return CannotStart("NoLine", f'no line is called "{facts.label}"; {self._free()}')
 
     def _free(self) -> str:
         if not self._lines:

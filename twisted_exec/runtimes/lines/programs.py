@@ -15,6 +15,7 @@ from twisted.internet.error import ProcessDone, ProcessExitedAlready
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
+from twisted_exec.api.display import shortened
 from twisted_exec.api.status import ServiceUnavailable, message_of
 from twisted_exec.program.process_groups import kill_group, leading
 from twisted_exec.program.tasks import as_deferred
@@ -29,7 +30,7 @@ def last_line(printed: bytes) -> str:
     for line in reversed(printed.decode("utf-8", "replace").splitlines()):
         words = "".join(char for char in line if char.isprintable()).strip()
         if words:
-            return words[:_MAX_COMPLAINT].rstrip(".")
+            return shortened(words.rstrip("."), _MAX_COMPLAINT)
     return ""
 
 

@@ -26,6 +26,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
+from twisted_exec.api.display import shortened
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.notices import LINE_BACK, line_lost, notice
@@ -96,6 +97,7 @@ class _Link(TwistedProtocol):
         self._run = run
         self._rate_limit = ReadRateLimit(clock, self._apply_pause, self._apply_pause)
         self._paused = False
+        self._dropped: Failure | None = None
 
     def dataReceived(self, data: bytes) -> None:
         # No serial line prints megabytes per second: a peer that does is read at a limited rate.
@@ -109,6 +111,11 @@ class _Link(TwistedProtocol):
     def notify(self, text: str) -> None:
         self._run.notify(text)
 
+    def drop(self, why: Exception) -> None:
+        """Close the connection immediately, for a reason of this side."""
+        self._dropped = Failure(why)
+        self.transport.abortConnection()
+
     def _apply_pause(self) -> None:
         if self._paused or self._rate_limit.is_paused:
             self.transport.pauseProducing()
@@ -117,7 +124,7 @@ class _Link(TwistedProtocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._rate_limit.stop()
-        self._run.link_lost(reason)
+        self._run.link_lost(self._dropped or reason)
 
 
 @implementer(IRun, IRecoveringTransport, IReopenable)
@@ -165,12 +172,13 @@ class SharedLine:
         self._producer: Any = None
         self._size: TerminalSize | None = None
         self._paused = self._closing = False
+        self._is_shutting_down = False  # the end of its line is no news then
         self._opened_at = 0.0
         self._backoff = Backoff(timing.first_delay_seconds, timing.longest_delay_seconds)
         self._opening: Deferred[Any] | None = None
         self._settling: IDelayedCall | None = None  # open again, but not yet back
         self._is_unsteady = False
-        self._lost_why = ""
+        self._why = ""  # as users were told last; empty while the line is open
         self._is_behind_loss = False  # no output yet since the last loss
         self._gaps = 0  # since the last connection that was not short
         self._attempt = DeferredLock()  # held while the line is opened, and switched on before
@@ -235,6 +243,7 @@ class SharedLine:
 
     def shut_down(self) -> Deferred[None]:
         assert self._power is not None
+        self._is_shutting_down = True
         return Deferred.fromCoroutine(self._power.off())
 
     @as_deferred
@@ -359,16 +368,9 @@ class SharedLine:
     # Reconnection.
 
     def _reconnect(self, reason: Failure) -> None:
-        why = self._describe(reason)
         self._is_behind_loss = True
-        lost = f'line "{self._name}" was lost: {why}'
-        was_away, self._settling = self._settling is not None, None
-        if not was_away or why != self._lost_why:
-            self._facts.event("Warning", _reason_of(reason, LINE_LOST), lost)
-            self.notify(line_lost(why))
-        if lost != self.outage:
-            self._set_outage(lost, _reason_of(reason, LINE_LOST))
-        self._lost_why = why
+        self._settling = None
+        self._failed(reason, f'line "{self._name}" was lost')
         # A console server without its device takes each connection, and closes it at once.
         self._is_unsteady = self._clock.seconds() - self._opened_at < _LONG_RUN_SECONDS
         if self._producer is not None:
@@ -376,12 +378,12 @@ class SharedLine:
         if not self._is_unsteady:
             self._backoff.reset()
             self._gaps = 0
-        opening = Deferred.fromCoroutine(self._try_again(why))
+        opening = Deferred.fromCoroutine(self._try_again())
         self._opening = None if opening.called else opening
         opening.addErrback(lambda failure: failure.trap(CancelledError))
         opening.addErrback(lambda failure: self._log.failure("lost line", failure=failure))
 
-    async def _try_again(self, why: str) -> None:
+    async def _try_again(self) -> None:
         # Not a PokedLoop: the back-off goes on over connections, until one has lasted.
         while not self._closing:
             await self._rest(self._backoff.pause())
@@ -389,14 +391,21 @@ class SharedLine:
                 async with self._attempt:
                     link = await self._open()
             except Exception as error:
-                failure = Failure(error)
-                if not self._closing and (problem := self._describe(failure)) != why:
-                    why = problem
-                    outage = f'line "{self._name}": {why}'
-                    self._set_outage(outage, _reason_of(failure, LINE_LOST))
+                if not self._closing:
+                    self._failed(Failure(error), f'line "{self._name}"')
             else:
                 self._reconnected(link)
                 return
+
+    def _failed(self, failure: Failure, what: str) -> None:
+        """Tell users why the line is not open, unless they know it already."""
+        why = self._describe(failure)
+        if why == self._why:
+            return
+        self._why, reason = why, _reason_of(failure, LINE_LOST)
+        self._event("Warning", reason, f"{what}: {why}")
+        self.notify(line_lost(why))
+        self._set_outage(f"{what}: {why}", reason)
 
     async def _rest(self, seconds: float) -> None:
         endpoint: Any = self._endpoint
@@ -418,10 +427,14 @@ class SharedLine:
             self._settling.cancel()
 
     def _came_back(self) -> None:
-        self._settling = None
-        self._facts.event("Normal", "LineBack", f'line "{self._name}" is back')
+        self._settling, self._why = None, ""
+        self._event("Normal", "LineBack", f'line "{self._name}" is back')
         self._set_outage("", "")
         self.notify(LINE_BACK)
+
+    def _event(self, type: str, reason: str, message: str) -> None:
+        if not self._is_shutting_down:
+            self._facts.event(type, reason, message)
 
     def _set_outage(self, why: str, reason: str) -> None:
         self.outage = why
@@ -443,7 +456,8 @@ class SharedLine:
             text = f"it could not be opened in {self._timing.open_seconds:.0f} s"
         else:
             text = message_of(error)
-        return "".join(char for char in text if char.isprintable())[:_MAX_REASON].rstrip(".")
+        words = "".join(char for char in text if char.isprintable()).rstrip(".")
+        return shortened(words, _MAX_REASON)
 
 
 def _reason_of(failure: Failure, reason: str) -> str:

@@ -38,8 +38,8 @@ class BMCCase(RuntimeCase):
         self.ca = write(self.directory, "ca.pem", authority("serving").certificate_pem)
         self.session_path = os.path.join(self.directory, "kept.session")
 
-    def make_bmc(self, kind: str, **options: Any) -> SmallBMC:
-        bmc = SmallBMC(kind, **options).start()
+    def make_bmc(self, kind: str, port: int = 0, **options: Any) -> SmallBMC:
+        bmc = SmallBMC(kind, **options).start(port)
         self.addCleanup(bmc.stop)
         return bmc
 

@@ -14,10 +14,11 @@ from tests.runtimes.bmc.faults import deep
 from tests.runtimes.bmc.server import SESSIONS
 from tests.runtimes.lines.redfish.support import RedfishCase
 from twisted_exec.runtimes.interfaces import CannotStart, IKeepsState, IShutdown
-from twisted_exec.runtimes.lines.redfish import bmc as bmc_module
+from twisted_exec.runtimes.lines.redfish import claim as claim_module
 from twisted_exec.runtimes.lines.redfish import driver as driver_module
 from twisted_exec.runtimes.lines.redfish import sessions
 from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
+from twisted_exec.runtimes.lines.redfish.line_mark import LineMark
 from twisted_exec.runtimes.lines.shared_line import SharedLine
 from twisted_exec.testing.drivers import ConsoleContract, Line, MachineDriverContract
 
@@ -48,6 +49,12 @@ class LineTests(MachineDriverContract, ConsoleContract, RedfishCase):
         self.assertEqual(self.bmc.logins, 1)
         states = [status for status, _ in groupby(each[0] for each in self.conditions)]
         self.assertEqual(states, ["False", "True"] * 2)
+
+    async def test_stopped(self) -> None:
+        """A console that its machine has closed is closed, not lost."""
+        run, _ = await self.opened_line()
+        await run.stop()
+        self.assertEqual(self.conditions[-1], ("False", "Closed", "the console is closed"))
 
     async def test_session_dies(self) -> None:
         """A console whose session has ended comes back with one new login."""
@@ -104,6 +111,22 @@ class SessionTests(RedfishCase):
         self.bmc.session_limit = 1
         await self.opened_line(driver)
 
+    async def test_refused(self) -> None:
+        """While a login waits behind a refusal, the condition has that, with what to do, also for a new run."""
+        self.bmc.password = "another"
+        for power in (False, True):
+            driver = self.make_driver(power=power)
+            self.assertEqual((await self.refusal(driver)).condition, "LoginRefused")
+            run = driver.run(self.facts())
+            self.conditions.clear()
+            opening = run.connect(Factory.forProtocol(Line))
+            opening.addErrback(lambda failure: failure.trap(CannotStart, CancelledError))
+            status, reason, message = self.conditions[-1]
+            self.assertEqual((status, reason), ("False", "LoginRefused"))
+            self.assertIn(f"see {self.password}; it is tried again when that has changed", message)
+            opening.cancel()
+            await run.stop()
+
     async def test_stopped_at_each_step(self) -> None:
         """A machine that is stopped while its BMC hangs leaves no session, whatever the step."""
         paths = ["/redfish/v1/", f"POST {SESSIONS}", *sorted(self.bmc.documents)]
@@ -158,7 +181,7 @@ class ExclusiveTests(RedfishCase):
         """An open console is noted on disk; a note that is old says nothing."""
         run, _ = await self.opened_line()
         (name,) = (each for each in os.listdir(self.state) if each.endswith(".line"))
-        mark = bmc_module.LineMark(os.path.join(self.state, name))
+        mark = LineMark(os.path.join(self.state, name))
         self.assertTrue(mark.is_recent())
         os.utime(os.path.join(self.state, name), (1e9, 1e9))
         self.assertFalse(mark.is_recent())
@@ -193,6 +216,33 @@ class PowerTests(RedfishCase):
         self.assertEqual(self.bmc.resets, [])
         self.assertIn("the server is off", self.conditions[-1][2])
 
+    async def test_late_look(self) -> None:
+        """An answer from before a switch, which comes late, is no change of the power."""
+        self.patch(claim_module, "LOOK_SECONDS", 0.01)
+        run, _ = await self.opened_line()
+        system = f"GET {self.bmc.system}"
+        self.bmc.faults.hangs = {system}
+        await self.until(lambda: self.bmc.waiting)
+        (late,), self.bmc.waiting = self.bmc.waiting, []
+        self.bmc.faults.hangs = set()
+        await run.shut_down()
+        self.bmc.set_power("On")  # what the late answer has
+        self.bmc.waiting = [late]
+        self.bmc.answer()
+        self.bmc.set_power("Off")
+        await self.until(lambda: self.bmc.requests.count(("GET", self.bmc.system)) > 5)
+        self.assertEqual((self.reasons(), self.boots), ([], []))
+
+    async def test_stopped_while_shutting_down(self) -> None:
+        """A machine that is deleted while its server shuts down leaves no session, and forces nothing."""
+        self.bmc.faults.ignores_graceful = True
+        run, _ = await self.opened_line(self.make_driver(force_off=True, shutdown_seconds=600))
+        off = run.shut_down()
+        await self.until(lambda: self.bmc.resets)
+        await run.stop()
+        await off
+        self.assertEqual((self.bmc.sessions, self.bmc.resets), ({}, ["GracefulShutdown"]))
+
     async def test_without(self) -> None:
         """Without power: true there is no switch."""
         run = self.make_driver(power=False).run(self.facts())
@@ -200,7 +250,7 @@ class PowerTests(RedfishCase):
 
     async def test_by_hand(self) -> None:
         """A server that others switch off and on has a mark in its journal, and its console goes on."""
-        self.patch(bmc_module, "LOOK_SECONDS", 0.05)
+        self.patch(claim_module, "LOOK_SECONDS", 0.05)
         _, line = await self.opened_line()
         self.bmc.set_power("Off")
         await self.until(lambda: "PoweredOff" in self.reasons())

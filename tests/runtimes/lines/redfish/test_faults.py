@@ -42,7 +42,9 @@ class _FaultCase(TransportCase):
         opened = len(self.conditions)
         end()
         await line.until(b"line is back")
-        self.assertEqual(column(self.way)[fault], f"``{self.conditions[opened][1]}``, then open")
+        reason = self.conditions[opened][1]
+        self.assertEqual(column(self.way)[fault], f"``{reason}``, then open")
+        self.assertIn(reason, self.reasons())
 
 
 class WebSocketTests(_FaultCase):
@@ -124,12 +126,8 @@ class VendorShellTests(_FaultCase):
         await self.comes_back("the connection ends", lambda: self.shell.shell.hang_up())
 
     async def test_prompt(self) -> None:
-        """Nobody types there, and an Event has the reason."""
-        line = await self.open(transports=[self.way])
-        self.shell.shell.fall_out()
-        await line.until(b"line is back")
-        cell = column(self.way)["the BMC's prompt appears"]
-        self.assertIn(cell.removesuffix("``, then open").removeprefix("``"), self.reasons())
+        """Nobody types there."""
+        await self.comes_back("the BMC's prompt appears", lambda: self.shell.shell.fall_out())
 
 
 class IPMITests(_FaultCase):

@@ -6,10 +6,14 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from tests.runtimes.bmc.server import HOST, USER
 from tests.runtimes.lines.redfish.support import BMCCase, reactor
 from twisted_exec.runtimes.interfaces import CannotStart
-from twisted_exec.runtimes.lines.redfish.discovery import Server, discover
-from twisted_exec.runtimes.lines.redfish.power import PowerWatch, RedfishPower
+from twisted_exec.runtimes.lines.redfish.bmc import BMC
+from twisted_exec.runtimes.lines.redfish.client import Trust
+from twisted_exec.runtimes.lines.redfish.options import RedfishLine
+from twisted_exec.runtimes.lines.redfish.power import RedfishPower
+from twisted_exec.runtimes.lines.redfish.power_watch import PowerWatch
 
 RESET = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset"
 
@@ -18,16 +22,15 @@ class PowerCase(BMCCase):
     """The power of one server."""
 
     def power(self, **options: Any) -> RedfishPower:
-        sessions = self.sessions()
-        self.addCleanup(lambda: Deferred.fromCoroutine(sessions.close()))
+        line = RedfishLine(
+            HOST, Trust(pin=bytes.fromhex(self.bmc.pin)), self.bmc.port, "", USER, self.password
+        )
+        bmc = BMC(line, "", reactor)
         facts = self.facts()
-        watch = self.watch = PowerWatch(facts)
-
-        async def server() -> Server:
-            return await discover(sessions.get)
-
+        claim = bmc.claim("m", line, facts)
+        self.addCleanup(lambda: Deferred.fromCoroutine(bmc.release()))
         chosen = {"off_seconds": 600, "force": False, "look_seconds": 0.01, **options}
-        return RedfishPower(sessions, server, facts, watch.note, reactor, **chosen)
+        return RedfishPower(lambda: claim, facts, reactor, **chosen)
 
 
 class OnTests(PowerCase):
@@ -60,6 +63,10 @@ class OnTests(PowerCase):
         with self.assertRaises(CannotStart) as caught:
             await self.power().on()
         self.assertEqual(caught.exception.condition, "PowerFailed")
+
+    async def test_no_reset(self) -> None:
+        """So is a server without a switch."""
+        self.bmc.set_power("Off")
         del self.bmc.documents[self.bmc.system]["Actions"]
         with self.assertRaises(CannotStart) as caught:
             await self.power().on()
@@ -75,7 +82,9 @@ class OffTests(PowerCase):
         await power.on()
         await power.off()
         self.assertEqual((self.bmc.resets, self.bmc.power), (["GracefulShutdown"], "Off"))
-        self.assertEqual(self.reasons(), ["PoweredOff"])
+        self.assertEqual(
+            self.reasons(), []
+        )  # the power-off of the machine is an Event of the runtime
 
     async def test_stays_on(self) -> None:
         """A server that does not shut down stays on, and an Event says so."""
@@ -90,7 +99,7 @@ class OffTests(PowerCase):
         await self.power(off_seconds=0.05, force=True).off()
         self.assertEqual(self.bmc.resets, ["GracefulShutdown", "ForceOff"])
         self.assertEqual(self.bmc.power, "Off")
-        self.assertIn("SwitchedOff", self.reasons())
+        self.assertEqual(self.reasons(), ["SwitchedOff"])
 
     async def test_already_off(self) -> None:
         """A server that is off is not switched."""
@@ -108,7 +117,7 @@ class OffTests(PowerCase):
 
         self.bmc.power_changed = busy
         await power.off()
-        self.assertEqual((self.bmc.power, self.reasons()), ("Off", ["PoweredOff"]))
+        self.assertEqual((self.bmc.power, self.reasons()), ("Off", []))
 
 
 class WatchTests(BMCCase):
@@ -120,3 +129,12 @@ class WatchTests(BMCCase):
         for state in ("On", "On", "PoweringOff", "Off", "", "Off", "On"):
             watch.note(state)
         self.assertEqual((self.reasons(), len(self.boots)), (["PoweredOff", "PoweredOn"], 1))
+
+    def test_switched_off(self) -> None:
+        """The end of a power-off is no Event of its own; a later one by hand is."""
+        watch = PowerWatch(self.facts())
+        watch.note("On")
+        watch.switched_off()
+        for state in ("PoweringOff", "Off", "On", "Off"):
+            watch.note(state)
+        self.assertEqual(self.reasons(), ["PoweredOn", "PoweredOff"])

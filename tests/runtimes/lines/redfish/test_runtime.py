@@ -71,3 +71,15 @@ class RuntimeTests(BMCCase):
         self.assertEqual(self.bmc.resets, ["On"])
         await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
         self.assertEqual((self.bmc.resets, self.bmc.sessions), (["On"], {}))
+
+    async def test_power_off(self) -> None:
+        """One power-off is one Event for each change: the server is asked to shut down, and is off."""
+        runtime, id = await self.start(power=True)
+        before = len((await runtime.list_events(pb.ListEventsRequest())).events)
+        await runtime.update_machine_power(
+            pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_OFF)
+        )
+        await self.until(lambda: runtime.machines.records.get(id).state == pb.MACHINE_STOPPED)
+        events = (await runtime.list_events(pb.ListEventsRequest())).events
+        found = [each.spec.reason for each in events[before:]]
+        self.assertEqual((found, self.bmc.power), (["ShuttingDown", "PoweredOff"], "Off"))

@@ -160,6 +160,33 @@ class SessionTests(BMCCase):
         self.assertEqual((self.bmc.logins, self.bmc.sessions), (1, {}))
         self.assertFalse(os.path.exists(self.session_path))
 
+    async def test_opened_while_deleted(self) -> None:
+        """A session that is being deleted is not used again: the next request logs in behind that."""
+        delete = f"DELETE {SESSIONS}/S1"
+        sessions = self.sessions()
+        await sessions.get(SYSTEMS)
+        self.bmc.faults.hangs = {delete}
+        closing = Deferred.fromCoroutine(sessions.close())
+        await self.until(lambda: self.bmc.waiting)
+        sessions.open()
+        asking = Deferred.fromCoroutine(sessions.get(SYSTEMS))
+        self.assertEqual(self.bmc.logins, 1)
+        self.bmc.faults.hangs = set()
+        self.bmc.answer()
+        await closing
+        await asking
+        self.assertEqual((self.bmc.logins, len(self.bmc.sessions)), (2, 1))
+        self.assertTrue(os.path.exists(self.session_path))
+
+    async def test_closed(self) -> None:
+        """Behind the end nothing logs in."""
+        sessions = self.sessions()
+        await sessions.get(SYSTEMS)
+        await sessions.close()
+        with self.assertRaises(ServiceUnavailable):
+            await sessions.get(SYSTEMS)
+        self.assertEqual(self.bmc.sessions, {})
+
     async def test_bmc_is_gone(self) -> None:
         """A session that cannot be deleted stays on disk, for a later runtime."""
         sessions = self.sessions()

@@ -8,13 +8,17 @@ from typing import Any
 from twisted.internet.protocol import Factory
 
 from tests import needs
+from tests.contracts.machine_runtime import machine
 from tests.runtimes.bmc.server import USER
 from tests.runtimes.lines.redfish.support import RedfishCase, reactor
 from tests.runtimes.peers import IPMISim
 from tests.tiers import PROGRAMS
 from tests.tls.support import write
+from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
+from twisted_exec.runtimes.lines.redfish.bmc import kept_path
 from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
+from twisted_exec.runtimes.lines.redfish.line_mark import LineMark
 from twisted_exec.runtimes.lines.shared_line import LineTiming, SharedLine
 from twisted_exec.testing.drivers import Line
 
@@ -81,7 +85,48 @@ class SOLTests(RedfishCase):
         await self.opened_elsewhere()  # stands for that session
         driver = self.make_driver()
         await self.refusal(driver)
-        (bmc,) = driver._bmcs.values()
-        bmc.mark.write()
+        address = f"127.0.0.1:{self.bmc.port}"
+        LineMark(kept_path(self.state, address, "line")).write()
         await self.opened_by(driver)
         self.assertIn("ConsoleReleased", self.reasons())
+
+    async def test_not_released(self) -> None:
+        """A session that the BMC does not end at a stop is an Event, and the next run may end it as its own."""
+        address = f"127.0.0.1:{self.bmc.port}"
+        mark = LineMark(kept_path(self.state, address, "line"))
+        run, _ = await self.opened_by(self.make_driver())
+        self.assertTrue(mark.is_recent())
+        self.patch(IPMIDriver, "leave_seconds", 0.3)
+        await self.sol.stop()
+        await run.stop()
+        self.assertEqual(self.reasons(), ["ConsoleNotReleased"])
+        self.assertTrue(mark.is_recent())
+
+    async def test_released(self) -> None:
+        """A stop ends the session, so that another client can have it at once."""
+        run, _ = await self.opened_by(self.make_driver())
+        await run.stop()
+        self.assertEqual(self.events, [])
+        await self.opened_elsewhere()
+
+    async def test_runtime_stops(self) -> None:
+        """So does an orderly stop of the whole runtime."""
+        runtime = await self.make_runtime(
+            {
+                "name": "metal",
+                "driver": "redfish",
+                "capabilities": {"cpu": 1, "memory": "1Gi"},
+                "user": USER,
+                "password_file": self.password,
+                "pin": self.bmc.pin,
+                "transports": ["ipmi"],
+                "cipher_suite": 3,
+                "lines": {"m": {"host": "127.0.0.1", "port": self.bmc.port}},
+            }
+        )
+        request = pb.CreateMachineRequest(machine=machine("m", "metal"))
+        id = (await runtime.create_machine(request)).machine.metadata.id
+        await self.until(lambda: runtime.machines.records.get(id).state == pb.MACHINE_RUNNING)
+        await runtime.stopService()
+        self.assertEqual(self.bmc.sessions, {})
+        await self.opened_elsewhere()

@@ -129,6 +129,7 @@ class VendorShellTests(TransportCase):
         await self.until(lambda: self.shell.shell is not first and self.shell.shell.is_console)
         self.assertNotIn(b"powerdown", first.typed)
         self.assertIn("ConsoleEnded", self.reasons())
+        self.assertIn("ConsoleEnded", [reason for _, reason, _ in self.conditions])
         self.assertNotIn(b"racadm", line.got)
 
     async def test_taken(self) -> None:

@@ -1,127 +1,81 @@
 """
-What the runtime holds of one BMC: its session, the facts on its server, and the claim on its console.
+What the runtime holds of one BMC: its session, its lock file, and the machine that has claimed it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import time
+from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
-from twisted_exec.control.loop import PokedLoop
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 from twisted_exec.runtimes.lines.device_lock import DeviceLock
+from twisted_exec.runtimes.lines.redfish.claim import Claim
 from twisted_exec.runtimes.lines.redfish.client import Client
-from twisted_exec.runtimes.lines.redfish.discovery import Server, discover
-from twisted_exec.runtimes.lines.redfish.documents import text
+from twisted_exec.runtimes.lines.redfish.line_mark import LineMark
 from twisted_exec.runtimes.lines.redfish.options import BASIC, RedfishLine
-from twisted_exec.runtimes.lines.redfish.power import OFF, PowerWatch
 from twisted_exec.runtimes.lines.redfish.sessions import Credentials, SessionFile, Sessions
-from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.private_files import write_private
 
 IN_USE = "BMCInUse"
-"""Reason of the machine's condition: another runtime of this host has the BMC."""
-
-CLOSED = "Closed"
-
-LOOK_SECONDS = 30.0
-"""Longest time between looks at the power state."""
-
-_SHARE_OF_SESSION = 0.4  # looks keep the session, which must be used before half of its timeout
-_RECENT_SECONDS = 600.0
+"""Reason of the machine's condition: another runtime of this host has the BMC, or another machine."""
 
 
-class LineMark:
+def _address(line: RedfishLine) -> str:
+    return f"{line.host.lower()}:{line.port}"
+
+
+def kept_path(directory: str, address: str, suffix: str) -> str:
     """
-    The note on disk that this runtime has opened a console that its BMC has only once.
+    Return the path of what is kept of a BMC; empty without a directory.
 
-    It is renewed while the console is open: a BMC ends a session that its client has left, so an
-    old note says nothing of who has the console now.
-
-    :param path: empty to keep nothing.
+    :param address: ``HOST:PORT``.
+    :param suffix: ``session``, or ``line`` for the note of an open console.
     """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def is_recent(self) -> bool:
-        """Return whether this runtime, or one before it, had the console some minutes ago."""
-        try:
-            return abs(time.time() - os.stat(self._path).st_mtime) < _RECENT_SECONDS
-        except OSError:
-            return False
-
-    def write(self) -> None:
-        """Write the note, or renew it."""
-        if not self._path:
-            return
-        try:
-            os.utime(self._path)
-        except FileNotFoundError:
-            with contextlib.suppress(TLSConfigError):  # what is left behind then needs steal
-                write_private(self._path, b"")
-        except OSError:
-            pass
-
-    def remove(self) -> None:
-        try:
-            os.unlink(self._path)
-        except OSError:
-            pass
+    key = hashlib.sha256(address.encode()).hexdigest()[:32]
+    return os.path.join(directory, f"{key}.{suffix}") if directory else ""
 
 
 class BMC:
     """
-    One BMC; made at the first use of its line, and used again after each :meth:`release`.
+    One BMC; its session goes on while one machine after the other claims it.
 
+    :param line: has the address and the credentials. Its system is that of a claim.
     :param directory: for the session and the mark; empty to keep nothing.
     """
 
     def __init__(self, line: RedfishLine, directory: str, reactor: Any) -> None:
-        self.line, self._reactor = line, reactor
-        address = f"{line.host.lower()}:{line.port}"
-        key = hashlib.sha256(address.encode()).hexdigest()[:32]
-        path = os.path.join(directory, key) if directory else ""
-        self._session_path = f"{path}.session" if path else ""
-        self.mark = LineMark(f"{path}.line" if path else "")
+        self._reactor = reactor
+        self.address = _address(line)
+        self.mark = LineMark(kept_path(directory, self.address, "line"))
         self.client = Client(line.host, line.port, line.trust, reactor)
         self.sessions = Sessions(
             self.client,
             Credentials(line.user, line.password_file),
-            SessionFile(self._session_path),
+            SessionFile(kept_path(directory, self.address, "session")),
             reactor,
             basic=line.login == BASIC,
         )
-        self._lock = DeviceLock(f"/dev/redfish-{address.replace('/', '_')}")
+        self._lock = DeviceLock(f"/dev/redfish-{self.address.replace('/', '_')}")
         self._is_locked = False
-        self._server: Server | None = None
-        self._facts: MachineFacts | None = None
-        self.watch: PowerWatch | None = None
-        self._looks: PokedLoop | None = None
-        self.has_line = False
-        self._description = self._told = ("", "", "")
+        self._claim: Claim | None = None
 
-    @property
-    def has_left_session(self) -> bool:
-        """True if an earlier runtime has left a session on disk."""
-        return os.path.exists(self._session_path)
-
-    def claim(self, name: str, facts: MachineFacts) -> None:
+    def claim(self, name: str, line: RedfishLine, facts: MachineFacts) -> Claim:
         """
-        Reserve the BMC for a machine.
+        Reserve the BMC for a machine, until :meth:`release`.
 
-        :param name: of the line.
-        :raises CannotStart: another runtime of this host, or another machine, has it.
+        :param name: of the line, whose address is that of the BMC.
+        :return: the claim that the machine has already, unless that has ended or has another system.
+        :raises CannotStart: another runtime of this host, or another machine, has the BMC.
         """
-        if self._facts is not None and self._facts.id != facts.id:
+        claim = self._claim
+        if claim is not None and claim.facts.id != facts.id:
             raise CannotStart(
                 IN_USE,
-                f'line "{name}": machine "{self._facts.label}" still has the BMC {self.line.host}',
+                f'line "{name}": machine "{claim.facts.label}" still has the BMC {line.host}',
             )
         if not self._is_locked:
             try:
@@ -129,102 +83,118 @@ class BMC:
             except OSError:
                 raise CannotStart(
                     IN_USE,
-                    f'line "{name}": another runtime of this host has the BMC {self.line.host} '
+                    f'line "{name}": another runtime of this host has the BMC {line.host} '
                     f"({self._lock.path}); remove the line from one of them",
                 ) from None
             self._is_locked = True
-        if self._facts is None:
-            self._facts, self.watch = facts, PowerWatch(facts)
-            self._told = ("", "", "")
+        self.sessions.open()
+        if claim is not None:
+            if claim.line == line and not claim.has_ended:
+                return claim
+            claim.end()
+        self._claim = Claim(line, facts, self.sessions, self.mark, self._reactor)
+        return self._claim
 
-    def release_from(self, facts: MachineFacts) -> Deferred[None] | None:
-        """Give the BMC back if this machine has it; see :meth:`release`."""
-        if self._facts is None or self._facts.id != facts.id:
-            return None
-        return self.release()
+    @property
+    def is_free(self) -> bool:
+        """True if neither a machine nor anything of the past needs this object."""
+        return not self._is_locked and self._claim is None and not self.sessions.is_waiting
 
-    def release(self) -> Deferred[None]:
-        """Give the BMC back: delete the session; fires when the BMC has answered, or not in time."""
-        return Deferred.fromCoroutine(self._release())
-
-    async def _release(self) -> None:
-        if self._description[0] == "True":
-            self.describe("False", CLOSED, "the console is closed")
-        self._facts = self.watch = self._server = None
-        looks, self._looks = self._looks, None
-        if looks is not None:
-            await looks.stop()
-        self.closed()
+    async def release(self) -> None:
+        """Delete the session, unless a machine claims the BMC meanwhile; bounded by the times of requests."""
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            await claim.end()
         try:
-            await self.sessions.close()
+            if self._claim is None:
+                await self.sessions.close()
         finally:
-            # A machine may have claimed the BMC while a session of an earlier runtime was deleted.
-            if self._is_locked and self._facts is None:
+            if self._is_locked and self._claim is None:
                 self._is_locked = False
                 self._lock.release()
 
-    # Facts on the server.
 
-    async def server(self) -> Server:
+class BMCs:
+    """
+    The BMCs of a class, by their addresses, and the claims of machines on them.
+
+    A row of a list that changes uses the BMC of its address again, so that there is never a second session.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._directory = ""
+        self._bmcs: dict[str, BMC] = {}
+        self._claims: dict[str, tuple[BMC, Claim]] = {}  # by the ids of machines
+        self._endings: dict[str, Deferred[None]] = {}  # by the ids, while a session is deleted
+
+    def use_directory(self, directory: str, lines: Iterable[RedfishLine]) -> list[BMC]:
         """
-        Return the facts on the server, from the BMC if they are not known.
+        Keep sessions in a directory.
 
-        :raises APIError: see :func:`.discover`.
+        :return: the BMCs of the lines with which an earlier runtime has left a session there.
         """
-        if self._server is None:
-            server = await discover(self.sessions.get, self.line.system)
-            self._server = server
-            self.note_power(server.power_state)
-            if self._looks is None and self._facts is not None:
-                seconds = min(LOOK_SECONDS, _SHARE_OF_SESSION * server.session_seconds)
-                self._looks = PokedLoop(self._look, self._reactor, seconds)
-                self._looks.start(seconds)
-        return self._server
+        self._directory = directory
+        left = set(os.listdir(directory))
+        for line in lines:
+            if os.path.basename(kept_path(directory, _address(line), "session")) in left:
+                self._bmcs[_address(line)] = BMC(line, directory, self._reactor)
+        return list(self._bmcs.values())
 
-    def forget_server(self) -> None:
-        """Read the facts anew next time, such as after a change of firmware."""
-        self._server = None
+    def claim(self, name: str, line: RedfishLine, facts: MachineFacts) -> tuple[BMC, Claim]:
+        """
+        Claim the BMC of a machine's line, and release the one that the machine has had, if that is another one.
 
-    async def _look(self) -> None:
-        """Use the session, follow the power state, and renew the mark."""
-        if self.has_line:
-            self.mark.write()
-        if self._server is None:
-            return  # the BMC does not answer, or is being asked
-        state = text(await self.sessions.get(self._server.system), "PowerState")
-        self.note_power(state)
+        :raises CannotStart: see :meth:`BMC.claim`.
+        """
+        address = _address(line)
+        if facts.id in self._claims and self._claims[facts.id][0].address != address:
+            self.release(facts)
+        bmc = self._bmcs.get(address) or BMC(line, self._directory, self._reactor)
+        claim = bmc.claim(name, line, facts)
+        self._bmcs[address] = bmc
+        self._claims[facts.id] = bmc, claim
+        return bmc, claim
 
-    def note_power(self, state: str) -> None:
-        """Note a power state that the BMC reports."""
-        if self.watch is not None:
-            self.watch.note(state)
-            self._describe_again()
+    def changed(self, facts: MachineFacts, line: RedfishLine | None, reason: str, why: str) -> None:
+        """
+        End a machine's claim, because its row has changed.
 
-    # The console.
+        :param line: the line that it has now; with the same BMC, the session goes on.
+        :param reason: with ``why``, for the machine's condition.
+        """
+        bmc, claim = self._claims.get(facts.id, (None, None))
+        if bmc is not None and claim is not None and claim.line != line:
+            claim.end(reason, why)
+            if line is None or _address(line) != bmc.address:
+                self.release(facts)
 
-    def opened(self, is_exclusive: bool) -> None:
-        """Note that the console is open."""
-        self.has_line = is_exclusive
-        if is_exclusive:
-            self.mark.write()
+    def release(self, facts: MachineFacts) -> Deferred[None] | None:
+        """
+        Give back the BMC of a machine.
 
-    def closed(self) -> None:
-        """Note that the console is closed in the way that its BMC expects."""
-        if self.has_line:
-            self.has_line = False
-            self.mark.remove()
+        :return: ``None`` if it has none, and its last one has been left; otherwise fires when the BMC has answered, or
+            not in time.
+        """
+        bmc, _ = self._claims.pop(facts.id, (None, None))
+        if bmc is not None:
+            ending = self._endings[facts.id] = self.end(bmc)
+            ending.addCallback(lambda _: self._ended(facts.id, ending))
+        return self._endings.get(facts.id)
 
-    def describe(self, status: str, reason: str, message: str) -> None:
-        """Set the condition ``ConsoleLine`` of the machine."""
-        self._description = (status, reason, message)
-        self._describe_again()
+    def _ended(self, id: str, ending: Deferred[None]) -> None:
+        if self._endings.get(id) is ending:
+            del self._endings[id]
 
-    def _describe_again(self) -> None:
-        status, reason, message = self._description
-        if self._facts is None or not reason:
-            return
-        if self.watch is not None and self.watch.state == OFF:
-            message += "; the server is off"
-        if (status, reason, message) != self._told:
-            self._told = (status, reason, message)
-            self._facts.described(self._told)
+    def end(self, bmc: BMC) -> Deferred[None]:
+        """Delete the session with a BMC that no machine has; see :meth:`BMC.release`."""
+        releasing = Deferred.fromCoroutine(bmc.release())
+        releasing.addErrback(lambda failure: self._log.failure("a BMC", failure=failure))
+        return releasing.addCallback(lambda _: self._forget(bmc))
+
+    def _forget(self, bmc: BMC) -> None:
+        # Lists change for years: the addresses of the past are not kept.
+        if bmc.is_free and self._bmcs.get(bmc.address) is bmc:
+            del self._bmcs[bmc.address]

@@ -13,7 +13,6 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.program.config_file import Reader
@@ -26,7 +25,8 @@ from twisted_exec.runtimes.interfaces import (
 )
 from twisted_exec.runtimes.lines.driver import LineDriver
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver
-from twisted_exec.runtimes.lines.redfish.bmc import BMC
+from twisted_exec.runtimes.lines.redfish.bmc import BMC, BMCs
+from twisted_exec.runtimes.lines.redfish.claim import Claim
 from twisted_exec.runtimes.lines.redfish.endpoint import WITH_BREAK, ConsoleEndpoint
 from twisted_exec.runtimes.lines.redfish.options import RedfishLine, read_lines
 from twisted_exec.runtimes.lines.redfish.power import RedfishPower
@@ -53,7 +53,6 @@ class RedfishDriver(LineDriver[RedfishLine]):
 
     name = "redfish"
     exclusive = "one runtime of a host; ``steal`` ends another client's session"
-    _log = Logger()
 
     def __init__(
         self,
@@ -67,9 +66,7 @@ class RedfishDriver(LineDriver[RedfishLine]):
         self._all, self._quirks = lines, quirks
         self._ssh = SSHDriver({}, reactor, table)
         self._ipmi = IPMIDriver({}, reactor, table)
-        self._bmcs: dict[tuple[str, int], BMC] = {}
-        self._used: dict[str, BMC] = {}  # by the ids of machines, also after their row has changed
-        self._directory = ""
+        self._bmcs = BMCs(reactor)
         self._left: set[BMC] = set()  # with a session of an earlier runtime that no machine uses
         self._ending: IDelayedCall | None = None
 
@@ -84,17 +81,14 @@ class RedfishDriver(LineDriver[RedfishLine]):
         return problems[0] if problems and all(problems) else ""
 
     def use_directory(self, directory: str) -> None:
-        self._directory = directory
-        bmcs = map(self._bmc, self._all.values())
-        self._left = {bmc for bmc in bmcs if bmc.has_left_session}
+        self._left = set(self._bmcs.use_directory(directory, self._all.values()))
         if self._left:
             self._ending = self.reactor.callLater(_LEFT_SECONDS, self._end_left)
 
     def _end_left(self) -> None:
         left, self._left = self._left, set()
         for bmc in left:
-            ending = bmc.release()
-            ending.addErrback(lambda failure: self._log.failure("a BMC", failure=failure))
+            self._bmcs.end(bmc)
 
     def _keep(self, bmc: BMC) -> None:
         """Do not end the session of an earlier runtime: a machine uses it."""
@@ -102,41 +96,30 @@ class RedfishDriver(LineDriver[RedfishLine]):
         if not self._left and self._ending is not None and self._ending.active():
             self._ending.cancel()
 
-    def _bmc(self, line: RedfishLine) -> BMC:
-        key = line.host.lower(), line.port
-        bmc = self._bmcs.get(key)
-        if bmc is None or bmc.line != line:  # a row of a list may have got another system
-            bmc = self._bmcs[key] = BMC(line, self._directory, self.reactor)
-        return bmc
-
     # LineDriver.
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
+        name, bmc, claim = self._claimed(facts)
+        endpoint = ConsoleEndpoint(bmc, claim, self._quirks, self._ssh, self._ipmi, self.reactor)
+        return name, endpoint
+
+    def _claimed(self, facts: MachineFacts) -> tuple[str, BMC, Claim]:
         try:
             name, line = self.lines.claim(facts)
         except CannotStart:
-            self._leave(facts)  # a list has no row for the machine any more
+            self._bmcs.release(facts)  # a list has no row for the machine any more
             raise
-        bmc = self._bmc(line)
-        if self._used.get(facts.id) is not bmc:
-            self._leave(facts)
-        bmc.claim(name, facts)
-        self._used[facts.id] = bmc
+        bmc, claim = self._bmcs.claim(name, line, facts)
         self._keep(bmc)
-        endpoint = ConsoleEndpoint(bmc, facts, self._quirks, self._ssh, self._ipmi, self.reactor)
-        return name, endpoint
+        return name, bmc, claim
 
-    def _leave(self, facts: MachineFacts) -> None:
-        """Give back the BMC that the machine has had, if any."""
-        bmc = self._used.pop(facts.id, None)
-        leaving = None if bmc is None else bmc.release_from(facts)
-        if leaving is not None:
-            leaving.addErrback(lambda failure: self._log.failure("a BMC", failure=failure))
+    def _line_changed(self, facts: MachineFacts, why: CannotStart) -> None:
+        line = self.lines.options_of(facts)
+        self._bmcs.changed(facts, line, why.condition, why.message)
 
     def _release(self, facts: MachineFacts) -> Deferred[None] | None:
         self.lines.release(facts)
-        bmc = self._used.pop(facts.id, None)
-        return None if bmc is None else bmc.release_from(facts)
+        return self._bmcs.release(facts)
 
     def _has_break(self, line: RedfishLine) -> bool:
         return bool(set(line.transports) & set(WITH_BREAK))
@@ -144,12 +127,9 @@ class RedfishDriver(LineDriver[RedfishLine]):
     def _power(self, facts: MachineFacts, line: RedfishLine) -> Power | None:
         if not line.power:
             return None
-        bmc = self._bmc(line)
         return RedfishPower(
-            bmc.sessions,
-            bmc.server,
+            lambda: self._claimed(facts)[-1],
             facts,
-            bmc.note_power,
             self.reactor,
             off_seconds=line.shutdown_seconds,
             force=line.force_off,

@@ -16,11 +16,12 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.program.tasks import as_deferred
-from twisted_exec.runtimes.interfaces import CannotStart, IProbed, MachineFacts
+from twisted_exec.runtimes.interfaces import CannotStart, IProbed
 from twisted_exec.runtimes.lines.ipmi import TAKEN as SOL_TAKEN
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine
 from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer
 from twisted_exec.runtimes.lines.redfish.bmc import BMC
+from twisted_exec.runtimes.lines.redfish.claim import Claim
 from twisted_exec.runtimes.lines.redfish.console_line import ConsoleLine
 from twisted_exec.runtimes.lines.redfish.discovery import Server
 from twisted_exec.runtimes.lines.redfish.entry import TAKEN
@@ -28,17 +29,13 @@ from twisted_exec.runtimes.lines.redfish.quirks import Quirk, Transport, find
 from twisted_exec.runtimes.lines.redfish.ranking import Choice, Ranking, Refused, rank
 from twisted_exec.runtimes.lines.redfish.websocket import WebSocketEndpoint
 from twisted_exec.runtimes.lines.ssh import SSHDriver, SSHLine
+from twisted_exec.streaming.interfaces import LINE_LOST
 from twisted_exec.tls.endpoints import client_endpoint
 
 NO_CONSOLE = "NoConsole"
 """Reason of the machine's condition: none of the ways to the console opened."""
 
-BMC_FAILED = "BMCFailed"
-"""Reason of the machine's condition: the BMC cannot be reached, or its answers make no sense."""
-
 NO_PROGRAM = "NoProgram"
-OPENING = "Opening"
-LOST = "Lost"
 
 PROBE_SECONDS = 3.0
 ATTEMPT_SECONDS = 30.0
@@ -71,13 +68,13 @@ class ConsoleEndpoint:
     def __init__(
         self,
         bmc: BMC,
-        facts: MachineFacts,
+        claim: Claim,
         quirks: Sequence[Quirk],
         ssh: SSHDriver,
         ipmi: IPMIDriver,
         reactor: Any,
     ) -> None:
-        self._bmc, self._facts, self._quirks = bmc, facts, quirks
+        self._bmc, self._claim, self._quirks = bmc, claim, quirks
         self._ssh, self._ipmi, self._reactor = ssh, ipmi, reactor
         self._is_away = False  # no TCP connection could be made lately
 
@@ -85,22 +82,18 @@ class ConsoleEndpoint:
         return Deferred.fromCoroutine(self._connect(protocolFactory))
 
     async def _connect(self, factory: IProtocolFactory) -> Any:
-        self._bmc.describe("False", OPENING, "the console is being opened")
+        server = await self._claim.server()
         try:
-            server = await self._bmc.server()
             return await self._open(server, factory)
         except CancelledError:
             raise
         except APIError as problem:
-            self._bmc.forget_server()
-            reason = problem.condition if isinstance(problem, CannotStart) else BMC_FAILED
-            self._bmc.describe("False", reason, problem.message)
-            raise CannotStart(reason, problem.message) from None
+            raise self._claim.failed(problem) from None
 
     @as_deferred
     async def has_come_back(self) -> bool:
         """Try a TCP connection; return true for the first one after one that failed."""
-        line, was_away = self._bmc.line, self._is_away
+        line, was_away = self._claim.line, self._is_away
         probe = client_endpoint(
             self._reactor, line.host, line.port, None, timeout_seconds=PROBE_SECONDS
         )
@@ -119,7 +112,9 @@ class ConsoleEndpoint:
         quirk = find(
             self._quirks, server.manufacturer, server.model, server.firmware, server.controller
         )
-        ranking = _permitted(rank(server, quirk, self._bmc.line.host), self._bmc.line.transports)
+        ranking = _permitted(
+            rank(server, quirk, self._claim.line.host), self._claim.line.transports
+        )
         tried: list[str] = []
         reason = NO_CONSOLE
         for choice in ranking.choices:
@@ -133,9 +128,9 @@ class ConsoleEndpoint:
                 if isinstance(error, CannotStart) and reason == NO_CONSOLE:
                     reason = error.condition
                 continue
-            self._bmc.opened(quirk.exclusive or server.max_sessions == 1)
+            self._claim.opened(quirk.exclusive or server.max_sessions == 1)
             why = [f"the console is open by {name}: {choice.why}", *tried, *_texts(ranking.refused)]
-            self._bmc.describe("True", _NAMES[choice.transport], "; ".join(why))
+            self._claim.describe("True", _NAMES[choice.transport], "; ".join(why))
             return protocol
         why = [*tried, *_texts(ranking.refused)]
         raise CannotStart(reason, f"no way to the console opens: {'; '.join(why)}")
@@ -146,7 +141,7 @@ class ConsoleEndpoint:
 
     async def _open_by(self, choice: Choice, quirk: Quirk, factory: IProtocolFactory) -> Any:
         is_ours = self._bmc.mark.is_recent()
-        releases = is_ours or self._bmc.line.steal
+        releases = is_ours or self._claim.line.steal
         try:
             return await self._layered(choice, quirk, False).connect(factory)
         except APIError as problem:
@@ -160,7 +155,7 @@ class ConsoleEndpoint:
                     "there, or set steal: true",
                 ) from None
         whose = "an earlier run of this runtime" if is_ours else "another client (steal: true)"
-        self._facts.event(
+        self._claim.facts.event(
             "Warning", "ConsoleReleased", f"the console's session of {whose} is ended"
         )
         return await self._layered(choice, quirk, True).connect(factory)
@@ -193,7 +188,7 @@ class ConsoleEndpoint:
     def _sol(self, choice: Choice, releases: bool) -> IStreamClientEndpoint:
         if missing := self._ipmi.missing():
             raise CannotStart(NO_PROGRAM, missing)
-        line = self._bmc.line
+        line = self._claim.line
         server = IPMILine(
             line.host,
             choice.port,
@@ -202,12 +197,12 @@ class ConsoleEndpoint:
             cipher_suite=line.cipher_suite,
             force=releases,
         )
-        return self._ipmi.endpoint(self._facts, server)
+        return self._ipmi.endpoint(self._claim.facts, server, self._claim.keep_mark)
 
     def _shell(self, choice: Choice, quirk: Quirk, releases: bool) -> IStreamClientEndpoint:
         if missing := self._ssh.missing():
             raise CannotStart(NO_PROGRAM, missing)
-        line = self._bmc.line
+        line = self._claim.line
         if not line.known_hosts:
             raise CannotStart(
                 "NoHostKey", "known_hosts is missing: the file with the host's key (ssh-keyscan)"
@@ -226,29 +221,39 @@ class ConsoleEndpoint:
             known_hosts=line.known_hosts,
             password_file=line.password_file,
         )
-        shell = self._ssh.endpoint(self._facts, server, is_shell=choice.has_shell)
+        shell = self._ssh.endpoint(self._claim.facts, server, is_shell=choice.has_shell)
         return LayeredEndpoint(shell, enter)
 
-    def _lost(self) -> None:
-        self._bmc.forget_server()
-        self._bmc.describe("False", LOST, "the console's connection has ended")
+    def _lost(self, reason: Failure) -> None:
+        error = reason.value
+        self._claim.forget_server()
+        if isinstance(error, CannotStart):
+            self._claim.describe("False", error.condition, error.message)
+        else:
+            why = f"the console's connection has ended: {_why(error)}"
+            self._claim.describe("False", LINE_LOST, why)
 
 
 class _WatchedLine(LineLayer):
     """
     The upper layer of each way to the console.
 
-    :param ended: called when a console that had begun has ended.
+    :param ended: called with the reason when a console that had begun has ended, unless this side has closed it.
     """
 
-    def __init__(self, upper: Any, has_break: bool, ended: Callable[[], None]) -> None:
+    def __init__(self, upper: Any, has_break: bool, ended: Callable[[Failure], None]) -> None:
         super().__init__(upper)
         self._has_break, self._ended = has_break, ended
+        self._is_closing = False
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self._has_begun:
-            self._ended()
+        if self._has_begun and not self._is_closing:
+            self._ended(reason)
         super().connectionLost(reason)
+
+    def loseConnection(self) -> None:
+        self._is_closing = True
+        super().loseConnection()
 
     def send_break(self, milliseconds: int) -> None:
         if self._has_break:
@@ -273,7 +278,7 @@ def _texts(refused: Sequence[Refused]) -> list[str]:
     return [f"not {each.transport.value}: {each.why}" for each in refused]
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException | None) -> str:
     if isinstance(error, TimeoutError):
         return f"it did not open in {ATTEMPT_SECONDS:g} s"
     return error.message if isinstance(error, APIError) else message_of(error)

@@ -7,59 +7,36 @@ got otherwise, as after a restart, takes its server as it is.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted_exec.api.display import listed
 from twisted_exec.api.status import APIError, BadGateway, ServiceUnavailable
 from twisted_exec.control.polling import until
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
+from twisted_exec.runtimes.lines.redfish.claim import Claim
 from twisted_exec.runtimes.lines.redfish.discovery import Server
 from twisted_exec.runtimes.lines.redfish.documents import text
-from twisted_exec.runtimes.lines.redfish.sessions import Sessions
-
-ON, OFF = "On", "Off"
+from twisted_exec.runtimes.lines.redfish.power_watch import OFF, ON
 
 _ON_VALUES = ("On", "ForceOn")
 _MAX_LISTED = 10
 _GRACEFUL, _FORCE = "GracefulShutdown", "ForceOff"
 
 
-class PowerWatch:
-    """Follows ``PowerState``: its changes become Events, and marks of boots in the journal."""
-
-    def __init__(self, facts: MachineFacts) -> None:
-        self._facts = facts
-        self.state = ""
-
-    def note(self, state: str) -> None:
-        """Note a state that the BMC reports; empty if it reports none."""
-        before, self.state = self.state, state or self.state
-        if not before or state == before:
-            return
-        if state == ON:
-            self._facts.event("Normal", "PoweredOn", "the server is on")
-            self._facts.booted()
-        elif state == OFF:
-            self._facts.event("Normal", "PoweredOff", "the server is off")
-
-
 class RedfishPower:
     """
     The switch of one server; see :class:`~twisted_exec.interfaces.Power`.
 
-    :param discover: returns the facts on the server, from the BMC if they are not known yet.
-    :param note: called with each power state that the BMC reports.
+    :param claim: returns the machine's claim on its BMC; raises ``CannotStart``. A switch ends with its claim.
     :param off_seconds: time for a graceful shutdown.
     :param force: switch the server off if it does not shut down in that time.
     """
 
     def __init__(
         self,
-        sessions: Sessions,
-        discover: Callable[[], Awaitable[Server]],
+        claim: Callable[[], Claim],
         facts: MachineFacts,
-        note: Callable[[str], None],
         clock: Any,
         *,
         off_seconds: float,
@@ -67,8 +44,7 @@ class RedfishPower:
         look_seconds: float = 2.0,
         on_seconds: float = 60.0,
     ) -> None:
-        self._sessions, self._discover = sessions, discover
-        self._facts, self._note = facts, note
+        self._claim, self._facts = claim, facts
         self._clock, self._off_seconds, self._force = clock, off_seconds, force
         self._look_seconds, self._on_seconds = look_seconds, on_seconds
 
@@ -81,14 +57,7 @@ class RedfishPower:
         if not self._facts.was_switched():
             return
         try:
-            server = await self._discover()
-            if await self._state(server) == ON:
-                return
-            await self._reset(server, _ON_VALUES)
-            if not await self._becomes(server, ON, self._on_seconds):
-                raise ServiceUnavailable(
-                    f"the server was not on {self._on_seconds:g} s after the BMC had accepted that"
-                )
+            await _Switch(self._claim(), self._clock, self._look_seconds).on(self._on_seconds)
         except CannotStart:
             raise
         except APIError as problem:
@@ -96,31 +65,54 @@ class RedfishPower:
 
     async def off(self) -> None:
         try:
-            server = await self._discover()
-            if await self._state(server) == OFF:
-                return
-            why = await self._shut_down(server)
+            switch = _Switch(self._claim(), self._clock, self._look_seconds)
+            why = await switch.shut_down(self._off_seconds)
             if not why:
                 return
             if not self._force:
                 raise ServiceUnavailable(
                     f"{why}, and stays on: force_off: true of the class would switch it off"
                 )
-            await self._reset(server, (_FORCE,))
-            await self._becomes(server, OFF, self._on_seconds)
+            await switch.force_off(self._on_seconds)
         except APIError as problem:
             self._facts.event("Warning", "PowerFailed", problem.message)
             return
         self._facts.event("Warning", "SwitchedOff", f"{why}: it was switched off")
 
-    async def _shut_down(self, server: Server) -> str:
+
+class _Switch:
+    """One use of the switch, which ends with the claim."""
+
+    def __init__(self, claim: Claim, clock: Any, look_seconds: float) -> None:
+        self._claim, self._clock, self._look_seconds = claim, clock, look_seconds
+
+    async def on(self, seconds: float) -> None:
+        server = await self._claim.server()
+        if await self._state(server) == ON:
+            return
+        await self._reset(server, _ON_VALUES)
+        if not await self._becomes(server, ON, seconds):
+            raise ServiceUnavailable(
+                f"the server was not on {seconds:g} s after the BMC had accepted that"
+            )
+
+    async def shut_down(self, seconds: float) -> str:
         """Request a shutdown; return why the server is not off in time, or an empty text."""
+        server = await self._claim.server()
+        if await self._state(server) == OFF:
+            return ""
+        self._claim.switched_off()
         if server.reset_values and _GRACEFUL not in server.reset_values:
             return "the server cannot be asked to shut down"
         await self._reset(server, (_GRACEFUL,))
-        if await self._becomes(server, OFF, self._off_seconds):
+        if await self._becomes(server, OFF, seconds):
             return ""
-        return f"the server did not shut down in {self._off_seconds:g} s"
+        return f"the server did not shut down in {seconds:g} s"
+
+    async def force_off(self, seconds: float) -> None:
+        server = await self._claim.server()
+        await self._reset(server, (_FORCE,))
+        await self._becomes(server, OFF, seconds)
 
     async def _reset(self, server: Server, values: Sequence[str]) -> None:
         """Request the first of several resets that the server has."""
@@ -132,18 +124,20 @@ class RedfishPower:
                 f"the BMC has no reset {' or '.join(values)}, only {listed(server.reset_values, _MAX_LISTED)}"
             )
         body = {"ResetType": (known or values)[0]}
-        await self._sessions.send("POST", server.reset_target, body)
+        await self._claim.send("POST", server.reset_target, body)
 
     async def _becomes(self, server: Server, state: str, seconds: float) -> bool:
         async def is_so() -> bool:
             try:
                 return await self._state(server) == state
             except APIError:
+                if self._claim.has_ended:
+                    raise
                 return False  # many BMCs are busy while they switch
 
         return await until(is_so, self._clock, self._look_seconds, seconds)
 
     async def _state(self, server: Server) -> str:
-        state = text(await self._sessions.get(server.system), "PowerState")
-        self._note(state)
+        state = text(await self._claim.get(server.system), "PowerState")
+        self._claim.note_power(state)
         return state

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -121,6 +121,7 @@ class Sessions:
     Requests to one BMC within a session.
 
     :param basic: send name and password with each request instead, for BMCs without sessions.
+    :ivar problem: why the last login failed; ``None`` if it did not.
     """
 
     _log = Logger()
@@ -137,12 +138,14 @@ class Sessions:
         self._client, self._credentials, self._file = client, credentials, file
         self._clock, self._basic = clock, basic
         self._session: Session | None = None
-        self._is_loaded = False
+        self._is_loaded = self._is_closed = False
+        self._deleting = DeferredLock()  # held by close()
         self._is_logging_in = False
         self._waiters: list[Deferred[None]] = []
         self._backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         self._not_before = 0.0
         self._refused_password = ""
+        self.problem: APIError | None = None
 
     # Requests.
 
@@ -184,12 +187,17 @@ class Sessions:
         Return the session's token, after a login if there is no session.
 
         To cancel this does not cancel the login.
+
+        :raises APIError: see :meth:`send`; ``ServiceUnavailable`` behind :meth:`close`.
         """
-        self._load()
+        async with self._deleting:  # a session that is being deleted is of no use
+            self._load()
         while self._session is None:
             if not self._is_logging_in:
                 await self._pause()
             if self._session is None:
+                if self._is_closed:
+                    raise ServiceUnavailable("the session with the BMC is closed")
                 waiter: Deferred[None] = Deferred()
                 self._waiters.append(waiter)
                 if not self._is_logging_in:
@@ -210,22 +218,34 @@ class Sessions:
 
     # The end.
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while a login must wait because the last one failed."""
+        return bool(self._not_before > self._clock.seconds())
+
+    def open(self) -> None:
+        """Allow logins again; a session that :meth:`close` has not begun to delete is kept."""
+        self._is_closed = False
+
     async def close(self) -> None:
         """
-        Delete the session; a login that is under way is finished before.
+        Delete the session, behind a login that is under way; there is no other until :meth:`open`.
 
         A BMC that does not answer leaves the session on disk, for a later runtime.
         """
-        self._load()
-        if self._is_logging_in:
-            waiter: Deferred[None] = Deferred()
-            self._waiters.append(waiter)
-            waiter.addErrback(lambda _: None)
-            await waiter
-        session = self._session
-        if session is not None:
-            await self._delete(session)
-        await self._client.close()
+        self._is_closed = True
+        async with self._deleting:
+            self._load()
+            if self._is_logging_in:
+                waiter: Deferred[None] = Deferred()
+                self._waiters.append(waiter)
+                waiter.addErrback(lambda _: None)
+                await waiter
+            session = self._session
+            if session is not None and self._is_closed:
+                await self._delete(session)
+            if self._is_closed:
+                await self._client.close()
 
     async def _delete(self, session: Session) -> None:
         if not session.path:
@@ -282,11 +302,13 @@ class Sessions:
     def _logged_in(self, result: object) -> None:
         self._is_logging_in = False
         if isinstance(result, Failure):
+            self.problem = result.value if isinstance(result.value, APIError) else None
             seconds = self._backoff.pause()
             if isinstance(result.value, CannotStart) and result.value.condition == LOGIN_REFUSED:
                 seconds = _LONGEST_PAUSE_SECONDS
             self._not_before = self._clock.seconds() + seconds
         else:
+            self.problem = None
             self._backoff.reset()
             self._not_before = 0.0
             self._refused_password = ""

@@ -1,0 +1,192 @@
+"""
+One machine's claim on a BMC: the facts on its server, its power state, and its condition ``ConsoleLine``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from twisted_exec.api.status import APIError
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
+from twisted_exec.runtimes.lines.redfish.client import Answer
+from twisted_exec.runtimes.lines.redfish.discovery import Server, discover
+from twisted_exec.runtimes.lines.redfish.documents import Document, text
+from twisted_exec.runtimes.lines.redfish.line_mark import LineMark
+from twisted_exec.runtimes.lines.redfish.options import RedfishLine
+from twisted_exec.runtimes.lines.redfish.power_watch import OFF, PowerWatch
+from twisted_exec.runtimes.lines.redfish.sessions import Sessions
+
+BMC_FAILED = "BMCFailed"
+"""Reason of the machine's condition: the BMC cannot be reached, or its answers make no sense."""
+
+OPENING = "Opening"
+
+CLOSED = "Closed"
+"""Reason of the condition ``ConsoleLine``, and of requests behind the end of a claim."""
+
+LOOK_SECONDS = 30.0
+"""Longest time between looks at the power state."""
+
+_SHARE_OF_SESSION = 0.4  # looks keep the session, which must be used before half of its timeout
+
+
+class Claim:
+    """
+    From :meth:`.BMC.claim` to :meth:`end`, which a release of the BMC calls, and a row of a list that has changed.
+
+    Behind its end it sends nothing and describes nothing: the BMC may be another machine's.
+
+    :param sessions: with the BMC; they outlive the claim.
+    :param mark: of the BMC's console.
+    """
+
+    def __init__(
+        self,
+        line: RedfishLine,
+        facts: MachineFacts,
+        sessions: Sessions,
+        mark: LineMark,
+        reactor: Any,
+    ) -> None:
+        self.line, self.facts = line, facts
+        self._sessions, self._mark, self._reactor = sessions, mark, reactor
+        self._watch = PowerWatch(facts)
+        self._server: Server | None = None
+        self._looks: PokedLoop | None = None
+        self._has_line = self._has_ended = False
+        self._description = self._told = ("", "", "")
+
+    def end(self, reason: str = CLOSED, message: str = "the console is closed") -> Deferred[None]:
+        """
+        End the claim.
+
+        :param reason: with the message, for the condition of a console that is open.
+        :return: fires when no request is under way.
+        """
+        if self._has_ended:
+            return succeed(None)
+        if self._description[0] == "True":
+            self.describe("False", reason, message)
+        self._has_ended = True
+        if self._has_line:
+            self._mark.remove()
+        looks, self._looks = self._looks, None
+        return succeed(None) if looks is None else looks.stop()
+
+    # Requests.
+
+    async def get(self, path: str) -> Document:
+        """
+        Return a document of the BMC; see :meth:`.Sessions.get`.
+
+        :raises CannotStart: the claim has ended.
+        """
+        self._check()
+        return await self._sessions.get(path)
+
+    async def send(self, method: str, path: str, body: Mapping[str, object]) -> Answer:
+        """Send a request; see :meth:`get` and :meth:`.Sessions.send`."""
+        self._check()
+        return await self._sessions.send(method, path, body)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._has_ended
+
+    def _check(self) -> None:
+        if self._has_ended:
+            raise CannotStart(CLOSED, "the machine does not have this server any more")
+
+    # Facts on the server.
+
+    async def server(self) -> Server:
+        """
+        Return the facts on the server, from the BMC if they are not known.
+
+        :raises CannotStart: see :meth:`failed`.
+        """
+        if self._server is not None:
+            return self._server
+        if self._sessions.problem is not None:
+            self.failed(self._sessions.problem)  # the next login may have to wait
+        elif not self._description[1]:
+            self.describe("False", OPENING, "the console is being opened")
+        try:
+            server = self._server = await discover(self.get, self.line.system)
+        except APIError as problem:
+            raise self.failed(problem) from None
+        self._check()
+        self.note_power(server.power_state)
+        if self._looks is None:
+            seconds = min(LOOK_SECONDS, _SHARE_OF_SESSION * server.session_seconds)
+            self._looks = PokedLoop(self._look, self._reactor, seconds)
+            self._looks.start(seconds)
+        return server
+
+    def failed(self, problem: APIError) -> CannotStart:
+        """
+        Forget the server, and describe why its console does not open.
+
+        :return: the error with the reason of the machine's condition.
+        """
+        self.forget_server()
+        reason = problem.condition if isinstance(problem, CannotStart) else BMC_FAILED
+        self.describe("False", reason, problem.message)
+        return CannotStart(reason, problem.message)
+
+    def forget_server(self) -> None:
+        """Read the facts anew next time, such as after a change of firmware."""
+        self._server = None
+
+    async def _look(self) -> None:
+        """Use the session, follow the power state, and renew the mark."""
+        if self._has_line:
+            self._mark.write()
+        if self._server is None:
+            return  # the BMC does not answer, or is being asked
+        notes = self._watch.notes
+        state = text(await self.get(self._server.system), "PowerState")
+        if self._watch.notes == notes:  # else a switch has seen a newer one meanwhile
+            self.note_power(state)
+
+    def switched_off(self) -> None:
+        """Expect that the server goes off; see :meth:`.PowerWatch.switched_off`."""
+        self._watch.switched_off()
+
+    def note_power(self, state: str) -> None:
+        """Note a power state that the BMC reports."""
+        if not self._has_ended:
+            self._watch.note(state)
+            self._describe_again()
+
+    # The console.
+
+    def opened(self, is_exclusive: bool) -> None:
+        """Note that the console is open."""
+        self._has_line = is_exclusive
+        if is_exclusive:
+            self._mark.write()
+
+    def keep_mark(self) -> None:
+        """Leave the note, also behind the end: a later claim may end the session that the BMC still has."""
+        self._has_line = False
+        self._mark.write()
+
+    def describe(self, status: str, reason: str, message: str) -> None:
+        """Set the condition ``ConsoleLine`` of the machine."""
+        self._description = (status, reason, message)
+        self._describe_again()
+
+    def _describe_again(self) -> None:
+        status, reason, message = self._description
+        if self._has_ended or not reason:
+            return
+        if self._watch.state == OFF:
+            message += "; the server is off"
+        if (status, reason, message) != self._told:
+            self._told = (status, reason, message)
+            self.facts.described(self._told)
