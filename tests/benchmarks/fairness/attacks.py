@@ -58,6 +58,8 @@ _OPENERS = 20
 FROZEN = "frozen-disk"
 DISK_FAULTS = (FROZEN, "read-only-disk")
 """Rows in which the journals' disk of the attacked chain fails while a machine prints."""
+BMC = "bmc"
+"""The row in which BMCs of the attacked chain's runtime misbehave."""
 
 
 @dataclass(frozen=True)
@@ -605,12 +607,13 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
         _requests(EDITOR, _request("DELETE", f"{_MACHINES}?dryRun=All", b"{}"))
     ],
     **dict.fromkeys(DISK_FAULTS, lambda: [_again(_reader)]),
+    BMC: lambda: [_absent],
 }
 """
 What each row runs side by side.  Those called ``yes`` need the machine to print; so do
-:data:`IMAGES`, :data:`SLOW` and those in :data:`DISK_FAULTS`, which need a file system of their own.  Those in :data:`CROWDED` need many machines.
+:data:`IMAGES`, :data:`SLOW` and those in :data:`DISK_FAULTS`, which need a file system of their own.  Those in :data:`CROWDED` need many machines, and :data:`BMC` needs :mod:`.bmcs`.
 """
-ORDINARY = tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED))
+ORDINARY = tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED, BMC))
 """Rows that need nothing more than a chain."""
 
 

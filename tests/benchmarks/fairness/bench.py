@@ -12,8 +12,10 @@ the 90th.
 
 ``python -m tests.benchmarks fairness [ROW ...]``; ``FAIRNESS_SECONDS`` and ``FAIRNESS_ROUNDS`` set
 the length of a run and the number of rounds.  Some rows are left out unless they are named: those with a
-disk that fails need root, and have the journals of each chain on an ext4 in a file; and those with
-4 000 further machines.
+disk that fails need root, and have the journals of each chain on an ext4 in a file; those with
+4 000 further machines; and ``bmc``, in which each runtime has 32 servers beside the other machines, and their BMCs
+begin to misbehave, each in one way: answers of 100 MB and of endless depth, 503, no answer to the login, to the first
+and to a later document, and at the console, and consoles that print without end.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
@@ -43,11 +46,13 @@ from tests.benchmarks.chain import run
 from tests.benchmarks.console import Console, connect, user_context
 from tests.benchmarks.ironcore import CHECKOUT
 from tests.flows import programs
-from tests.flows.deployment import Deployment, run_reactor
+from tests.flows.deployment import CLASSES, Deployment, run_reactor
 from tests.flows.test_three_programs import binding
+from tests.runtimes.bmc.server import HOST, PASSWORD, USER
 from twisted_exec.api import kinds
 
 from .attacks import (
+    BMC,
     COPIED_KEYS,
     CROWD_SIZE,
     CROWDED,
@@ -83,6 +88,7 @@ _IDLE_SAMPLES = 20
 _OPENING_SECONDS = 0.1
 """Pause of the quiet user between two openings."""
 _DISK_BYTES = 256 << 20
+_METAL = "metal"
 _PRINT_OFTEN = b"timeout %d sh -c 'while sleep 0.02; do seq 500; done'" % (SECONDS + 2)
 """About 80 KB/s."""
 _PRINT_LETTERS = (
@@ -102,9 +108,11 @@ class MeasuredDeployment(Deployment):
     A chain whose programs report their reactors' turns; see :mod:`twisted_exec.nodeserver.kubelet_api.routes`.
 
     :ivar disk: where the journals' own disk is mounted; empty without one.
+    :ivar rack: the servers of the runtime, if it has some.
     """
 
     disk = ""
+    rack: Rack | None = None
 
     def twistd(self, plugin: str, *options: str) -> programs.Program:
         figures = self.path(f"{plugin}.turns")
@@ -122,6 +130,10 @@ class MeasuredDeployment(Deployment):
             self.pki.issue_user(user, [])
         for machine in (QUIET, SINK, LOUD):
             await self.create_machine(machine, "shell")
+        if self.rack is not None:
+            await self.create_class(_METAL, "1Gi")
+            servers = [self.create_machine(name, _METAL) for name in self.rack.lines]
+            await gatherResults([Deferred.fromCoroutine(each) for each in servers])
         data = {f"key-{number}": "" for number in range(COPIED_KEYS)}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": TARGET}, "data": data}
         await self.client.create(kinds.SECRETS.resource, secret, namespace="default")
@@ -194,6 +206,25 @@ class MeasuredDeployment(Deployment):
             # Not by CPU time: on a busy machine a hop with much to do gets little of it.
             idle = 0 if any(procfs.is_running(pid) for pid in pids) else idle + 1
 
+    def use_rack(self) -> None:
+        """Give the runtime servers; before it starts."""
+        self.rack = Rack()
+        password = Path(self.path("bmc-password"))
+        password.write_text(PASSWORD)
+        password.chmod(0o600)
+        metal = {
+            "name": _METAL,
+            "driver": "redfish",
+            "capabilities": {"cpu": "1", "memory": "1Gi"},
+            "user": USER,
+            "password_file": str(password),
+            "pin": self.rack.pin,
+            "lines": self.rack.lines,
+        }
+        config = yaml.safe_load(CLASSES)
+        config["classes"].append(metal)
+        Path(self.path("runtime.yaml")).write_text(yaml.dump(config))
+
     def use_disk(self) -> None:
         """Give the journals a disk of their own; before the runtime starts."""
         directory, image = self.path("runtime-state/consoles"), self.path("disk")
@@ -253,6 +284,50 @@ class MeasuredDeployment(Deployment):
             if procfs.name(pid) == "yes":
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+
+class Rack:
+    """
+    Servers with their BMCs, which are a process; see :mod:`.bmcs`.
+
+    :ivar pin: of all BMCs.
+    :ivar lines: of the servers' class.
+    """
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.fairness.bmcs"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=CHECKOUT,
+        )
+        said = self._says()
+        self.pin: str = said["pin"]
+        self.lines = {f"server-{port}": {"host": HOST, "port": port} for port in said["ports"]}
+
+    def tell(self, what: str) -> dict[str, Any]:
+        """Tell the BMCs something; return what they have done since."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{what}\n".encode())
+        self._process.stdin.flush()
+        return self._says()
+
+    def wait(self) -> None:
+        """Wait until all consoles are open."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while self.tell("count")["open"] < len(self.lines):
+            if time.monotonic() > deadline:
+                raise TimeoutError("consoles of servers do not open")
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+    def _says(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        said: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return said
 
 
 @dataclass(frozen=True)
@@ -365,6 +440,9 @@ class Bench:
             attacked.print_lines(_PRINT_IMAGES, b"end\r\n")
         elif row == SLOW:
             attacked.print_lines(_PRINT_LETTERS, b"end\r\n")
+        rack = attacked.rack if row == BMC else None
+        if rack is not None:
+            rack.wait()
         self._typist.type_for(0.1)
         before = {hop: procfs.cpu_seconds(attacked.pid(hop)) for hop in HOPS}
         self._chain.turns()
@@ -372,6 +450,8 @@ class Bench:
         frozen = attacked.freeze_disk(SECONDS * 0.75) if row == FROZEN else None
         if row in DISK_FAULTS and frozen is None:
             attacked.fail_disk()
+        if rack is not None:
+            rack.tell("misbehave")
         openings = Openings(self._chain)
         if row in (OPENS, HANDSHAKES):
             openings.begin(SECONDS)
@@ -382,6 +462,9 @@ class Bench:
         turns = self._chain.turns()
         cpu = {hop: procfs.cpu_seconds(attacked.pid(hop)) - before[hop] for hop in HOPS}
         report = json.loads(self._attacker_says())
+        if rack is not None:
+            done = rack.tell("behave")
+            report |= {"sent": done["printed"], "answers": done["requests"]}
         attacked.silence()
         attacked.settle()
         if trips.lost:
@@ -518,6 +601,8 @@ def main(directory: Path, *names: str) -> None:
     async def measured() -> None:
         chains = [MeasuredDeployment(str(directory / name)) for name in ("attacked", "control")]
         try:
+            for each in chains if BMC in rows else ():
+                each.use_rack()
             for each in chains if set(rows) & set(DISK_FAULTS) else ():
                 each.use_disk()
             await gatherResults([Deferred.fromCoroutine(each.prepare()) for each in chains])
@@ -528,5 +613,7 @@ def main(directory: Path, *names: str) -> None:
             for each in chains:
                 await each.stop()
                 each.remove_disk()
+                if each.rack is not None:
+                    each.rack.close()
 
     run_reactor(measured)

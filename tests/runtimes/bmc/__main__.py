@@ -22,7 +22,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument(
-        "--kind", default="websocket", help="a file of tests/runtimes/bmc/documents"
+        "--kind",
+        default="websocket",
+        help="a file of tests/runtimes/bmc/documents, or the path of a mockup's directory",
     )
     parser.add_argument("--directory", default=".")
     parser.add_argument("--session-limit", type=int, default=8)

@@ -1,13 +1,13 @@
 """
 The small BMC: HTTPS with documents, sessions and power.
 
-What it does not have, it answers with 404. Documents come from files in ``documents``; their power
-state and the links of a test may be changed in :attr:`SmallBMC.documents`.
+What it does not have, it answers with 404. Documents come from files in ``documents``, or from the
+directory of a BMC that was captured; their power state and the links of a test may be changed in
+:attr:`SmallBMC.documents`.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import itertools
 import json
@@ -34,6 +34,7 @@ from twisted_exec.tls.pki.authority import Issued
 
 reactor: Any = _reactor
 
+ROOT = "/redfish/v1/"
 SESSIONS = "/redfish/v1/SessionService/Sessions"
 USER, PASSWORD = "admin", "canary-password"
 HOST = "127.0.0.1"
@@ -61,6 +62,24 @@ def pin_of(identity: Issued) -> str:
     ).hexdigest()
 
 
+def read_documents(kind: str) -> dict[str, Any]:
+    """
+    Return documents by path.
+
+    :param kind: name of a file in ``documents``; or, with a slash, path of a directory in the layout of DMTF's
+        mockups, in which the document ``/redfish/v1/Systems`` is ``redfish/v1/Systems/index.json``.
+    """
+    if "/" not in kind:
+        found: dict[str, Any] = json.loads((_DOCUMENTS / f"{kind}.json").read_text())["documents"]
+        return found
+    root = Path(kind)
+    found = {
+        f"/{file.parent.relative_to(root)}": json.loads(file.read_text())
+        for file in root.glob("redfish/v1/**/index.json")
+    }
+    return {ROOT: found.pop(ROOT.rstrip("/")), **found}
+
+
 @implementer(IOpenSSLContextFactory)
 class _Contexts:
     """The TLS contexts of a server whose certificate may change."""
@@ -80,7 +99,7 @@ class SmallBMC:
     """
     One BMC in this process.
 
-    :param kind: name of a file in ``documents``.
+    :param kind: name of a file in ``documents``, or path of a directory; see :func:`read_documents`.
     :param session_limit: a login beyond this number of sessions is refused.
     :param host: the address to listen on.
     :ivar documents: by path.
@@ -104,8 +123,7 @@ class SmallBMC:
         identity: Issued | None = None,
         host: str = HOST,
     ) -> None:
-        content = json.loads((_DOCUMENTS / f"{kind}.json").read_text())
-        self.documents: dict[str, Any] = copy.deepcopy(content["documents"])
+        self.documents = read_documents(kind)
         self.session_limit, self._host = session_limit, host
         self.faults = Faults()
         self.sessions: dict[str, Session] = {}
@@ -259,7 +277,7 @@ class _Redfish(Resource):
         request.setHeader("Content-Type", "application/json")
         if path == SESSIONS and method == "POST":
             return self._log_in(request)
-        is_public = path == "/redfish/v1/" and method == "GET"
+        is_public = path == ROOT and method == "GET"
         is_known = self._bmc.session_of(request) is not None or (
             self._bmc.takes_basic
             and (request.getUser(), request.getPassword())

@@ -68,6 +68,11 @@ class VendorTests(DiscoveryCase):
         self.assertEqual(server.manager_ports[IPMI], ConsoleFacts(True))
         self.assertEqual(server.manager_ports[TELNET], ConsoleFacts(False, 23))
 
+    async def test_bluefield(self) -> None:
+        """The vendor of the BMC stands for a missing manufacturer, and the system's id for a model."""
+        server = await self.of("bluefield")
+        self.assertEqual((server.manufacturer, server.model), ("Nvidia", "Bluefield"))
+
     async def test_lenovo(self) -> None:
         """A short session, and the keys that leave the console."""
         server = await self.of("lenovo")
@@ -87,7 +92,7 @@ class ChoiceTests(DiscoveryCase):
     async def test_by_id(self) -> None:
         """The operator may name it."""
         server = await self.of("openbmc", "HGX_Baseboard_0")
-        self.assertEqual(server.model, "HGX")
+        self.assertEqual(server.manager, "/redfish/v1/Managers/HGX_BMC_0")
         self.assertNotIn("/redfish/v1/Systems/System_0", self.read)
 
     async def test_unknown(self) -> None:

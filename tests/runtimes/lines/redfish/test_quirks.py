@@ -12,13 +12,13 @@ from twisted_exec.runtimes.lines.redfish.quirks import GENERIC, Quirk, Transport
 # What the BMCs in the named documents say: manufacturer, model, firmware, model of the BMC.
 SERVERS = [
     ("Dell iDRAC", ("Dell Inc.", "PowerEdge R750", "6.00.30.00", "")),
-    ("Lenovo XCC", ("Lenovo", "ThinkSystem SR670 V2", "TGBT20E", "")),
+    ("Lenovo XCC", ("Lenovo", "ThinkSystem SR670 V2", "TGBT20E 1.40 2021-05-17", "")),
     ("Lenovo with a BMC of AMI", ("Lenovo", "ThinkServer HS350X V3", "1.0", "")),
     ("HPE iLO", ("HPE", "ProLiant DL360 Gen10", "iLO 5 v2.90", "iLO 5")),
     ("HPE iLO", ("Hewlett Packard Enterprise", "ProLiant", "", "")),
     ("Supermicro", ("Supermicro", "SYS-821GE-TNHR", "01.02.03", "")),
-    ("OpenBMC", ("NVIDIA", "GH200", "GH200-24.05-2", "OpenBmc")),
-    ("BlueField", ("Nvidia", "BlueField-3 DPU", "BF-23.10-4", "OpenBmc")),
+    ("OpenBMC", ("NVIDIA", "System_0", "GH200-24.05-2", "OpenBmc")),
+    ("BlueField", ("Nvidia", "Bluefield", "BF-23.10-4", "OpenBmc")),
     ("NVIDIA DGX", ("NVIDIA", "DGXH100", "23.11.09", "")),
     ("Huawei iBMC", ("Huawei", "2288H V5", "3.12", "iBMC")),
     (GENERIC.name, ("ACME", "One", "1", "")),

@@ -33,38 +33,17 @@ def summary(ranking: Ranking) -> list[tuple[str, int]]:
     return [(each.transport.value, each.port) for each in ranking.choices]
 
 
-class VendorTests(SynchronousTestCase):
-    """Captured BMCs (``tests/runtimes/bmc/documents``)."""
+class RowTests(SynchronousTestCase):
+    """What the rows add to facts that BMCs do not announce; :mod:`.test_ranking_vendors` has whole BMCs."""
 
     def test_order(self) -> None:
-        """Each BMC is tried in the order of its row, with the ports that it announces."""
+        """The row knows of IPMI, and the BMC of its port."""
         for row, consoles, manager, expected in (
-            ("OpenBMC", OPENBMC_CONSOLES, MANAGER, [("openbmc", 0), ("ssh", 2200), ("ipmi", 623)]),
-            ("BlueField", OPENBMC_CONSOLES, MANAGER, [("ssh", 2200), ("ipmi", 623)]),
-            (
-                "Dell iDRAC",
-                {},
-                {"ssh": ConsoleFacts(True, 22), "ipmi": ConsoleFacts(True)},
-                [("vendor-ssh", 22), ("ipmi", 623)],
-            ),
-            # No entry for IPMI: the row knows better.
             (
                 "Lenovo XCC",
                 {},
                 {"ssh": ConsoleFacts(True, 22)},
                 [("vendor-ssh", 22), ("ipmi", 623)],
-            ),
-            ("HPE iLO", {}, MANAGER, [("vendor-ssh", 22), ("ipmi", 623)]),
-            (
-                "Supermicro",
-                {
-                    "ssh": ConsoleFacts(
-                        True, 22, entry_command="cd system1/sol1; start", shared_with_cli=True
-                    ),
-                    "ipmi": ConsoleFacts(True, 623),
-                },
-                MANAGER,
-                [("ipmi", 623), ("vendor-ssh", 22)],
             ),
             ("Huawei iBMC", {}, {"ipmi": ConsoleFacts(True, 6230)}, [("ipmi", 6230)]),
             ("Lenovo with a BMC of AMI", {}, {}, [("ipmi", 623)]),

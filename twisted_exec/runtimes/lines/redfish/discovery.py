@@ -73,6 +73,8 @@ class Server:
     """
     One server, as its BMC describes it.
 
+    :param manufacturer: of the ComputerSystem, or else the ``Vendor`` of the service root.
+    :param model: of the ComputerSystem, or else its id: the one of a BlueField is ``Bluefield``, and no more.
     :param controller: model of the BMC, such as ``OpenBmc``.
     :param firmware: version of the BMC's firmware.
     :param product: ``Product`` of the service root, such as ``Integrated Dell Remote Access
@@ -162,14 +164,15 @@ class _Discovery:
         if sessions is None:
             sessions = number(of_manager, "MaxConcurrentSessions")
         target, values = await self._reset(system)
+        system_id = text(system, "Id") or _last(path)
         return Server(
             manufacturer=text(system, "Manufacturer") or text(root, "Vendor"),
-            model=text(system, "Model"),
+            model=text(system, "Model") or system_id,
             controller=text(manager, "Model"),
             firmware=text(manager, "FirmwareVersion"),
             product=text(root, "Product"),
             system=path,
-            system_id=text(system, "Id") or _last(path),
+            system_id=system_id,
             uuid=text(system, "UUID"),
             manager=managers[0] if managers else "",
             power_state=text(system, "PowerState"),
