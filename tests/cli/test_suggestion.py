@@ -14,6 +14,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.cli.console.machine import MachineConsole
 from twisted_exec.cli.console.options import parse_options
+from twisted_exec.cli.console.streams import StandardStreams
 from twisted_exec.cli.options import config_of
 from twisted_exec.wire.stream_options import CONSOLE
 
@@ -28,7 +29,7 @@ class SuggestionTests(ChainTestCase):
         """Return the message of ``kubectl console``."""
         path = self.kubeconfig(f"user-{user}")
         options = parse_options([name, "--kubeconfig", path, *words])
-        console = MachineConsole(options, config_of(options))
+        console = MachineConsole(options, config_of(options), StandardStreams())
         with self.assertRaises(APIError) as caught:
             await console.attempt(_NOBODY, reactor, CONSOLE)
         return console.explain(caught.exception)

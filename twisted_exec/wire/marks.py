@@ -114,14 +114,15 @@ class Notice:
     def for_terminal(self) -> str:
         """The text for a user with keys; a console without a writer needs no takeover."""
         is_free = self.role is NoticeRole.OBSERVER and not self.writer
-        return self._hinted(_KEY_OF_FREE_CONSOLE) if is_free else self.text
+        return self.hinted(_KEY_OF_FREE_CONSOLE) if is_free else self.text
 
     @property
     def for_script(self) -> str:
         """The text for a script, a pipe or stock kubectl, which have options and no keys."""
-        return self._hinted(OPTION)
+        return self.hinted(OPTION)
 
-    def _hinted(self, hint: str) -> str:
+    def hinted(self, hint: str) -> str:
+        """Return the text with another hint, if it has one."""
         if not self.hint or not self.text.endswith(self.hint):  # a long text has been cut
             return self.text
         return self.text.removesuffix(self.hint) + hint

@@ -108,6 +108,7 @@ MODULES = [
     "cli.console.program",
     "cli.console.session",
     "cli.console.status",
+    "cli.console.streams",
     "cli.console.takeover",
     "cli.console.terminal",
     "cli.console.type_ahead",

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.console.test_floor import Person
 from twisted_exec.api.patterns import Pattern, Search
 from twisted_exec.cli.console.display import UserTerminal
-from twisted_exec.cli.console.escape import parse_escape
+from twisted_exec.cli.console.escape import EscapeCommand, parse_escape
 from twisted_exec.cli.console.script import Expect, scripted_outcome
 from twisted_exec.cli.console.session import (
     NO_BREAK,
@@ -332,6 +332,18 @@ class MenuTests(SessionCase):
         self.assertEqual((stream.sent, stream.told, said), (b"a\r", [], [NO_BREAK, NO_BREAK]))
         self.session.typed(b"~Sh")
         self.assertEqual((stream.sent, stream.told), (b"a\r", []))
+
+    def test_no_break_without_keys(self) -> None:
+        """So it is if another program has the keys, such as ssh."""
+        said: list[str] = []
+        self.begin(say=said.append)
+        stream = self.attach()
+        stream.attendance = Attendance(1, has_break=False)
+        self.session.handle([EscapeCommand.BREAK])
+        self.assertEqual((stream.told, said), ([], [NO_BREAK]))
+        stream.attendance = Attendance(1, has_break=True)
+        self.session.handle([EscapeCommand.BREAK])
+        self.assertEqual((stream.told, said), ([Break()], [NO_BREAK, "BREAK sent"]))
 
     def test_waits_with_what_is_typed(self) -> None:
         """Menu commands keep their place in input that waits for the stream."""

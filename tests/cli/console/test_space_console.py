@@ -22,6 +22,7 @@ from twisted_exec.api.kinds.rbac import CLUSTERROLEBINDINGS, CLUSTERROLES
 from twisted_exec.cli.console.machine import MachineConsole
 from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.console.space import user_agent_of
+from twisted_exec.cli.console.streams import StandardStreams
 from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.options import config_of
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, Material
@@ -49,7 +50,7 @@ class SpaceConsoleTests(HubTestCase):
         """Return the error of a console that cannot be opened."""
         path = kubeconfig or self.kubeconfig(f"user-{user}")
         options = parse_options(["vm", "--kubeconfig", path, *words])
-        program = MachineConsole(options, config_of(options))
+        program = MachineConsole(options, config_of(options), StandardStreams())
         try:
             await program.attempt(RecordingUser(), reactor, CONSOLE)
         except Exception as refused:

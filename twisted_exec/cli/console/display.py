@@ -59,6 +59,7 @@ class UserTerminal:
     :param again: gets the server's reason for its stop; returns the session that follows, or
         ``None``.
     :param power_on: returns the command that powers the machine on; empty if it is not known.
+    :param text_of: returns the text of a notice for this user.
     :param moves_cursor: messages go to a terminal that can move its cursor.
     :param shows_more: show more than the output, such as the machine's last line again.
     """
@@ -78,6 +79,7 @@ class UserTerminal:
     redraw: Callable[[bool], bool] = lambda _: False
     again: Callable[[str], NextSession | None] = lambda _: None
     power_on: Callable[[], str] = lambda: ""
+    text_of: Callable[[Notice], str] = lambda notice: notice.for_terminal
     moves_cursor: bool = False
     shows_more: bool = False
 
@@ -297,7 +299,7 @@ class Display:
             return
         is_banner = notice.kind is NoticeKind.BANNER
         if self._terminal.shows_more:
-            text = notice.text if is_banner else f"[twisted-exec: {notice.for_terminal}]"
+            text = notice.text if is_banner else f"[twisted-exec: {self._terminal.text_of(notice)}]"
             self._between(
                 text,
                 lambda: self._write(framed(text, self._terminal.size(), mid_line=self.mid_line)),

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,8 +26,9 @@ from twisted_exec.cli.console.options import (
 )
 from twisted_exec.cli.console.people import Person, people_at
 from twisted_exec.cli.console.process import the_reactor
-from twisted_exec.cli.console.program import ConsoleProgram, conclude, is_dumb
+from twisted_exec.cli.console.program import ConsoleProgram, conclude
 from twisted_exec.cli.console.session import Outcome
+from twisted_exec.cli.console.streams import StandardStreams, UserStreams
 from twisted_exec.cli.explanations import doctor_hint, explain, hindrance, not_allowed, power_on
 from twisted_exec.cli.messages import one_line
 from twisted_exec.cli.options import config_of
@@ -63,14 +63,17 @@ def run(options: argparse.Namespace) -> int:
         config = config_of(options)
     except KubeConfigError as error:
         return conclude(Outcome(Parser.failure_code, str(error)), False)
-    return conclude(*MachineConsole(options, config).run())
+    streams = StandardStreams()
+    return conclude(*MachineConsole(options, config, streams).run(streams))
 
 
 class MachineConsole(ConsoleProgram):
     """The console of a machine."""
 
-    def __init__(self, options: argparse.Namespace, config: ClientConfig) -> None:
-        super().__init__(options)
+    def __init__(
+        self, options: argparse.Namespace, config: ClientConfig, streams: UserStreams
+    ) -> None:
+        super().__init__(options, streams)
         self._config = config
         self._hint = ""
         self._at: tuple[ClientConfig, Dialect, str] | None = None
@@ -102,7 +105,7 @@ class MachineConsole(ConsoleProgram):
         return not self._options.raw and self._options.first_output != START
 
     def again(self, why: str) -> NextSession | None:
-        if not self._terminal.is_terminal or self._options.timeout:
+        if not self._streams.reads_terminal or self._options.timeout:
             return None
         return NextSession(str(self._options.name), stopped=why)
 
@@ -137,18 +140,17 @@ class MachineConsole(ConsoleProgram):
         if self._options.force:
             with_next_request(refusal, "takeover", "console", self._at[1].workload)
 
-    def run(self) -> tuple[Outcome, bool]:
-        outcome, mid_line = super().run()
+    def _concluded(self, outcome: Outcome) -> Outcome:
         if self._is_off:
             remedy = f"; power it on: {command}" if (command := self.power_on()) else ""
             line = f"{outcome.line.removesuffix('.')}; " if outcome.line else ""
             line += f"{self._options.name} stays powered off{remedy}"
             outcome = replace(outcome, line=line)
-        return outcome, mid_line
+        return outcome
 
-    def _begin(self, source: int, sink: int) -> None:
+    def begin(self) -> None:
         if not self._config.needs_plugin:
-            self._open(source, sink, self._timeout_seconds)
+            self._open(self._timeout_seconds)
             return
         from twisted_exec.cli.console.credential_plugin import run_plugin_in_terminal
 
@@ -157,9 +159,9 @@ class MachineConsole(ConsoleProgram):
             self._config,
             the_reactor(),
             self._session,
-            interactive=self._terminal.is_terminal,
+            interactive=self._streams.shares_terminal,
             timeout_seconds=self._timeout_seconds,
-            then=lambda timeout: self._open(source, sink, timeout),
+            then=self._open,
         ).addErrback(self._refused)
 
     def access(self) -> MachineAccess | None:
@@ -345,22 +347,22 @@ class MachineConsole(ConsoleProgram):
     def _first_screen(
         self, user: Any, reactor: Any, namespace: str, agent: str
     ) -> FirstScreen | None:
-        options, terminal = self._options, self._terminal
+        options, streams = self._options, self._streams
         if options.no_resume or self._script is not None:
             return None
         past, begins = Past.SCREEN, START if options.raw else options.first_output
-        has_screen = terminal.is_terminal and os.isatty(1)
-        if begins == NOW or (not begins and not os.isatty(0)):
+        has_screen = streams.reads_terminal and streams.prints_on_terminal
+        if begins == NOW or (not begins and not streams.reads_terminal):
             past = Past.HIDDEN
         elif not has_screen:
             return None
-        elif begins == START or is_dumb():
+        elif begins == START or streams.is_dumb:
             # Also the output as it was printed may clear the screen, and the greeting with it.
             past = Past.PRINTED
         read = None
-        if has_screen and not is_dumb():
+        if has_screen and not streams.is_dumb:
             read = state_reader(options.name, namespace, reactor, options.reason, agent)
-        self._screen = FirstScreen(user, reactor, terminal.size, read, past)
+        self._screen = FirstScreen(user, reactor, streams.size, read, past)
         return self._screen
 
     async def _request(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import select
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -26,15 +25,8 @@ from twisted_exec.cli.console.patience import patiently
 from twisted_exec.cli.console.people import Person
 from twisted_exec.cli.console.process import collect_garbage, start_log, the_reactor
 from twisted_exec.cli.console.session import ConsoleSession, Outcome
-from twisted_exec.cli.console.terminal import (
-    Signals,
-    Terminal,
-    TerminalInput,
-    TerminalOutput,
-    TypedLine,
-    die_of,
-    nonblocking,
-)
+from twisted_exec.cli.console.streams import StandardStreams, UserStreams
+from twisted_exec.cli.console.terminal import die_of
 from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.messages import one_line, say
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
@@ -71,16 +63,10 @@ CTRL_C_ENDS = "Ctrl-C ends this program; the machine does not get what you type"
 
 
 class ConsoleProgram:
-    """One run: the terminal, the signals and the reactor around a session."""
+    """One run: the user's streams around a session, and around those that follow it."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._options, self._terminal = options, Terminal(0)
-        self._signals = Signals(
-            self._terminal,
-            resized=lambda: _in_reactor(self._session.window_changed),
-            deadly=lambda number: _in_reactor(self._session.interrupted, number),
-            continued=lambda: _in_reactor(self._session.continued),
-        )
+    def __init__(self, options: argparse.Namespace, streams: UserStreams) -> None:
+        self._options, self._streams = options, streams
         self._newest: ConsoleSession | None = None
         self._modes = Modes()
         self._output: Sink | None = None
@@ -126,45 +112,82 @@ class ConsoleProgram:
     def explain(self, error: BaseException) -> str:
         return explain(error)
 
-    def run(self) -> tuple[Outcome, bool]:
+    def run(self, streams: StandardStreams) -> tuple[Outcome, bool]:
+        """
+        Run the reactor until the console ends.
+
+        :param streams: those of the constructor.
+        :return: the outcome, and whether the output left the cursor inside a line.
+        """
         start_log()
         reactor = the_reactor()
         use_monotonic_clock(reactor)
-        self._script = script = self.make_script(reactor)
-        with (
-            self._terminal as terminal,
-            nonblocking(0, os.O_RDONLY) as source,
-            nonblocking(1, os.O_WRONLY) as sink,
-        ):
-            outcomes: list[Outcome] = []
+        results: list[tuple[Outcome, bool]] = []
 
-            def finished(outcome: Outcome) -> None:
-                newline = b"\r\n" * (outcome.next is not None and self._session.mid_line)
-                with suppress(OSError):  # a terminal that is gone or stuck
-                    os.write(sink, self._modes.undo() + newline)
-                if outcome.next is None:
-                    outcomes.append(outcome)
-                    reactor.stop()
-                else:
-                    self._follow(outcome.next)
-                    self._new_session().addCallback(finished)
-                    self._begin(source, sink)
+        def finished(result: tuple[Outcome, bool]) -> None:
+            results.append(result)
+            reactor.stop()
 
-            self._new_session().addCallback(finished)
-            with self._signals:
-                reactor.callWhenRunning(self._begin, source, sink)
+        with streams:
+            self.prepare().addCallback(finished)
+            signals = streams.signals(
+                resized=lambda: _in_reactor(self._session.window_changed),
+                deadly=lambda number: _in_reactor(self._session.interrupted, number),
+                continued=lambda: _in_reactor(self._session.continued),
+            )
+            with signals:
+                reactor.callWhenRunning(self.begin)
                 collect_garbage()
                 try:
                     reactor.run(installSignalHandlers=False)
                 finally:
                     gc.freeze()  # nor does Python's exit look for garbage
-                    terminal.restore()  # before the signal handlers, which also restore it, are removed
-        if script is not None:
-            from twisted_exec.cli.console.script import scripted_outcome
+                    # Before the signal handlers, which also restore it, are removed.
+                    streams.terminal.restore()
+        return results[0]
 
-            mid_line = self._printed is not None and self._printed.mid_line
-            return scripted_outcome(script, outcomes[0]), mid_line
-        return outcomes[0], self._session.mid_line
+    def prepare(self) -> Deferred[tuple[Outcome, bool]]:
+        """
+        Make the session, which :meth:`begin` opens.
+
+        :return: fires at the end of the last session, as :meth:`run` returns.
+        """
+        self._script = script = self.make_script(the_reactor())
+        result: Deferred[tuple[Outcome, bool]] = Deferred()
+
+        def finished(outcome: Outcome) -> None:
+            newline = b"\r\n" * (outcome.next is not None and self._session.mid_line)
+            self._streams.write_last(self._modes.undo() + newline)
+            if outcome.next is not None:
+                self._follow(outcome.next)
+                self._new_session().addCallback(finished)
+                self.begin()
+            elif script is not None:
+                from twisted_exec.cli.console.script import scripted_outcome
+
+                mid_line = self._printed is not None and self._printed.mid_line
+                result.callback((self._concluded(scripted_outcome(script, outcome)), mid_line))
+            else:
+                result.callback((self._concluded(outcome), self._session.mid_line))
+
+        self._new_session().addCallback(finished)
+        return result
+
+    def _concluded(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with what the user has to know besides."""
+        return outcome
+
+    # The user's events, of streams that are no standard descriptors.
+
+    def window_changed(self) -> None:
+        self._session.window_changed()
+
+    def interrupted(self, number: int) -> None:
+        """End the session as a deadly signal does."""
+        self._session.interrupted(number)
+
+    def send_break(self) -> None:
+        self._session.handle([EscapeCommand.BREAK])
 
     @property
     def _session(self) -> ConsoleSession:
@@ -176,12 +199,12 @@ class ConsoleProgram:
     def _new_session(self) -> Deferred[Outcome]:
         self._modes, self._is_verified = (modes := Modes()), False
         self._screen = None
-        script, is_shown = self._script, os.isatty(1)
+        script, is_shown = self._script, self._streams.prints_on_terminal
         self._newest = ConsoleSession(
             the_reactor(),
-            interactive=self._terminal.is_terminal and script is None,
+            interactive=self._has_user,
             terminal=UserTerminal(
-                size=self._terminal.size if script is None else lambda: None,
+                size=self._streams.size if script is None else lambda: None,
                 say=self._tell,
                 report=None if is_shown else self._report_notice,
                 draw=self._draw if self._has_screen else None,
@@ -192,11 +215,12 @@ class ConsoleProgram:
                 watch=modes.feed if is_shown and script is None else lambda _: None,
                 full_screen=lambda: modes.full_screen,
                 margins=lambda: modes.margins,
-                suspend=self._signals.suspend,
+                suspend=self._streams.suspend,
                 redraw=self._redraw,
                 again=self.again if is_shown and script is None else lambda _: None,
                 power_on=self.power_on,
-                moves_cursor=self._has_screen and not is_dumb(),
+                text_of=self._streams.text_of,
+                moves_cursor=self._has_screen and not self._streams.is_dumb,
                 shows_more=is_shown and script is None and self.shows_more,
             ),
             escapes=self._options.escape,
@@ -249,60 +273,61 @@ class ConsoleProgram:
     @property
     def _has_user(self) -> bool:
         """True if a person types, and not a script."""
-        return self._terminal.is_terminal and self._script is None
+        return self._streams.reads_terminal and self._script is None
 
     @property
     def _has_screen(self) -> bool:
         """True if messages go to a terminal: standard error, or else the output that a person reads."""
-        return os.isatty(2) or (os.isatty(1) and self._has_user)
+        streams = self._streams
+        return streams.reports_on_terminal or (streams.prints_on_terminal and self._has_user)
 
     def _redraw(self, is_picture: bool) -> bool:
         return self._screen is not None and self._screen.redraw(is_picture=is_picture)
 
     def _draw(self, data: bytes) -> None:
-        if self._output is not None and os.isatty(1):
+        if self._output is not None and self._streams.prints_on_terminal:
             self._output.write(data)  # behind the output that the terminal has not taken yet
         else:
-            _write_message(data)
+            self._streams.write_message(data)
 
     @property
     def _timeout_seconds(self) -> float | None:
         return self._options.timeout or None  # 0 means never
 
-    def _begin(self, source: int, sink: int) -> None:
-        self._open(source, sink, self._timeout_seconds)
+    def begin(self) -> None:
+        """Open the session; the reactor runs."""
+        self._open(self._timeout_seconds)
 
-    def _open(self, source: int, sink: int, timeout: float | None) -> None:
+    def _open(self, timeout: float | None) -> None:
         reactor, session, options = the_reactor(), self._session, self._options
+        streams = self._streams
 
         def lost(error: OSError | None) -> None:
             if self._output is output:
                 self._output = None
             session.output_lost(error)
 
-        output: Sink = TerminalOutput(sink, lost, reactor)
+        output = streams.sink(lost)
         self._output = output
         if self._script is not None:
             from twisted_exec.cli.console.script import NOT_READ, ScriptSink
 
             self._script.drive(session)
             # Output that only the script gets has set no modes of the terminal.
-            printed = self._modes.feed if os.isatty(1) else lambda _: None
+            printed = self._modes.feed if streams.prints_on_terminal else lambda _: None
             self._printed = ScriptSink(self._script, output, printed)
-            if self._terminal.has_data and not options.quiet:
+            if not options.quiet and streams.has_unread_input():
                 self._report(NOT_READ)
             leave = options.escape.leave if options.escape is not None else None
-            # A program behind a pipe, such as a pager, may have the terminal.
-            is_alone = os.isatty(1) and os.isatty(2)
-            if leave is not None and is_alone and self._terminal.end_lines_at(bytes([leave.code])):
-                TypedLine(source, lambda: self._inform(CTRL_C_ENDS), reactor).startReading()
+            if leave is not None:
+                streams.when_typed(leave.code, lambda: self._inform(CTRL_C_ENDS))
             session.start(self._script, self._printed, timeout_seconds=timeout)
         else:
-            self._begin_line()
-            keys = TerminalInput(source, session.typed, session.input_ended, reactor)
+            streams.begin()
+            keys = streams.source(session.typed, session.input_ended)
             session.start(keys, output, timeout_seconds=timeout)
         # Without any terminal nothing answers the machine, and output is wanted byte for byte.
-        tty = self._terminal.is_terminal or os.isatty(1)
+        tty = streams.reads_terminal or streams.prints_on_terminal
         stream_options = replace(
             CONSOLE,
             tty=tty,
@@ -324,14 +349,6 @@ class ConsoleProgram:
 
         attempt.addBoth(connected).addErrback(self._refused)
 
-    def _begin_line(self) -> None:
-        """Make the terminal raw; earlier keys have an echo in the present line."""
-        was_raw = self._terminal.raw
-        self._terminal.make_raw()
-        is_new = self._terminal.raw and not was_raw
-        if is_new and os.isatty(2) and select.select([self._terminal.fd], [], [], 0)[0]:
-            _write_message(b"\r\n")
-
     @property
     def step(self) -> str:
         return step(the_reactor(), is_verified=self._is_verified)
@@ -345,9 +362,7 @@ class ConsoleProgram:
     def _begin_progress(self) -> None:
         if self._options.quiet or not self._has_screen:
             return
-        self._progress = ProgressLine.on_terminal(
-            2 if os.isatty(2) else 1, the_reactor(), self.progress, self._draw
-        )
+        self._progress = self._streams.progress_line(self.progress, self._draw)
 
     def _end_progress(self) -> None:
         progress, self._progress = self._progress, None
@@ -362,7 +377,7 @@ class ConsoleProgram:
             self._session.go_to(replace(self._former, news=line))
 
     def _greeting(self) -> str:
-        if self._script is not None or not self._terminal.is_terminal:
+        if not self._has_user:
             return ""
         lines = [one_line(self._news)] if self._news else []
         if count := self._session.discarded_keys:
@@ -394,7 +409,7 @@ class ConsoleProgram:
         """Print a message in any case: between the output on a screen, or else on standard error."""
         if not self._has_screen:
             for line in lines.splitlines():
-                say(line)
+                self._streams.say(line)
             return
         if self._progress is not None:
             self._progress.erase()
@@ -402,13 +417,13 @@ class ConsoleProgram:
         if self._printed is not None:
             mid_line = self._printed.mid_line
             self._printed.begin_line()
-        is_shown = os.isatty(1)
-        size = self._terminal.size() if is_shown else None
+        is_shown = self._streams.prints_on_terminal
+        size = self._streams.size() if is_shown else None
         self._draw(framed(lines, size, mid_line=mid_line and is_shown))
 
     def _report_notice(self, notice: Notice) -> None:
-        if self._terminal.is_terminal:
-            self._report(notice.for_terminal)
+        if self._streams.reads_terminal:
+            self._report(self._streams.text_of(notice))
         elif notice.kind is not NoticeKind.DISCARDED or notice.role is None:  # the role is known
             self._report(notice.for_script)
 
@@ -418,16 +433,6 @@ def _is_one_file() -> bool:
         return os.path.sameopenfile(1, 2)
     except OSError:  # one of them is closed
         return False
-
-
-def is_dumb() -> bool:
-    """Return whether the terminal cannot move its cursor."""
-    return os.environ.get("TERM", "dumb") == "dumb"
-
-
-def _write_message(text: bytes) -> None:
-    with suppress(OSError):  # a terminal that is gone
-        os.write(2, text)
 
 
 def _in_reactor(event: Callable[..., None], *arguments: Any) -> None:

@@ -783,8 +783,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
     def wish(self, wish: Break | Role) -> bool:
         """Send a wish, unless it cannot come true at present; return whether it was sent."""
         if why := self._refusal(wish):
-            assert self._escapes is not None
-            self._escapes.begin_line()  # a SysRq needs no key
+            if self._escapes is not None:
+                self._escapes.begin_line()  # a SysRq needs no key
             self._display.tell(why)
             return False
         if self._discards:

@@ -18,6 +18,7 @@ from twisted_exec.cli.console.main import open_standard_descriptors
 from twisted_exec.cli.console.options import add_session_options
 from twisted_exec.cli.console.program import ConsoleProgram, conclude
 from twisted_exec.cli.console.session import Outcome
+from twisted_exec.cli.console.streams import StandardStreams, UserStreams
 from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.runtime.place import (
     NoRuntimeError,
@@ -69,12 +70,15 @@ def _run(options: argparse.Namespace) -> int:
         where = place(options)
     except NoRuntimeError as problem:
         return conclude(Outcome(1, str(problem)), False)
-    return conclude(*_Program(options, where).run())
+    streams = StandardStreams()
+    return conclude(*_Program(options, where, streams).run(streams))
 
 
 class _Program(ConsoleProgram):
-    def __init__(self, options: argparse.Namespace, where: RuntimePlace) -> None:
-        super().__init__(options)
+    def __init__(
+        self, options: argparse.Namespace, where: RuntimePlace, streams: UserStreams
+    ) -> None:
+        super().__init__(options, streams)
         self._where = where
         self._client: IRIClient | None = None
 
