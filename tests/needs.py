@@ -11,6 +11,7 @@ import glob
 import os
 import shutil
 import sys
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from unittest import TestCase
 
@@ -437,6 +438,17 @@ def conserver() -> str | None:
     if missing:
         return f"{' and '.join(missing)} not on PATH (conserver-server, conserver-client)"
     return None
+
+
+def conch() -> str | None:
+    """Why Twisted's SSH cannot be used here, or ``None``."""
+    # Not find_spec: a double may have put an empty module in its place.
+    return None if PathFinder.find_spec("bcrypt") else "bcrypt is not installed (the extra ssh)"
+
+
+def ssh() -> str | None:
+    """Why a real ssh cannot open a console here, or ``None``."""
+    return conch() or (None if shutil.which("ssh") else "ssh is not on PATH (openssh-client)")
 
 
 def sshd() -> str | None:

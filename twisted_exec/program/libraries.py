@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 
 _GRPC = ("grpcio", "protobuf")
-_PACKAGES = {"grpc": _GRPC, "google": _GRPC, "avt": ("pyavt",)}
+_PACKAGES = {"grpc": _GRPC, "google": _GRPC, "avt": ("pyavt",), "bcrypt": ("bcrypt",)}
 """Packages by module."""
 
 

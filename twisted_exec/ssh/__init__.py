@@ -1,0 +1,1 @@
+"""An SSH server on Twisted Conch, whose sessions belong to its user."""
