@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "audit": "answer questions from audit files",
     "recording": "list, export, verify and play recordings of consoles",
     "web": "open the web console in your browser",
+    "ssh": "serve ssh NAME.console on a pipe, as the configuration of ssh says",
     "doctor": "find out why a console does not open",
     "completion": "print a completion script for a shell",
     "man": "print or write manual pages",

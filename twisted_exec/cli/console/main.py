@@ -57,6 +57,10 @@ def _run(options: argparse.Namespace) -> int:
         from twisted_exec.cli.fleet import start
 
         return start.run(options)
+    if options.ssh_config:
+        from twisted_exec.cli.ssh import config
+
+        return config.run(options)
     if options.web:
         from twisted_exec.cli.commands import web
 

@@ -139,7 +139,8 @@ def unescaped(text: str) -> bytes:
     return re.sub(pattern, one, text.encode("utf-8", "surrogateescape"), flags=re.DOTALL)
 
 
-def _script_problem(options: argparse.Namespace) -> str:
+def script_problem(options: argparse.Namespace) -> str:
+    """Return why the script of a command line cannot run, or an empty string."""
     if options.script_command is not None and options.steps:
         return "--run goes without --expect and --send: give the command, or the steps"
     types = options.script_command is not None or any(
@@ -303,7 +304,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """
     parser = make_parser()
     options = parser.parse_args(argv)
-    if wrong := _fleet_problem(options):
+    if wrong := _ssh_problem(options, parser) or _fleet_problem(options):
         parser.error(wrong)
     options.name = options.machine.name if options.machine is not None else ""
     try:
@@ -316,7 +317,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("--raw is the same as --from start: give one of --raw and --from now")
     if options.space and options.request:
         parser.error("--request does not go with --space: use a kubeconfig of the space")
-    if wrong := _script_problem(options):
+    if wrong := script_problem(options):
         parser.error(wrong)
     if wrong := _web_problem(options, parser):
         parser.error(wrong)
@@ -358,6 +359,22 @@ def _web_problem(options: argparse.Namespace, parser: argparse.ArgumentParser) -
     for key, name in _TERMINAL.items():
         if str(getattr(options, key)) != str(getattr(bare, key)):
             return f"{name} does not go with --web: choose it in the page"
+    return ""
+
+
+_IN_SSH_CONFIG = frozenset({"kubeconfig", "context", "namespace", "ssh_config"})
+
+
+def _ssh_problem(options: argparse.Namespace, parser: CheckedParser) -> str:
+    if not options.ssh_config:
+        return ""
+    bare = parser.parse_args(["--ssh-config"])
+    for key, value in vars(options).items():
+        if key in _IN_SSH_CONFIG or str(value) == str(vars(bare)[key]):
+            continue
+        names = (each.option_strings for each in parser.arguments if each.dest == key)
+        name = next((each[-1] for each in names if each), "NAME")
+        return f"{name} does not go with --ssh-config: it takes --kubeconfig, --context and -n"
     return ""
 
 
@@ -411,6 +428,12 @@ def make_parser() -> CheckedParser:
         action="store_true",
         help="open the console in your browser, with these credentials, as 'twisted-exec web NAME' "
         "does",
+    )
+    parser.add_argument(
+        "--ssh-config",
+        action="store_true",
+        help="instead of NAME: print a block for ~/.ssh/config, with which ssh NAME.console opens the console "
+        "with these credentials",
     )
     parser.add_argument(
         "--raw",
@@ -625,7 +648,7 @@ def _fleet_problem(options: argparse.Namespace) -> str:
             f"{many} is for many machines: give -l SELECTOR or --all instead of NAME, or leave {many} out",
         ),
         (
-            not (is_many or is_one),
+            not (is_many or is_one or options.ssh_config),
             "give the NAME of a machine, or select machines with -l or --all",
         ),
         (

@@ -1,0 +1,1 @@
+"""Tests for ``twisted_exec.cli.ssh``."""

@@ -1,0 +1,1 @@
+"""Consoles through stock ssh, which runs this program as its ``ProxyCommand``."""
