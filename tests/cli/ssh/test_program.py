@@ -12,6 +12,7 @@ from typing import Any
 from tests import needs
 from tests.cli.console.test_credential_plugin import PluginCase
 from tests.cli.console.test_program_process import ConsoleProcess
+from tests.cli.console.test_program_resume import LONG, ResumeCase
 from tests.cli.fleet.test_run import Shell
 from tests.flows.programs import script
 from twisted_exec.api.status import Forbidden
@@ -243,6 +244,23 @@ class RefusedTests(SSHCase):
         process = self.ssh("-W", "10.0.0.1:22", "vm.console")
         self.assertEqual(await process.ended, 255)
         self.assertIn(b"forwarding of ports is refused", process.stderr)
+
+
+class ResumeTests(SSHCase, ResumeCase):
+    """A lost connection to the API server."""
+
+    async def test_resumes(self) -> None:
+        """The session goes on, and the user reads about it."""
+        self.console.print(b"$ ")
+        process = self.ssh("vm.console", size=SIZE)
+        await process.until(rb"\$ ")
+        self.lose(*LONG)
+        await process.until(rb"connection lost\r\n")
+        process.type(b"ls\r")
+        await process.until(rb"reconnected after \d+\.\d s")
+        await self.until_typed(b"ls\r")
+        self.console.print(b"bin\r\n")
+        await process.until(rb"bin\r\n")
 
 
 class PluginTests(SSHCase, PluginCase):
