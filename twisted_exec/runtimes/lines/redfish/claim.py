@@ -4,10 +4,10 @@ One machine's claim on a BMC: the facts on its server, its power state, and its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 
 from twisted_exec.api.status import APIError
 from twisted_exec.control.loop import PokedLoop
@@ -19,6 +19,8 @@ from twisted_exec.runtimes.lines.redfish.line_mark import LineMark
 from twisted_exec.runtimes.lines.redfish.options import RedfishLine
 from twisted_exec.runtimes.lines.redfish.power_watch import OFF, PowerWatch
 from twisted_exec.runtimes.lines.redfish.sessions import Sessions
+
+_T = TypeVar("_T")
 
 BMC_FAILED = "BMCFailed"
 """Reason of the machine's condition: the BMC cannot be reached, or its answers make no sense."""
@@ -58,6 +60,7 @@ class Claim:
         self._server: Server | None = None
         self._looks: PokedLoop | None = None
         self._has_line = self._has_ended = False
+        self._requests: set[Deferred[Any]] = set()  # under way
         self._description = self._told = ("", "", "")
 
     def end(self, reason: str = CLOSED, message: str = "the console is closed") -> Deferred[None]:
@@ -74,6 +77,8 @@ class Claim:
         self._has_ended = True
         if self._has_line:
             self._mark.remove()
+        for request in tuple(self._requests):
+            request.cancel()
         looks, self._looks = self._looks, None
         return succeed(None) if looks is None else looks.stop()
 
@@ -83,15 +88,27 @@ class Claim:
         """
         Return a document of the BMC; see :meth:`.Sessions.get`.
 
-        :raises CannotStart: the claim has ended.
+        :raises CannotStart: the claim has ended, perhaps meanwhile.
         """
         self._check()
-        return await self._sessions.get(path)
+        return await self._until_end(self._sessions.get(path))
 
     async def send(self, method: str, path: str, body: Mapping[str, object]) -> Answer:
         """Send a request; see :meth:`get` and :meth:`.Sessions.send`."""
         self._check()
-        return await self._sessions.send(method, path, body)
+        return await self._until_end(self._sessions.send(method, path, body))
+
+    async def _until_end(self, requesting: Coroutine[Any, Any, _T]) -> _T:
+        # A request may wait for a login, behind which the BMC is another machine's.
+        request = Deferred.fromCoroutine(requesting)
+        self._requests.add(request)
+        try:
+            return await request
+        except CancelledError:
+            self._check()
+            raise
+        finally:
+            self._requests.discard(request)
 
     @property
     def has_ended(self) -> bool:
