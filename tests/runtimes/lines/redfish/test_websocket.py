@@ -43,9 +43,9 @@ class Session:
     async def socket_headers(self) -> SocketHeaders:
         return self.logins[0]
 
-    def session_refused(self) -> None:
+    async def session_refused(self, headers: SocketHeaders) -> None:
         self.refused += 1
-        if len(self.logins) > 1:
+        if len(self.logins) > 1 and headers is self.logins[0]:
             self.logins.pop(0)
 
 

@@ -81,8 +81,12 @@ class SocketSession(Typing):
         :raises APIError: the BMC refuses, or does not answer.
         """
 
-    def session_refused(self) -> None:
-        """Forget the session: the BMC does not accept it any more."""
+    async def session_refused(self, headers: SocketHeaders) -> None:
+        """
+        End a session that the console does not accept, unless there is another one already.
+
+        :param headers: the credentials of that session.
+        """
 
 
 @implementer(IStreamClientEndpoint)
@@ -118,11 +122,12 @@ class WebSocketEndpoint:
         return Deferred.fromCoroutine(self._connect(protocolFactory))
 
     async def _connect(self, factory: IProtocolFactory) -> Any:
+        credentials = await self._session.socket_headers()
         try:
-            upgraded = await self._upgrade()
+            upgraded = await self._upgrade(credentials)
         except Unauthorized:
-            self._session.session_refused()
-            upgraded = await self._upgrade()
+            await self._session.session_refused(credentials)
+            upgraded = await self._upgrade(await self._session.socket_headers())
         socket = _Socket()
         line = WebSocketLine(
             factory.buildProtocol(None),  # type: ignore[arg-type]
@@ -136,8 +141,7 @@ class WebSocketEndpoint:
         upgraded.hand_over(protocol)
         return await line.when_begun()
 
-    async def _upgrade(self) -> Upgraded:
-        credentials = await self._session.socket_headers()
+    async def _upgrade(self, credentials: SocketHeaders) -> Upgraded:
         for target in self._targets[:-1]:
             try:
                 return await self._upgrade_at(target, credentials)
