@@ -225,14 +225,15 @@ class SessionTests(BMCCase):
         await sessions.get(SYSTEMS)
 
     async def test_foreign_location(self) -> None:
-        """A session that is said to be elsewhere is never asked for there."""
-        self.bmc.location = "https://evil.example/redfish/v1/SessionService/Sessions/S1"
-        sessions = self.sessions()
-        await sessions.get(SYSTEMS)
-        with open(self.session_path) as file:
-            self.assertEqual(json.load(file)["path"], f"{SESSIONS}/S1")
-        await sessions.close()
-        self.assertEqual(self.bmc.sessions, {})
+        """A session that is said to be elsewhere, or nowhere, is never asked for there."""
+        for location in (f"https://evil.example{SESSIONS}/S1", "https://["):
+            self.bmc.location = location
+            sessions = self.sessions()
+            await sessions.get(SYSTEMS)
+            with open(self.session_path) as file:
+                self.assertIn(f"{SESSIONS}/S", json.load(file)["path"])
+            await sessions.close()
+            self.assertEqual(self.bmc.sessions, {})
 
     async def test_refused_by_console(self) -> None:
         """A session that the console refuses is deleted, so that a BMC does not fill up with them."""

@@ -352,7 +352,10 @@ class Sessions:
 
     def _path_of(self, answer: Answer) -> str:
         """Return the session's path; empty if the BMC names none of its own."""
-        parts = urlsplit(answer.location)
+        try:
+            parts = urlsplit(answer.location)
+        except ValueError:
+            parts = urlsplit("")
         location = parts.path if not parts.netloc or parts.hostname == self._client.host else ""
         try:
             return local_path(location or text(answer.document(), "@odata.id", most=1024))
