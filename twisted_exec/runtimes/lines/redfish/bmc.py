@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.logger import Logger
 
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
@@ -175,12 +175,14 @@ class BMCs:
         """
         Give back the BMC of a machine.
 
-        :return: ``None`` if it has none, and its last one has been left; otherwise fires when the BMC has answered, or
+        :return: ``None`` if it has none, and has left all that it had; otherwise fires when these have answered, or
             not in time.
         """
         bmc, _ = self._claims.pop(facts.id, (None, None))
         if bmc is not None:
-            ending = self._endings[facts.id] = self.end(bmc)
+            # A list may change again before the BMC that the machine has left answers.
+            both = gatherResults([self._endings.get(facts.id, succeed(None)), self.end(bmc)])
+            ending = self._endings[facts.id] = both.addCallback(lambda _: None)
             ending.addCallback(lambda _: self._ended(facts.id, ending))
         return self._endings.get(facts.id)
 
