@@ -104,6 +104,7 @@ class SessionTests(RedfishCase):
 
     async def test_used(self) -> None:
         """The session is used before half of its timeout, also while nobody types."""
+        self.patch(claim_module, "LEAST_LOOK_SECONDS", 0.0)
         self.bmc.documents["/redfish/v1/SessionService"]["SessionTimeout"] = 1
         await self.opened_line()
         system = ("GET", "/redfish/v1/Systems/1")

@@ -32,6 +32,8 @@ CLOSED = "Closed"
 
 LOOK_SECONDS = 30.0
 """Longest time between looks at the power state."""
+LEAST_LOOK_SECONDS = 10.0
+"""Shortest time, whatever the BMC says of its sessions: each look may have an Event. Redfish has 30 s as the least timeout."""
 
 _SHARE_OF_SESSION = 0.4  # looks keep the session, which must be used before half of its timeout
 
@@ -139,7 +141,8 @@ class Claim:
         self._check()
         self.note_power(server.power_state)
         if self._looks is None:
-            seconds = min(LOOK_SECONDS, _SHARE_OF_SESSION * server.session_seconds)
+            seconds = max(LEAST_LOOK_SECONDS, _SHARE_OF_SESSION * server.session_seconds)
+            seconds = min(LOOK_SECONDS, seconds)
             self._looks = PokedLoop(self._look, self._reactor, seconds)
             self._looks.start(seconds)
         return server
