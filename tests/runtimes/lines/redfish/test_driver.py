@@ -61,7 +61,9 @@ class LineTests(MachineDriverContract, ConsoleContract, RedfishCase):
         self.bmc.console.tokens = {}  # type: ignore[assignment]
         driver = self.make_driver()
         for _ in range(3):
-            self.assertIn("refuses the session for its console", (await self.refusal(driver)).message)
+            self.assertIn(
+                "refuses the session for its console", (await self.refusal(driver)).message
+            )
             self.assertEqual(self.bmc.sessions, {})
 
     async def test_session_dies(self) -> None:

@@ -52,23 +52,15 @@ class SocketHeaders:
     """
     The credentials of a session for a WebSocket.
 
-    :param headers: of the request, such as ``X-Auth-Token`` or ``Cookie``.
-    :param subprotocol: such as the XSRF token of bmcweb; empty for none.
+    :param headers: of the request, such as ``X-Auth-Token``.
     """
 
     headers: Sequence[tuple[bytes, bytes]] = field(repr=False)
-    subprotocol: bytes = field(default=b"", repr=False)
 
     @classmethod
     def of_token(cls, token: str) -> SocketHeaders:
         """Return those of a session of Redfish."""
         return cls([(b"X-Auth-Token", token.encode("latin-1"))])
-
-    @classmethod
-    def of_cookie(cls, session: str, xsrf: str) -> SocketHeaders:
-        """Return those of a login at bmcweb's page, which wants the XSRF token as the subprotocol."""
-        cookie = f"SESSION={session}; XSRF-TOKEN={xsrf}".encode("latin-1")
-        return cls([(b"Cookie", cookie)], xsrf.encode("latin-1"))
 
 
 class SocketSession(Typing):
@@ -158,8 +150,6 @@ class WebSocketEndpoint:
             (b"Sec-WebSocket-Key", key),
             *credentials.headers,
         ]
-        if credentials.subprotocol:
-            headers.append((b"Sec-WebSocket-Protocol", credentials.subprotocol))
         request = UpgradeRequest(
             b"GET", target.encode("ascii"), self._host.encode("ascii"), headers
         )
