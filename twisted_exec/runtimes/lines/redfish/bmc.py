@@ -127,6 +127,7 @@ class BMCs:
         self._reactor = reactor
         self._directory = ""
         self._bmcs: dict[str, BMC] = {}
+        self._past: set[BMC] = set()  # left by machines, but their logins must wait
         self._claims: dict[str, tuple[BMC, Claim]] = {}  # by the ids of machines
         self._endings: dict[str, Deferred[None]] = {}  # by the ids, while a session is deleted
 
@@ -198,5 +199,8 @@ class BMCs:
 
     def _forget(self, bmc: BMC) -> None:
         # Lists change for years: the addresses of the past are not kept.
-        if bmc.is_free and self._bmcs.get(bmc.address) is bmc:
-            del self._bmcs[bmc.address]
+        self._past.add(bmc)
+        for each in [each for each in self._past if each.is_free]:
+            self._past.discard(each)
+            if self._bmcs.get(each.address) is each:
+                del self._bmcs[each.address]
