@@ -58,4 +58,4 @@ class ClaimTests(BMCCase):
         self.assertEqual(len(self.bmc.requests), asked + 1)
         clock.advance(1)
         await self.until(lambda: len(self.bmc.requests) == asked + 2)
-        await claim.end()
+        claim.end()

@@ -104,10 +104,9 @@ class BMC:
         """Delete the session, unless a machine claims the BMC meanwhile; bounded by the times of requests."""
         claim, self._claim = self._claim, None
         if claim is not None:
-            await claim.end()
+            claim.end()
         try:
-            if self._claim is None:
-                await self.sessions.close()
+            await self.sessions.close()
         finally:
             if self._is_locked and self._claim is None:
                 self._is_locked = False

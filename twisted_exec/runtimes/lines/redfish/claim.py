@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred
 
 from twisted_exec.api.status import APIError
 from twisted_exec.control.loop import PokedLoop
@@ -65,15 +65,14 @@ class Claim:
         self._requests: set[Deferred[Any]] = set()  # under way
         self._description = self._told = ("", "", "")
 
-    def end(self, reason: str = CLOSED, message: str = "the console is closed") -> Deferred[None]:
+    def end(self, reason: str = CLOSED, message: str = "the console is closed") -> None:
         """
-        End the claim.
+        End the claim and its requests.
 
         :param reason: with the message, for the condition of a console that is open.
-        :return: fires when no request is under way.
         """
         if self._has_ended:
-            return succeed(None)
+            return
         if self._description[0] == "True":
             self.describe("False", reason, message)
         self._has_ended = True
@@ -81,8 +80,8 @@ class Claim:
             self._mark.remove()
         for request in tuple(self._requests):
             request.cancel()
-        looks, self._looks = self._looks, None
-        return succeed(None) if looks is None else looks.stop()
+        if self._looks is not None:
+            self._looks.stop()
 
     # Requests.
 
