@@ -1,5 +1,5 @@
 """
-The console of the small BMC over WebSocket, as bmcweb's: a cookie with an XSRF token as the subprotocol, or a token.
+The console of the small BMC over WebSocket, as bmcweb's, with the token of a session.
 
 Faults are attributes.
 """
@@ -27,7 +27,6 @@ class Console:
     One serial console; by default it echoes.
 
     :ivar tokens: values of ``X-Auth-Token`` that are accepted.
-    :ivar cookies: sessions of the cookie ``SESSION``, and their XSRF tokens.
     :ivar greeting: printed at the start of each connection.
     :ivar answer: the messages that follow from input; by default its echo.
     :ivar most: how many connections there may be.
@@ -42,7 +41,6 @@ class Console:
 
     def __init__(self) -> None:
         self.tokens: set[str] = set()
-        self.cookies: dict[str, str] = {}
         self.greeting = b""
         self.answer: Callable[[bytes], Iterable[bytes]] = lambda data: (data,)
         self.most = MOST_CONSOLES
@@ -79,17 +77,6 @@ class Console:
         for socket in list(self.sockets):
             socket.transport.abortConnection()
 
-    def is_allowed(self, headers: dict[str, str], protocols: list[str]) -> int:
-        """Return 0, or the status code of a refusal."""
-        if headers.get("x-auth-token") in self.tokens:
-            return 0
-        pairs = [part.strip().partition("=") for part in headers.get("cookie", "").split(";")]
-        session = {name: value for name, _, value in pairs}.get("SESSION", "")
-        if session not in self.cookies:
-            return 401
-        # bmcweb compares the subprotocol: scripts of other sites cannot know it.
-        return 0 if protocols == [self.cookies[session]] else 403
-
 
 class ConsoleSocket(WebSocketServerProtocol):  # type: ignore[misc]
     """One connection."""
@@ -99,10 +86,8 @@ class ConsoleSocket(WebSocketServerProtocol):  # type: ignore[misc]
         self._console = console
 
     def onConnect(self, request: Any) -> Any:
-        code = self._console.is_allowed(request.headers, request.protocols)
-        if code:
-            raise ConnectionDeny(code)
-        return request.protocols[0] if request.protocols else None
+        if request.headers.get("x-auth-token") not in self._console.tokens:
+            raise ConnectionDeny(401)
 
     def onOpen(self) -> None:
         if len(self._console.sockets) >= self._console.most:

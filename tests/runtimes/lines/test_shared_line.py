@@ -231,6 +231,17 @@ class Refusing:
         return fail(self.error)
 
 
+class Wordy:
+    """An endpoint that fails with another text each time."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        self.tries += 1
+        return fail(ServiceUnavailable(f"refusal {self.tries}"))
+
+
 class Slow:
     """An endpoint, and a power switch, that takes its time, also to give up."""
 
@@ -304,6 +315,25 @@ class LostTests(SharedLineCase):
         await line.until(BACK)
         expected = ["LineLost", "LoginRefused", "LoginRefused", "LineBack"]
         self.assertEqual((self.reasons(), len(self.changes)), (expected, 4))
+
+    async def test_many_reasons(self) -> None:
+        """A peer that refuses with other words each time has few Events and notices; the condition has the last words."""
+        far = self.far()
+        run = self.run_of(far.endpoint, replace(QUICK, longest_delay_seconds=0.01))
+        line = await self.line(run)
+        await self.until(lambda: far.peers)
+        inner = self.opened.inner
+        refusing = self.opened.inner = Wordy()
+        far.peer.transport.loseConnection()
+        await self.until(lambda: refusing.tries >= 15)
+        self.assertEqual((self.reasons(), line.got.count(LOST)), (["LineLost"] * 10, 10))
+        self.assertEqual(run.outage, f'line "line-1": refusal {refusing.tries}')
+        self.opened.inner = inner
+        await line.until(BACK)
+        self.assertEqual(self.reasons()[10:], ["LineBack"])
+        far.peer.transport.loseConnection()
+        await self.until(lambda: len(self.reasons()) > 11)
+        self.assertEqual(self.reasons()[11], "LineLost")
 
     async def session(self, far: Far, clock: Any = reactor, timing: LineTiming = QUICK) -> None:
         """Open a console that writes the journal."""

@@ -324,7 +324,8 @@ class ListedLines(Lines[_Options]):
     A line that is changed or removed loses its connection; the machine then waits for the new one, or for the line to be
     listed again.
 
-    :param changed: called for a machine whose row was changed or removed, with the reason.
+    :param changed: called for a machine each time that its row was changed or removed, with the reason; also if it has
+        not tried to connect since the last time.
     """
 
     def __init__(
@@ -414,9 +415,10 @@ class ListedLines(Lines[_Options]):
     def _drop_changed(self) -> None:
         for user in list(self._users.values()):
             why = self._change(user.name, user.options)
-            if why is not None and user.dropped is None:
+            if why is not None:
                 self._changed(user.facts, why)
-                user.drop(why)
+                if user.dropped is None:
+                    user.drop(why)
 
     def _no_line(self, facts: MachineFacts) -> CannotStart:
         if problem := self._list.problem:

@@ -50,6 +50,8 @@ _MAX_REASON = 300
 _PROBE_SECONDS = 5.0
 _MOST_GAPS = 10
 """Limit for the gaps of short connections in a row; each gap is a file of the journal."""
+_MOST_REASONS = 10
+"""Limit for the Events and the notices of one outage: a peer may refuse with other words each time."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,8 @@ class SharedLine:
         self._opening: Deferred[Any] | None = None
         self._settling: IDelayedCall | None = None  # open again, but not yet back
         self._is_unsteady = False
-        self._why = ""  # as users were told last; empty while the line is open
+        self._why = ""  # as the condition has it; empty while the line is open
+        self._reasons = 0  # that users were told of, in this outage
         self._is_behind_loss = False  # no output yet since the last loss
         self._gaps = 0  # since the last connection that was not short
         self._attempt = DeferredLock()  # held while the line is opened, and switched on before
@@ -398,14 +401,16 @@ class SharedLine:
                 return
 
     def _failed(self, failure: Failure, what: str) -> None:
-        """Tell users why the line is not open, unless they know it already."""
+        """Tell users why the line is not open, unless they know it already, or were told many reasons."""
         why = self._describe(failure)
         if why == self._why:
             return
         self._why, reason = why, _reason_of(failure, LINE_LOST)
-        self._event("Warning", reason, f"{what}: {why}")
-        self.notify(line_lost(why))
         self._set_outage(f"{what}: {why}", reason)
+        if self._reasons < _MOST_REASONS:
+            self._reasons += 1
+            self._event("Warning", reason, f"{what}: {why}")
+            self.notify(line_lost(why))
 
     async def _rest(self, seconds: float) -> None:
         endpoint: Any = self._endpoint
@@ -427,7 +432,7 @@ class SharedLine:
             self._settling.cancel()
 
     def _came_back(self) -> None:
-        self._settling, self._why = None, ""
+        self._settling, self._why, self._reasons = None, "", 0
         self._event("Normal", "LineBack", f'line "{self._name}" is back')
         self._set_outage("", "")
         self.notify(LINE_BACK)

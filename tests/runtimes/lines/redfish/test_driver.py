@@ -56,6 +56,16 @@ class LineTests(MachineDriverContract, ConsoleContract, RedfishCase):
         await run.stop()
         self.assertEqual(self.conditions[-1], ("False", "Closed", "the console is closed"))
 
+    async def test_not_for_console(self) -> None:
+        """A BMC whose console refuses its sessions keeps none of them."""
+        self.bmc.console.tokens = {}  # type: ignore[assignment]
+        driver = self.make_driver()
+        for _ in range(3):
+            self.assertIn(
+                "refuses the session for its console", (await self.refusal(driver)).message
+            )
+            self.assertEqual(self.bmc.sessions, {})
+
     async def test_session_dies(self) -> None:
         """A console whose session has ended comes back with one new login."""
         _, line = await self.opened_line()
@@ -96,6 +106,7 @@ class SessionTests(RedfishCase):
 
     async def test_used(self) -> None:
         """The session is used before half of its timeout, also while nobody types."""
+        self.patch(claim_module, "LEAST_LOOK_SECONDS", 0.0)
         self.bmc.documents["/redfish/v1/SessionService"]["SessionTimeout"] = 1
         await self.opened_line()
         system = ("GET", "/redfish/v1/Systems/1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.protocol import Factory
@@ -162,6 +163,20 @@ class ChangedTests(ListedCase):
         await self.until(lambda: not self.bmc.sessions)
         await run.stop()
         self.assertEqual(second.sessions, {})
+
+    async def test_changed_twice(self) -> None:
+        """A machine whose row changes and is then removed leaves its BMC to the next one at once."""
+        self.write("m,127.0.0.1,", "n,127.0.0.3,")
+        driver = self.listed()
+        driver.timing = replace(QUICK, first_delay_seconds=5, longest_delay_seconds=5)
+        run, line = await self.open(driver, "m")
+        self.write("m,127.0.0.1,1", "n,127.0.0.3,")
+        await line.until(b"was lost: the operator has changed its row")
+        self.write("n,127.0.0.1,")
+        await self.until(lambda: driver.lines.options_of(self.facts("m")) is None)
+        await self.open(driver, "n")
+        self.assert_no_second()
+        await run.stop()
 
     async def test_stopped_behind(self) -> None:
         """A stop right behind the removal of a row waits for the end of the session, too."""

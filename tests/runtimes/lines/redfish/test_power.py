@@ -138,3 +138,12 @@ class WatchTests(BMCCase):
         for state in ("PoweringOff", "Off", "On", "Off"):
             watch.note(state)
         self.assertEqual(self.reasons(), ["PoweredOn", "PoweredOff"])
+
+    def test_undecided(self) -> None:
+        """A server that is to be off and does not decide has no Event with each answer."""
+        watch = PowerWatch(self.facts())
+        watch.note("On")
+        watch.switched_off()
+        for state in ("PoweringOff", "On") * 5:
+            watch.note(state)
+        self.assertEqual((self.reasons(), self.boots), ([], []))

@@ -225,14 +225,33 @@ class SessionTests(BMCCase):
         await sessions.get(SYSTEMS)
 
     async def test_foreign_location(self) -> None:
-        """A session that is said to be elsewhere is never asked for there."""
-        self.bmc.location = "https://evil.example/redfish/v1/SessionService/Sessions/S1"
+        """A session that is said to be elsewhere, or nowhere, is never asked for there."""
+        for location in (f"https://evil.example{SESSIONS}/S1", "https://["):
+            self.bmc.location = location
+            sessions = self.sessions()
+            await sessions.get(SYSTEMS)
+            with open(self.session_path) as file:
+                self.assertIn(f"{SESSIONS}/S", json.load(file)["path"])
+            await sessions.close()
+            self.assertEqual(self.bmc.sessions, {})
+
+    async def test_refused_by_console(self) -> None:
+        """A session that the console refuses is deleted, so that a BMC does not fill up with them."""
         sessions = self.sessions()
+        for _ in range(3):
+            await sessions.session_refused(await sessions.socket_headers())
+            self.assertEqual(self.bmc.sessions, {})
+        self.assertFalse(os.path.exists(self.session_path))
+
+    async def test_earlier_one_refused(self) -> None:
+        """The refusal of an earlier session leaves the present one alone."""
+        sessions = self.sessions()
+        earlier = await sessions.socket_headers()
+        self.bmc.expire()
         await sessions.get(SYSTEMS)
-        with open(self.session_path) as file:
-            self.assertEqual(json.load(file)["path"], f"{SESSIONS}/S1")
-        await sessions.close()
-        self.assertEqual(self.bmc.sessions, {})
+        await sessions.session_refused(earlier)
+        await sessions.get(SYSTEMS)
+        self.assertEqual((self.bmc.logins, len(self.bmc.sessions)), (2, 1))
 
     async def test_basic(self) -> None:
         """A BMC without sessions gets name and password with each request."""

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.logger import Logger
 
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
@@ -104,10 +104,9 @@ class BMC:
         """Delete the session, unless a machine claims the BMC meanwhile; bounded by the times of requests."""
         claim, self._claim = self._claim, None
         if claim is not None:
-            await claim.end()
+            claim.end()
         try:
-            if self._claim is None:
-                await self.sessions.close()
+            await self.sessions.close()
         finally:
             if self._is_locked and self._claim is None:
                 self._is_locked = False
@@ -127,6 +126,7 @@ class BMCs:
         self._reactor = reactor
         self._directory = ""
         self._bmcs: dict[str, BMC] = {}
+        self._past: set[BMC] = set()  # left by machines, but their logins must wait
         self._claims: dict[str, tuple[BMC, Claim]] = {}  # by the ids of machines
         self._endings: dict[str, Deferred[None]] = {}  # by the ids, while a session is deleted
 
@@ -175,12 +175,14 @@ class BMCs:
         """
         Give back the BMC of a machine.
 
-        :return: ``None`` if it has none, and its last one has been left; otherwise fires when the BMC has answered, or
+        :return: ``None`` if it has none, and has left all that it had; otherwise fires when these have answered, or
             not in time.
         """
         bmc, _ = self._claims.pop(facts.id, (None, None))
         if bmc is not None:
-            ending = self._endings[facts.id] = self.end(bmc)
+            # A list may change again before the BMC that the machine has left answers.
+            both = gatherResults([self._endings.get(facts.id, succeed(None)), self.end(bmc)])
+            ending = self._endings[facts.id] = both.addCallback(lambda _: None)
             ending.addCallback(lambda _: self._ended(facts.id, ending))
         return self._endings.get(facts.id)
 
@@ -196,5 +198,8 @@ class BMCs:
 
     def _forget(self, bmc: BMC) -> None:
         # Lists change for years: the addresses of the past are not kept.
-        if bmc.is_free and self._bmcs.get(bmc.address) is bmc:
-            del self._bmcs[bmc.address]
+        self._past.add(bmc)
+        for each in [each for each in self._past if each.is_free]:
+            self._past.discard(each)
+            if self._bmcs.get(each.address) is each:
+                del self._bmcs[each.address]

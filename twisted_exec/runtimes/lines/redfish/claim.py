@@ -4,10 +4,10 @@ One machine's claim on a BMC: the facts on its server, its power state, and its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred
 
 from twisted_exec.api.status import APIError
 from twisted_exec.control.loop import PokedLoop
@@ -20,6 +20,8 @@ from twisted_exec.runtimes.lines.redfish.options import RedfishLine
 from twisted_exec.runtimes.lines.redfish.power_watch import OFF, PowerWatch
 from twisted_exec.runtimes.lines.redfish.sessions import Sessions
 
+_T = TypeVar("_T")
+
 BMC_FAILED = "BMCFailed"
 """Reason of the machine's condition: the BMC cannot be reached, or its answers make no sense."""
 
@@ -30,6 +32,8 @@ CLOSED = "Closed"
 
 LOOK_SECONDS = 30.0
 """Longest time between looks at the power state."""
+LEAST_LOOK_SECONDS = 10.0
+"""Shortest time, whatever the BMC says of its sessions: each look may have an Event. Redfish has 30 s as the least timeout."""
 
 _SHARE_OF_SESSION = 0.4  # looks keep the session, which must be used before half of its timeout
 
@@ -58,24 +62,26 @@ class Claim:
         self._server: Server | None = None
         self._looks: PokedLoop | None = None
         self._has_line = self._has_ended = False
+        self._requests: set[Deferred[Any]] = set()  # under way
         self._description = self._told = ("", "", "")
 
-    def end(self, reason: str = CLOSED, message: str = "the console is closed") -> Deferred[None]:
+    def end(self, reason: str = CLOSED, message: str = "the console is closed") -> None:
         """
-        End the claim.
+        End the claim and its requests.
 
         :param reason: with the message, for the condition of a console that is open.
-        :return: fires when no request is under way.
         """
         if self._has_ended:
-            return succeed(None)
+            return
         if self._description[0] == "True":
             self.describe("False", reason, message)
         self._has_ended = True
         if self._has_line:
             self._mark.remove()
-        looks, self._looks = self._looks, None
-        return succeed(None) if looks is None else looks.stop()
+        for request in tuple(self._requests):
+            request.cancel()
+        if self._looks is not None:
+            self._looks.stop()
 
     # Requests.
 
@@ -83,15 +89,27 @@ class Claim:
         """
         Return a document of the BMC; see :meth:`.Sessions.get`.
 
-        :raises CannotStart: the claim has ended.
+        :raises CannotStart: the claim has ended, perhaps meanwhile.
         """
         self._check()
-        return await self._sessions.get(path)
+        return await self._until_end(self._sessions.get(path))
 
     async def send(self, method: str, path: str, body: Mapping[str, object]) -> Answer:
         """Send a request; see :meth:`get` and :meth:`.Sessions.send`."""
         self._check()
-        return await self._sessions.send(method, path, body)
+        return await self._until_end(self._sessions.send(method, path, body))
+
+    async def _until_end(self, requesting: Coroutine[Any, Any, _T]) -> _T:
+        # A request may wait for a login, behind which the BMC is another machine's.
+        request = Deferred.fromCoroutine(requesting)
+        self._requests.add(request)
+        try:
+            return await request
+        except CancelledError:
+            self._check()
+            raise
+        finally:
+            self._requests.discard(request)
 
     @property
     def has_ended(self) -> bool:
@@ -122,7 +140,8 @@ class Claim:
         self._check()
         self.note_power(server.power_state)
         if self._looks is None:
-            seconds = min(LOOK_SECONDS, _SHARE_OF_SESSION * server.session_seconds)
+            seconds = max(LEAST_LOOK_SECONDS, _SHARE_OF_SESSION * server.session_seconds)
+            seconds = min(LOOK_SECONDS, seconds)
             self._looks = PokedLoop(self._look, self._reactor, seconds)
             self._looks.start(seconds)
         return server

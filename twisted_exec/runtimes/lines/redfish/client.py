@@ -97,7 +97,6 @@ class Answer:
     body: bytes = field(repr=False)
     token: str = field(default="", repr=False)
     location: str = ""
-    retry_after: str = ""
 
     @property
     def is_success(self) -> bool:
@@ -185,7 +184,7 @@ class Client:
         code, kept, content = await self._transport.collect(
             request, timeout_seconds=seconds, limit_bytes=documents.DOCUMENT.size_bytes
         )
-        return Answer(code, content, kept[TOKEN_HEADER], kept[LOCATION_HEADER], kept["retry-after"])
+        return Answer(code, content, kept[TOKEN_HEADER], kept[LOCATION_HEADER])
 
     def close(self) -> Deferred[None]:
         """Close idle connections; later requests open new ones."""

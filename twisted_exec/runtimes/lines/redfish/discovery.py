@@ -55,7 +55,6 @@ class ConsoleFacts:
     :param enabled: ``None`` if the document does not say.
     :param port: 0 if the document does not say.
     :param entry_command: types this to reach the console; may be empty.
-    :param hot_keys: what leaves the console, in the vendor's words; may be empty.
     :param shared_with_cli: the port leads to the BMC's own shell first.
     :param uri: of a WebSocket: a path on the BMC, with a query.
     """
@@ -63,7 +62,6 @@ class ConsoleFacts:
     enabled: bool | None = None
     port: int = 0
     entry_command: str = ""
-    hot_keys: str = ""
     shared_with_cli: bool = False
     uri: str = ""
 
@@ -77,8 +75,6 @@ class Server:
     :param model: of the ComputerSystem, or else its id: the one of a BlueField is ``Bluefield``, and no more.
     :param controller: model of the BMC, such as ``OpenBmc``.
     :param firmware: version of the BMC's firmware.
-    :param product: ``Product`` of the service root, such as ``Integrated Dell Remote Access
-        Controller``; may be empty.
     :param system: path of the ComputerSystem.
     :param power_state: ``PowerState``, such as ``On``; empty if the BMC does not say.
     :param reset_target: path of the action that switches the server; empty if there is none.
@@ -88,32 +84,24 @@ class Server:
         ``ipmi``.
     :param manager_types: ``ConnectTypesSupported`` of ``Manager.SerialConsole``; ``None`` if it is
         missing.
-    :param manager_enabled: ``ServiceEnabled`` of ``Manager.SerialConsole``.
     :param manager_ports: services of the BMC itself, from ``NetworkProtocol``: their ports lead to
         the BMC's shell.
     :param max_sessions: ``MaxConcurrentSessions`` of the console; ``None`` if the BMC does not say.
-    :param leave_keys: ``EnterCLIKeySequence`` of the serial interface (Lenovo): leaves the console.
     """
 
     manufacturer: str = ""
     model: str = ""
     controller: str = ""
     firmware: str = ""
-    product: str = ""
     system: str = ""
-    system_id: str = ""
-    uuid: str = ""
-    manager: str = ""
     power_state: str = ""
     reset_target: str = ""
     reset_values: tuple[str, ...] = ()
     session_seconds: int = _DEFAULT_SESSION_SECONDS
     consoles: Mapping[str, ConsoleFacts] = field(default_factory=dict)
     manager_types: tuple[str, ...] | None = None
-    manager_enabled: bool | None = None
     manager_ports: Mapping[str, ConsoleFacts] = field(default_factory=dict)
     max_sessions: int | None = None
-    leave_keys: str = ""
 
 
 async def discover(get: Get, system: str = "") -> Server:
@@ -164,27 +152,20 @@ class _Discovery:
         if sessions is None:
             sessions = number(of_manager, "MaxConcurrentSessions")
         target, values = await self._reset(system)
-        system_id = text(system, "Id") or _last(path)
         return Server(
             manufacturer=text(system, "Manufacturer") or text(root, "Vendor"),
-            model=text(system, "Model") or system_id,
+            model=text(system, "Model") or text(system, "Id") or _last(path),
             controller=text(manager, "Model"),
             firmware=text(manager, "FirmwareVersion"),
-            product=text(root, "Product"),
             system=path,
-            system_id=system_id,
-            uuid=text(system, "UUID"),
-            manager=managers[0] if managers else "",
             power_state=text(system, "PowerState"),
             reset_target=target,
             reset_values=values,
             session_seconds=number(service, "SessionTimeout") or _DEFAULT_SESSION_SECONDS,
             consoles=_services(console, "ServiceEnabled"),
             manager_types=texts(of_manager, "ConnectTypesSupported"),
-            manager_enabled=flag(of_manager, "ServiceEnabled"),
             manager_ports=_services(network, "ProtocolEnabled"),
             max_sessions=sessions,
-            leave_keys=await self._leave_keys(manager),
         )
 
     async def _system(self, paths: Sequence[str], wanted: str) -> tuple[str, Document]:
@@ -223,14 +204,6 @@ class _Discovery:
                     values = texts(each, "AllowableValues")
         return target, values or ()
 
-    async def _leave_keys(self, manager: Document) -> str:
-        interfaces = links(await self._optional(link(manager, "SerialInterfaces")), "Members")
-        if not interfaces:
-            return ""
-        oem = member(await self._optional(interfaces[0]), "Oem")
-        vendors = oem.values() if isinstance(oem, Mapping) else ()
-        return next((keys for each in vendors if (keys := text(each, "EnterCLIKeySequence"))), "")
-
 
 def _ambiguous(ids: Sequence[str]) -> CannotStart:
     return CannotStart(
@@ -252,7 +225,6 @@ def _services(document: object, enabled: str) -> Mapping[str, ConsoleFacts]:
             enabled=flag(document, member_name, enabled),
             port=number(document, member_name, "Port", most=_MAX_PORT) or 0,
             entry_command=text(document, member_name, "ConsoleEntryCommand"),
-            hot_keys=text(document, member_name, "HotKeySequenceDisplay"),
             shared_with_cli=bool(flag(document, member_name, "SharedWithManagerCLI")),
             uri=text(document, member_name, "ConsoleURI", most=_MAX_URI),
         )

@@ -22,7 +22,7 @@ class PowerWatch:
         self._is_switched_off = False
 
     def switched_off(self) -> None:
-        """Write no Event when the server is off next: the machine is being powered off, which has its own."""
+        """Write no Event until the server is off: the machine is being powered off, which has its own."""
         self._is_switched_off = True
 
     def note(self, state: str) -> None:
@@ -31,7 +31,7 @@ class PowerWatch:
         before, self.state = self.state, state or self.state
         if not before or state == before:
             return
-        if state == ON:
+        if state == ON and not self._is_switched_off:
             self._facts.event("Normal", "PoweredOn", "the server is on")
             self._facts.booted()
         elif state == OFF:

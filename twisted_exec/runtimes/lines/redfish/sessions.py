@@ -139,7 +139,7 @@ class Sessions:
         self._clock, self._basic = clock, basic
         self._session: Session | None = None
         self._is_loaded = self._is_closed = False
-        self._deleting = DeferredLock()  # held by close()
+        self._deleting = DeferredLock()  # held while the session is deleted, and by close()
         self._is_logging_in = False
         self._waiters: list[Deferred[None]] = []
         self._backoff = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
@@ -213,8 +213,12 @@ class Sessions:
             return SocketHeaders([(name.encode(), value.encode())])
         return SocketHeaders.of_token(await self.token())
 
-    def session_refused(self) -> None:
-        self._forget()
+    async def session_refused(self, headers: SocketHeaders) -> None:
+        async with self._deleting:
+            session = self._session
+            if session is not None and SocketHeaders.of_token(session.token) == headers:
+                # Not only forgotten: the session may be good for all but the console.
+                await self._delete(session)
 
     # The end.
 
@@ -348,7 +352,10 @@ class Sessions:
 
     def _path_of(self, answer: Answer) -> str:
         """Return the session's path; empty if the BMC names none of its own."""
-        parts = urlsplit(answer.location)
+        try:
+            parts = urlsplit(answer.location)
+        except ValueError:
+            parts = urlsplit("")
         location = parts.path if not parts.netloc or parts.hostname == self._client.host else ""
         try:
             return local_path(location or text(answer.document(), "@odata.id", most=1024))

@@ -52,23 +52,15 @@ class SocketHeaders:
     """
     The credentials of a session for a WebSocket.
 
-    :param headers: of the request, such as ``X-Auth-Token`` or ``Cookie``.
-    :param subprotocol: such as the XSRF token of bmcweb; empty for none.
+    :param headers: of the request, such as ``X-Auth-Token``.
     """
 
     headers: Sequence[tuple[bytes, bytes]] = field(repr=False)
-    subprotocol: bytes = field(default=b"", repr=False)
 
     @classmethod
     def of_token(cls, token: str) -> SocketHeaders:
         """Return those of a session of Redfish."""
         return cls([(b"X-Auth-Token", token.encode("latin-1"))])
-
-    @classmethod
-    def of_cookie(cls, session: str, xsrf: str) -> SocketHeaders:
-        """Return those of a login at bmcweb's page, which wants the XSRF token as the subprotocol."""
-        cookie = f"SESSION={session}; XSRF-TOKEN={xsrf}".encode("latin-1")
-        return cls([(b"Cookie", cookie)], xsrf.encode("latin-1"))
 
 
 class SocketSession(Typing):
@@ -81,8 +73,12 @@ class SocketSession(Typing):
         :raises APIError: the BMC refuses, or does not answer.
         """
 
-    def session_refused(self) -> None:
-        """Forget the session: the BMC does not accept it any more."""
+    async def session_refused(self, headers: SocketHeaders) -> None:
+        """
+        End a session that the console does not accept, unless there is another one already.
+
+        :param headers: the credentials of that session.
+        """
 
 
 @implementer(IStreamClientEndpoint)
@@ -118,11 +114,12 @@ class WebSocketEndpoint:
         return Deferred.fromCoroutine(self._connect(protocolFactory))
 
     async def _connect(self, factory: IProtocolFactory) -> Any:
+        credentials = await self._session.socket_headers()
         try:
-            upgraded = await self._upgrade()
+            upgraded = await self._upgrade(credentials)
         except Unauthorized:
-            self._session.session_refused()
-            upgraded = await self._upgrade()
+            await self._session.session_refused(credentials)
+            upgraded = await self._upgrade(await self._session.socket_headers())
         socket = _Socket()
         line = WebSocketLine(
             factory.buildProtocol(None),  # type: ignore[arg-type]
@@ -136,8 +133,7 @@ class WebSocketEndpoint:
         upgraded.hand_over(protocol)
         return await line.when_begun()
 
-    async def _upgrade(self) -> Upgraded:
-        credentials = await self._session.socket_headers()
+    async def _upgrade(self, credentials: SocketHeaders) -> Upgraded:
         for target in self._targets[:-1]:
             try:
                 return await self._upgrade_at(target, credentials)
@@ -154,8 +150,6 @@ class WebSocketEndpoint:
             (b"Sec-WebSocket-Key", key),
             *credentials.headers,
         ]
-        if credentials.subprotocol:
-            headers.append((b"Sec-WebSocket-Protocol", credentials.subprotocol))
         request = UpgradeRequest(
             b"GET", target.encode("ascii"), self._host.encode("ascii"), headers
         )
