@@ -76,6 +76,30 @@ class CommandTests(SSHCase):
         self.assertEqual(await process.ended, 125)
         self.assertIn(b"forbidden: not you", process.stderr)
 
+    async def test_remedies(self) -> None:
+        """The user of a command that cannot run reads what to do with ssh, not options of kubectl console."""
+        other = b"\x1b]28747;%s0123abcd\x1b\\"
+        text = f"the writer of this console is ada; you are an observer {HINT}"
+        for shown, code, message in (
+            (
+                b"vm login: ",
+                122,
+                b'is at a login prompt ("vm login:"): log in first, in its console\n',
+            ),
+            (b"=> ", 122, b"boot a system first, in its console\n"),
+            (b"Continue? [y/n] ", 122, b"answer it first, in its console\n"),
+            (
+                other % b"B",
+                123,
+                b"; Ctrl-C in its console ends it; at the prompt of a shell force run COMMAND",
+            ),
+            (encode_notice(text), 123, b"you are an observer (force run COMMAND takes over)\n"),
+        ):
+            self.serve(RecordingAttachment(shown))
+            process = self.ssh("vm.console", "run", "true")
+            self.assertEqual((await process.ended, process.stdout), (code, b""), process.stderr)
+            self.assertIn(message, process.stderr)
+
     async def test_reason(self) -> None:
         """The reason comes from a variable."""
         self.serve(Shell("vm"))
