@@ -15,6 +15,7 @@ from tests.cli.console.test_program_process import ConsoleProcess
 from tests.cli.console.test_program_resume import LONG, ResumeCase
 from tests.cli.fleet.test_run import Shell
 from tests.flows.programs import script
+from twisted_exec.api.kinds.consolepolicies import APPROVAL_REQUIRED, REASON_REQUIRED
 from twisted_exec.api.status import Forbidden
 from twisted_exec.console.notices import HINT
 from twisted_exec.ssh.host_keys import host_key
@@ -106,6 +107,22 @@ class CommandTests(SSHCase):
         process = self.ssh("vm.console", "run", "true", EXEC_REASON="ticket 4711")
         self.assertEqual(await process.ended, 0, process.stderr)
         self.assertIn(b"reason=ticket%204711", self.consoles.queries[0])
+
+    async def test_reason_required(self) -> None:
+        """A refusal for a missing reason names the variable, unless a reason is not enough."""
+        hint = (
+            b"use kubectl console --reason TICKET vm; with ssh, the variable EXEC_REASON gives it\n"
+        )
+        for causes, is_enough in (
+            ([REASON_REQUIRED], True),
+            ([REASON_REQUIRED, APPROVAL_REQUIRED], False),
+        ):
+            details = {"causes": [{"reason": each, "message": ""} for each in causes]}
+            text = "p requires a reason: use kubectl console --reason TICKET vm"
+            self.consoles.machines["default/vm"] = Forbidden(text, details=details)
+            process = self.ssh("vm.console", "run", "true")
+            self.assertEqual(await process.ended, 125)
+            self.assertIs(process.stderr.endswith(hint), is_enough, process.stderr)
 
     async def test_namespace(self) -> None:
         """The name may have a namespace."""
