@@ -30,6 +30,9 @@ Clients
     * ``generated_clients`` (openapi-generator-cli.jar and ``java``, and ``go`` for the client in Go; 2 min): clients
       that openapi-generator makes of our OpenAPI documents.
     * ``kubelet_streams`` (kubelet-streams): the streaming server of kubelets and CRI runtimes.
+    * ``ssh_clients`` (Debian's openssh-client and putty-tools, and ssh-clients, an environment with paramiko and
+      ansible-core; u-boot-qemu and qemu-system-x86 for BREAK; 2 min): what ``kubectl console --ssh-config`` prints
+      opens consoles and runs commands with OpenSSH, plink, paramiko and Ansible's ``raw``.
 
 Bare metal
     * ``bare_metal`` (bmc-peers, metal-operator-mock; Debian's openipmi, ipmitool, openssh-server and libnss-wrapper;

@@ -25,6 +25,7 @@ COMMANDS = {
     "kubernetes-client": "kubectl",
     "maven": "mvn",
     "nodejs": "node",
+    "putty-tools": "plink",
 }
 """Commands with other names than their packages, which may also come from elsewhere."""
 DEBIAN_PACKAGES = [
@@ -44,6 +45,7 @@ DEBIAN_PACKAGES = [
     "conserver-server",
     "conserver-client",
     "openssh-server",
+    "putty-tools",
     "ipmitool",
     "openipmi",
     "busybox-static",
@@ -219,6 +221,13 @@ BUILDS = (
         "$PYTHON -m venv $WORK/bmc-peers && "
         "$WORK/bmc-peers/bin/pip install -q sushy-tools==2.2.0 websockify==0.13.0",
         {"BMC_PEERS": "bmc-peers"},
+    ),
+    Build(
+        "ssh-clients",
+        "ssh-clients/bin/ansible",
+        "$PYTHON -m venv $WORK/ssh-clients && "
+        "$WORK/ssh-clients/bin/pip install -q paramiko==5.1.0 ansible-core==2.19.14",
+        {"SSH_CLIENTS": "ssh-clients"},
     ),
     Build(
         # A module of its own, as for kubeflex-manager.

@@ -34,6 +34,7 @@ from twisted_exec.cli.console.script import (
 )
 from twisted_exec.cli.console.session import TIMED_OUT, TIMED_OUT_CODE, Outcome
 from twisted_exec.cli.console.shell_run import LEFT, NO_SHELL_CODE, PROBE_SECONDS, ShellRun
+from twisted_exec.cli.console.streams import StandardStreams
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import HINT, WAITS, understood
@@ -689,7 +690,7 @@ class PromptTests(SynchronousTestCase):
         The message of ``kubectl console`` names the machine.
         """
         options, clock = parse_options(["web-1", "--run", "id"]), Clock()
-        run = make_script(options, clock)
+        run = make_script(options, clock, StandardStreams())
         assert isinstance(run, ShellRun)
         terminal = Terminal(run)
         run.received(b"=> hv\b \b")
@@ -764,7 +765,8 @@ class PromptTests(SynchronousTestCase):
         """
         observer = Notice("ann types", NoticeKind.ROLE, NoticeRole.OBSERVER, "ann")
         for more, end in ((), ""), (("--record",), f"; {RECORDS_ON}"):
-            run = make_script(parse_options(["vm", "--run", "id", *more]), Clock())
+            options = parse_options(["vm", "--run", "id", *more])
+            run = make_script(options, Clock(), StandardStreams())
             assert run is not None
             run.noticed(observer)
             outcome = scripted_outcome(run, Outcome())

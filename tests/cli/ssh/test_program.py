@@ -15,6 +15,7 @@ from tests.cli.console.test_program_process import ConsoleProcess
 from tests.cli.console.test_program_resume import LONG, ResumeCase
 from tests.cli.fleet.test_run import Shell
 from tests.flows.programs import script
+from twisted_exec.api.kinds.consolepolicies import APPROVAL_REQUIRED, REASON_REQUIRED
 from twisted_exec.api.status import Forbidden
 from twisted_exec.console.notices import HINT
 from twisted_exec.ssh.host_keys import host_key
@@ -76,12 +77,52 @@ class CommandTests(SSHCase):
         self.assertEqual(await process.ended, 125)
         self.assertIn(b"forbidden: not you", process.stderr)
 
+    async def test_remedies(self) -> None:
+        """The user of a command that cannot run reads what to do with ssh, not options of kubectl console."""
+        other = b"\x1b]28747;%s0123abcd\x1b\\"
+        text = f"the writer of this console is ada; you are an observer {HINT}"
+        for shown, code, message in (
+            (
+                b"vm login: ",
+                122,
+                b'is at a login prompt ("vm login:"): log in first, in its console\n',
+            ),
+            (b"=> ", 122, b"boot a system first, in its console\n"),
+            (b"Continue? [y/n] ", 122, b"answer it first, in its console\n"),
+            (
+                other % b"B",
+                123,
+                b"; Ctrl-C in its console ends it; at the prompt of a shell force run COMMAND",
+            ),
+            (encode_notice(text), 123, b"you are an observer (force run COMMAND takes over)\n"),
+        ):
+            self.serve(RecordingAttachment(shown))
+            process = self.ssh("vm.console", "run", "true")
+            self.assertEqual((await process.ended, process.stdout), (code, b""), process.stderr)
+            self.assertIn(message, process.stderr)
+
     async def test_reason(self) -> None:
         """The reason comes from a variable."""
         self.serve(Shell("vm"))
         process = self.ssh("vm.console", "run", "true", EXEC_REASON="ticket 4711")
         self.assertEqual(await process.ended, 0, process.stderr)
         self.assertIn(b"reason=ticket%204711", self.consoles.queries[0])
+
+    async def test_reason_required(self) -> None:
+        """A refusal for a missing reason names the variable, unless a reason is not enough."""
+        hint = (
+            b"use kubectl console --reason TICKET vm; with ssh, the variable EXEC_REASON gives it\n"
+        )
+        for causes, is_enough in (
+            ([REASON_REQUIRED], True),
+            ([REASON_REQUIRED, APPROVAL_REQUIRED], False),
+        ):
+            details = {"causes": [{"reason": each, "message": ""} for each in causes]}
+            text = "p requires a reason: use kubectl console --reason TICKET vm"
+            self.consoles.machines["default/vm"] = Forbidden(text, details=details)
+            process = self.ssh("vm.console", "run", "true")
+            self.assertEqual(await process.ended, 125)
+            self.assertIs(process.stderr.endswith(hint), is_enough, process.stderr)
 
     async def test_namespace(self) -> None:
         """The name may have a namespace."""

@@ -112,7 +112,7 @@ class MachineConsole(ConsoleProgram):
     def make_script(self, reactor: Any) -> Script | None:
         if not has_script(self._options):
             return None
-        return make_script(self._options, reactor)
+        return make_script(self._options, reactor, self._streams)
 
     def explain(self, error: BaseException) -> str:
         options = self._options
@@ -415,7 +415,7 @@ class MachineConsole(ConsoleProgram):
         return looking.addCallback(found).addBoth(lambda _: failure)
 
 
-def make_script(options: argparse.Namespace, clock: IReactorTime) -> Script:
+def make_script(options: argparse.Namespace, clock: IReactorTime, streams: UserStreams) -> Script:
     """Return the script of a command line that :func:`~.options.has_script`."""
     # Imported here: most sessions have no script.
     if options.script_command is not None:
@@ -425,6 +425,7 @@ def make_script(options: argparse.Namespace, clock: IReactorTime) -> Script:
             clock,
             options.script_command,
             force=options.force,
+            remedies=streams.remedies(),
             machine=f'machine "{options.name}"',
         )
     else:

@@ -23,6 +23,7 @@ from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.notices import ASK, WAIT, RoleNotices
 from twisted_exec.wire.endings import COMPLETED, MACHINE_DELETED, POOL_DELETED, POWERED_OFF
 from twisted_exec.wire.escape_sequences import PlainLines, Stripper, edited
+from twisted_exec.wire.marks import OPTION
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 from twisted_exec.wire.shell_run import MARK
 
@@ -75,11 +76,13 @@ class Script(SessionScript):
     :ivar left: about a line that was typed and not answered, for messages; empty if there is none.
     :ivar nonce: of ``--run``, for the server; empty for other scripts.
     :ivar machine: for messages.
+    :ivar hint: how to take over, for a user who is an observer.
     :ivar records: the session has begun a recording.
     """
 
     nonce = ""
     machine = "the machine"
+    hint = OPTION
     records = False
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -140,7 +143,7 @@ class Script(SessionScript):
             self._fail(FAILED_CODE, f"{NOT_SENT}: {MAY_ONLY_OBSERVE}")
         elif self._notices.is_observer and self._types:
             nothing = "" if self._is_settled else "nothing was typed: "
-            line = notice.for_script
+            line = notice.hinted(self.hint)
             if line.endswith(WAIT):
                 line = f"{line.removesuffix(f' {WAIT}')} {ASK}"
             self._fail(OCCUPIED_CODE, nothing + line)

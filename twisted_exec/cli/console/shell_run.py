@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -39,18 +40,17 @@ loader, or at a question of a program, shows a full-screen program, or no shell 
 """
 _OCCUPIED = (
     "another kubectl console --run has the shell, so the command was not typed: try again when that has "
-    "ended; at the prompt of a shell --force types in any case"
+    "ended; at the prompt of a shell {force} types in any case"
 )
 _NOT_ENDED = (
     "the command of an earlier --run has not ended, so this command was not typed: try again when it has "
-    "ended; {remedy}; at the prompt of a shell --force types in any case"
+    "ended; {stop}; at the prompt of a shell {force} types in any case"
 )
 _NOT_WHOLE = "the command did not arrive whole at the shell, so it was not run: the line loses what is typed; try again"
 LEFT = (
     "a probe (a line with printf) was typed and may wait in the input: a shell that reads it later shows no prompt "
     "until Enter"
 )
-_CTRL_C = "--send '\\x03' sends it Ctrl-C"
 PROBE_SECONDS = 10.0
 """Time for a shell to answer the probe."""
 _ATTENDANCE_SECONDS = 1.5
@@ -85,13 +85,31 @@ _SIGN = re.compile(rb"\x1b\]%d;([RBE][0-9a-f]{8})[:\x1b]|(?<=\n)[\w.-]{1,64} log
 _SIGN_BYTES = 80
 
 
+@dataclass(frozen=True)
+class Remedies:
+    """
+    What the user can do if a command cannot run, in the words of the program that the user has.
+
+    :ivar force: takes over from the writer, and from another run.
+    :ivar stop: ends a program that does not end by itself.
+    :ivar log_in: at the prompt of a login.
+    :ivar boot: at the prompt of a boot loader.
+    :ivar answer: at the question of a program.
+    """
+
+    force: str = "--force"
+    stop: str = "--send '\\x03' sends it Ctrl-C"
+    log_in: str = "log in first, as with --expect and --send"
+    boot: str = "use --expect and --send, or boot a system first"
+    answer: str = "answer it first, as with --send"
+
+
 class ShellRun(Script):
     """
     Runs one command in the shell of a machine.
 
     :param command: see :func:`.command_lines`.
     :param force: run it also in a shell that another run has.
-    :param remedy: for the user of a program that does not end.
     :param machine: for messages.
     """
 
@@ -101,11 +119,12 @@ class ShellRun(Script):
         command: str,
         *,
         force: bool = False,
-        remedy: str = _CTRL_C,
+        remedies: Remedies = Remedies(),
         machine: str = Script.machine,
     ) -> None:
         super().__init__(clock)
-        self._is_forced, self.remedy, self.machine = force, remedy, machine
+        self._is_forced, self._remedies, self.machine = force, remedies, machine
+        self.remedy, self.hint = remedies.stop, f"({remedies.force} takes over)"
         self._tail = self._holder = b""  # the mark of the run that has the shell
         self._has_waited = False  # for the number of sessions
         self.nonce = secrets.token_hex(4)  # short: an earlier server leaves it on screens
@@ -141,8 +160,9 @@ class ShellRun(Script):
             return False
         # The program of a command that has begun may be gone.
         has_begun = self._holder.startswith(b"B")
-        line = _NOT_ENDED.format(remedy=self.remedy) if has_begun else _OCCUPIED
-        self._fail(OCCUPIED_CODE, line)
+        line = _NOT_ENDED if has_begun else _OCCUPIED
+        remedies = self._remedies
+        self._fail(OCCUPIED_CODE, line.format(stop=remedies.stop, force=remedies.force))
         return True
 
     def _output(self, data: bytes, plain: bytes) -> bytes:
@@ -222,11 +242,11 @@ class ShellRun(Script):
 
     def _fail_if_unanswerable(self) -> bool:
         if _LOGIN.search(self._line):
-            prompt, remedy = "a login", "log in first, as with --expect and --send"
+            prompt, remedy = "a login", self._remedies.log_in
         elif _BOOT_LOADER.search(self._line):
-            prompt, remedy = "a boot loader's", "use --expect and --send, or boot a system first"
+            prompt, remedy = "a boot loader's", self._remedies.boot
         elif _QUESTION.search(self._line):
-            prompt, remedy = "a program's", "answer it first, as with --send"
+            prompt, remedy = "a program's", self._remedies.answer
         elif self._modes.full_screen and not _PROMPT.search(self._line):
             typed = "the command was not typed" if self.waiting else "nothing was typed"
             line = f"a full-screen program is open on {self.machine}; {typed}: open the console to leave it"

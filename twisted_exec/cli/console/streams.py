@@ -24,6 +24,7 @@ from twisted_exec.cli.messages import say
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Sink, Source
+    from twisted_exec.cli.console.shell_run import Remedies
     from twisted_exec.wire.marks import Notice
     from twisted_exec.wire.resize import TerminalSize
 
@@ -82,6 +83,9 @@ class UserStreams(Protocol):
 
     def text_of(self, notice: Notice) -> str:
         """Return the text of a notice for a user at the terminal, with how to take over."""
+
+    def remedies(self) -> Remedies:
+        """Return what the user can do if a command cannot run."""
 
     def progress_line(
         self, text: Callable[[int], str], write: Callable[[bytes], None]
@@ -171,6 +175,11 @@ class StandardStreams:
 
     def text_of(self, notice: Notice) -> str:
         return notice.for_terminal
+
+    def remedies(self) -> Remedies:
+        from twisted_exec.cli.console.shell_run import Remedies  # most sessions have no script
+
+        return Remedies()
 
     def progress_line(
         self, text: Callable[[int], str], write: Callable[[bytes], None]

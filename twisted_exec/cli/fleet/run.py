@@ -20,7 +20,7 @@ from twisted_exec.api.display import listed
 from twisted_exec.cli.console.patience import patiently
 from twisted_exec.cli.console.script import ScriptSink, scripted_outcome
 from twisted_exec.cli.console.session import ConsoleSession, Outcome
-from twisted_exec.cli.console.shell_run import ShellRun
+from twisted_exec.cli.console.shell_run import Remedies, ShellRun
 from twisted_exec.cli.explanations import explain
 from twisted_exec.cli.fleet.results import Result, report
 from twisted_exec.cli.fleet.targets import FleetTarget, SelectionError, open_target
@@ -34,7 +34,7 @@ OUTPUT_BYTES = 256 << 10
 _PROGRESS_SECONDS = 1.0
 _INTERRUPTED_CODE = 130
 _INTERRUPTED = "interrupted"
-_CTRL_C = "--tiled sends Ctrl-C to many machines"
+_REMEDIES = Remedies(stop="--tiled sends Ctrl-C to many machines")
 
 
 class RunTask(Task):
@@ -147,7 +147,7 @@ class MachineRun:
     ) -> None:
         self._options, self._target, self._reactor = options, target, reactor
         self._script = script = ShellRun(
-            reactor, options.script_command, force=options.force, remedy=_CTRL_C
+            reactor, options.script_command, force=options.force, remedies=_REMEDIES
         )
         self._session = session = ConsoleSession(
             reactor,

@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList
 
 from twisted_exec.api.declared_reasons import check_reason
-from twisted_exec.api.status import BadRequest
+from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.cli.console.machine import MachineConsole
 from twisted_exec.cli.console.options import script_problem
 from twisted_exec.cli.console.session import Outcome
@@ -100,6 +100,19 @@ def _shown(word: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
+class _Console(MachineConsole):
+    def explain(self, error: BaseException) -> str:
+        line = super().explain(error)
+        if isinstance(error, APIError):
+            # Imported here: most consoles need no schema, and the program starts faster without them.
+            from twisted_exec.api.kinds.consolepolicies import APPROVAL_REQUIRED, REASON_REQUIRED
+
+            causes = {each.get("reason") for each in error.causes}
+            if REASON_REQUIRED in causes and APPROVAL_REQUIRED not in causes:
+                line += "; with ssh, the variable EXEC_REASON gives it"
+        return line
+
+
 class _Session(ChannelEnd):
     def __init__(
         self,
@@ -114,7 +127,7 @@ class _Session(ChannelEnd):
         is_on_screen = request.terminal is not None
         self._channel = channel
         self._streams = ChannelStreams(channel, reactor, terminal, is_on_screen=is_on_screen)
-        self._console = MachineConsole(options, config, self._streams)
+        self._console = _Console(options, config, self._streams)
         self._watches = has_user and terminal is None
         self._is_over = self._is_told = False
 

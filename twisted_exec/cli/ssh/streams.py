@@ -8,6 +8,7 @@ one they go to ssh's standard error.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR
 from twisted.internet.interfaces import IPushProducer, IReactorTime
@@ -17,6 +18,9 @@ from twisted_exec.cli.messages import one_line
 from twisted_exec.ssh.channel import PseudoTerminal, SessionChannel
 from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.resize import TerminalSize
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.console.shell_run import Remedies
 
 USUAL = TerminalSize(80, 24)
 HINT = "(ssh -t with the command force takes over)"
@@ -105,6 +109,17 @@ class ChannelStreams:
 
     def text_of(self, notice: Notice) -> str:
         return notice.hinted(HINT)
+
+    def remedies(self) -> Remedies:
+        from twisted_exec.cli.console.shell_run import Remedies  # most sessions run no command
+
+        return Remedies(
+            force="force run COMMAND",
+            stop="Ctrl-C in its console ends it",
+            log_in="log in first, in its console",
+            boot="boot a system first, in its console",
+            answer="answer it first, in its console",
+        )
 
     def progress_line(
         self, text: Callable[[int], str], write: Callable[[bytes], None]
