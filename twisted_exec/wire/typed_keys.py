@@ -30,6 +30,20 @@ def dropped_keys(dropped: int, unsent: int) -> str:
     return text
 
 
+def unconfirmed_keys(sent: int, unsent: int) -> str:
+    """
+    Return what users who leave read of input that the server has not confirmed; empty for none.
+
+    :param sent: keys, and requests such as a BREAK, that were sent.
+    :param unsent: those behind them that were not.
+    """
+    texts = [f"{keys_counted(sent)} may not have reached the machine"] if sent else []
+    if unsent:
+        after = " typed after that" if sent else ""
+        texts.append(f"{keys_counted(unsent)}{after} {'was' if unsent == 1 else 'were'} not sent")
+    return "; ".join(texts)
+
+
 def keys_discarded(count: int, when: str) -> str:
     """Return what users read of dropped keys; ``when`` is such as ``typed after that``."""
     return f"{keys_counted(count)} {when} {'was' if count == 1 else 'were'} discarded"

@@ -228,6 +228,13 @@ class EscapeTests(SessionCase):
             self.sink.flush()
             self.assertEqual(self.outcome(), Outcome(line="Disconnected from vm."))
 
+    def test_farewell_before_the_console(self) -> None:
+        """A user who leaves before the console is open reads how many keys were not sent."""
+        self.begin(escapes=parse_escape("^],~"), farewell=lambda: "Left before.")
+        self.session.typed(b"ls\r\x1d")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(line="Left before; 3 keys were not sent."))
+
     def test_does_not_wait_for_a_dead_peer(self) -> None:
         """A server or reader that hangs delays leaving by at most one second."""
         self.begin(escapes=parse_escape("^],~"))

@@ -286,6 +286,30 @@ class OutageTests(ResumingCase):
         self.end.wait(22)
         self.assertEqual((self.user.received, self.line), (b"out", [b"input"]))
 
+    def test_unconfirmed(self) -> None:
+        """
+        The server owes the confirmation from the first key on that it got, or from its last one; what
+        is typed into a loss was not sent.
+        """
+        self.assertEqual((self.client.unconfirmed, self.client.owed_seconds), ((0, 0), 0))
+        self.end.wait(3)
+        self.client.write(b"abc")
+        self.clock.advance(1)
+        self.client.write(b"d")
+        self.clock.advance(1)
+        self.assertEqual((self.client.unconfirmed, self.client.owed_seconds), ((4, 0), 2))
+        self.end.pump()
+        self.client.write(b"ef")
+        self.server.acknowledge()
+        self.end.pump()
+        self.client.write(b"g")
+        self.clock.advance(1)
+        self.assertEqual(self.client.owed_seconds, 1)
+        self.end.cut()
+        sent, _ = self.client.unconfirmed
+        self.client.write(b"hij")
+        self.assertEqual(self.client.unconfirmed, (sent, 3))
+
     def test_network_changed(self) -> None:
         """A new link is used at once; a connection over an old one is probed."""
         self.end.wait(7)

@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from twisted_exec.cli.console.pausable_timers import PausableTimers
+from twisted_exec.streaming.remotecommand.input_log import keys_of
 from twisted_exec.wire.resize import Break, Role
 from twisted_exec.wire.typed_keys import DroppedKeys
 
@@ -80,6 +81,11 @@ class TypeAhead:
     def discarded(self) -> int:
         """Number of keys that were dropped before the stream was open."""
         return self._dropped.count
+
+    @property
+    def waiting(self) -> int:
+        """Number of keys and requests that the stream has not taken."""
+        return keys_of(self._waiting)
 
     def discard(self) -> None:
         """Drop what is typed from now on until the stream is open."""

@@ -53,7 +53,12 @@ class InputLog:
     @property
     def keys(self) -> int:
         """Number of keys and requests that the server has not settled."""
-        return _keys(self._sent) + _keys(self._waiting)
+        return sum(self.unconfirmed)
+
+    @property
+    def unconfirmed(self) -> tuple[int, int]:
+        """The numbers of keys and requests that were sent and not settled, and that were not sent."""
+        return keys_of(self._sent), keys_of(self._waiting)
 
     def put(self, item: Item) -> None:
         _append(self._waiting, item)
@@ -123,7 +128,7 @@ class InputLog:
         :return: the numbers of dropped keys and requests that were sent, and that were not.
         """
         has_end = None in self._sent or None in self._waiting
-        sent, unsent = _keys(self._sent), _keys(self._waiting)
+        sent, unsent = self.unconfirmed
         self._sent.clear()
         self._waiting.clear()
         self.uncertain = self.unsent = 0
@@ -144,5 +149,6 @@ def _append(items: deque[Item], item: Item) -> None:
         items.append(item)
 
 
-def _keys(items: Iterable[Item]) -> int:
+def keys_of(items: Iterable[Item]) -> int:
+    """Return the number of keys and requests."""
     return sum(keys_in(item) if isinstance(item, bytes) else item is not None for item in items)

@@ -154,6 +154,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         self._blocked = False
         self._sending = False
         self._lost_at = 0.0
+        self._owed_since = 0.0  # when the server last confirmed input, or owed nothing
         self._leave_timer: IDelayedCall | None = None
 
     def start(self, stream: ConsoleClient) -> None:
@@ -200,6 +201,16 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
     def waiting_keys(self) -> int:
         """Number of keys and requests that the server has not confirmed: a new connection carries them again."""
         return self._input.keys
+
+    @property
+    def unconfirmed(self) -> tuple[int, int]:
+        """The :attr:`waiting_keys`: those that were sent, and those that were not."""
+        return self._input.unconfirmed
+
+    @property
+    def owed_seconds(self) -> float:
+        """For how long the server has confirmed none of the input that it got; 0 if it has all."""
+        return self._clock.seconds() - self._owed_since if self._input.uncertain else 0.0
 
     @property
     def round_trips(self) -> tuple[RoundTrip, ...]:
@@ -395,6 +406,8 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         self._sending = True  # sending may call pauseProducing and resumeProducing
         try:
             if not self._blocked:
+                if not self._input.uncertain:
+                    self._owed_since = self._clock.seconds()
                 for item in self._input.sendable():
                     self._send_item(item)
                     if self._blocked:
@@ -419,6 +432,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         if count is None:
             raise RemoteProtocolError("an Ack without a number is not at the beginning")
         self._input.settle(count)
+        self._owed_since = self._clock.seconds()
         self._send()
         self._pace()
 

@@ -67,6 +67,16 @@ class ConsoleStream:
         return 0
 
     @property
+    def unconfirmed(self) -> tuple[int, int]:
+        """The :attr:`waiting_keys`: those that were sent, and those that were not."""
+        return (0, 0)
+
+    @property
+    def owed_seconds(self) -> float:
+        """For how long a server has confirmed none of the input that it got; 0 if it has all."""
+        return 0.0
+
+    @property
     def echo_seconds(self) -> float | None:
         """The machine's last time from input to output; ``None`` if unknown."""
         return None
