@@ -38,6 +38,7 @@ class ResumableStream(FakeStream):
     resumes = missed_bytes = waiting_keys = 0
     unconfirmed = (0, 0)
     owed_seconds = 0.0
+    drops_keys = False
     attendance: Attendance | None = None
     session = "3f2a"
     hindrance = ""
@@ -138,6 +139,26 @@ class OutageTests(OutageCase):
         count = len(drawn)
         self.clock.advance(9)
         self.assertEqual((len(drawn), len(self.said)), (count, 1))
+
+    def test_count_of_late_keys(self) -> None:
+        """The count says that keys will not be sent, once the loss has lasted too long."""
+        drawn: list[bytes] = []
+        size = TerminalSize(80, 6)
+        self.begin(draw=drawn.append, size=lambda: size, moves_cursor=True, act=self.fail)
+        stream = self.attach()
+        self.session.outage(LOST)
+        stream.waiting_keys = 14
+        self.clock.pump([0.5, 1])
+        self.assertRegex(drawn[-1], rb"mreconnecting, \d s; 14 keys to send\x1b")
+        stream.drops_keys = True
+        self.clock.advance(1)
+        self.assertRegex(drawn[-1], rb"mreconnecting, \d s; 14 keys will not be sent\x1b")
+
+    def test_sends_late(self) -> None:
+        """A user's keys are not sent late; the input of a script is, which expects that."""
+        for interactive in (True, False):
+            self.begin(interactive=interactive)
+            self.assertIs(self.session.sends_late, not interactive)
 
     def test_count_behind_messages(self) -> None:
         """The count goes on below what the user has asked for, with the keys that wait."""

@@ -384,6 +384,10 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """True if the machine gets nothing of what the user types, as far as notices say so."""
         return self._read_only or self._display.notices.is_observer
 
+    @property
+    def sends_late(self) -> bool:
+        return not self._interactive
+
     # The stream's events.
 
     def attached(self, stream: ConsoleStream, *, greets: bool = True) -> None:
@@ -521,6 +525,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._watch_network,
             self.facts.network_changed,
             lambda: self.facts.waiting_keys if self._is_sent else 0,
+            lambda: self.facts.drops_keys,
         )
 
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:

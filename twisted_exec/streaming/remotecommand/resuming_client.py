@@ -154,6 +154,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         self._blocked = False
         self._sending = False
         self._lost_at = 0.0
+        self._kept_seconds = 0  # how long the server keeps the session after the present loss
         self._owed_since = 0.0  # when the server last confirmed input, or owed nothing
         self._leave_timer: IDelayedCall | None = None
 
@@ -206,6 +207,17 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
     def unconfirmed(self) -> tuple[int, int]:
         """The :attr:`waiting_keys`: those that were sent, and those that were not."""
         return self._input.unconfirmed
+
+    @property
+    def drops_keys(self) -> bool:
+        """
+        Whether the :attr:`waiting_keys` are dropped when the connection is back.
+
+        A server that was down itself may still have the session long after the time that it has told.
+        """
+        if self.life is not ResumingLife.WAITING or self._user.sends_late:
+            return False
+        return 0 < self._kept_seconds < self._clock.seconds() - self._lost_at
 
     @property
     def owed_seconds(self) -> float:
@@ -377,6 +389,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             connection.client = None
             self._become(ResumingLife.WAITING)
             self._lost_at = self._clock.seconds()
+            self._kept_seconds = self._keys[0][0].seconds  # an attempt that fails may have told others
             self._blocked, self._echo_seconds = False, None
             self._user.outage(reason)
             self._reconnect()
@@ -517,6 +530,9 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             sent, unsent = self._input.begin_anew()
         else:
             self._input.send_again(count)
+        if self.drops_keys:
+            more_sent, more_unsent = self._input.drop()
+            sent, unsent = sent + more_sent, unsent + more_unsent
         self._become(ResumingLife.RETURNING)
         self._catches_up = True
         self._retries.succeeded()
@@ -564,10 +580,9 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         """Return how long the server keeps a lost session, if that time is over; otherwise nothing."""
         if refusal.code != NotFound.code or obstacles_of(refusal) or self._position is None:
             return ""
-        seconds = self._keys[0][0].seconds
-        if self._clock.seconds() - self._lost_at < seconds:
+        if self._clock.seconds() - self._lost_at < self._kept_seconds:
             return ""
-        return f"; the server keeps a lost session for {seconds} s"
+        return f"; the server keeps a lost session for {self._kept_seconds} s"
 
     # The end
 
