@@ -99,13 +99,8 @@ class InputLog:
                 return
             settled -= _pieces(item)
 
-    def send_again(self, count: int) -> None:
-        """
-        Settle, and send the rest again over another connection.
-
-        :raises RemoteProtocolError: as :meth:`settle`.
-        """
-        self.settle(count)
+    def send_again(self) -> None:
+        """Send what is not settled again, over another connection."""
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
         self.unsent += self.uncertain

@@ -389,7 +389,8 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             connection.client = None
             self._become(ResumingLife.WAITING)
             self._lost_at = self._clock.seconds()
-            self._kept_seconds = self._keys[0][0].seconds  # an attempt that fails may have told others
+            # A connection that is lost again before its Ack may tell another time.
+            self._kept_seconds = self._keys[0][0].seconds
             self._blocked, self._echo_seconds = False, None
             self._user.outage(reason)
             self._reconnect()
@@ -529,10 +530,11 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         if count is None or self._position is None:
             sent, unsent = self._input.begin_anew()
         else:
-            self._input.send_again(count)
+            self._input.settle(count)
         if self.drops_keys:
             more_sent, more_unsent = self._input.drop()
             sent, unsent = sent + more_sent, unsent + more_unsent
+        self._input.send_again()
         self._become(ResumingLife.RETURNING)
         self._catches_up = True
         self._retries.succeeded()
