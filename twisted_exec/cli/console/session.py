@@ -41,7 +41,7 @@ from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-from twisted_exec.wire.endings import POWERED_OFF, REVOKED, SHUTTING_DOWN, Ending
+from twisted_exec.wire.endings import POOL_DELETED, POWERED_OFF, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.wire.marks import NoticeKind
 from twisted_exec.wire.resize import Break, Message, Role
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -69,6 +69,9 @@ NOT_SENT = "the input was not sent"
 """Start of a script's error message about discarded input."""
 
 WHEN_BACK = "open the console again when the server is back"
+WHEN_POOL_BACK = (
+    "a poollet that starts creates its pool again; open the console again when the pool is back"
+)
 
 NO_BREAK = "this console has no BREAK; nothing was sent"
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
@@ -587,6 +590,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             line += f"; {WHEN_BACK}{self._remedy_if_off}"
         elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
             line += f"; to power it on, run {command}"
+        elif ending.reason == POOL_DELETED:
+            line += f"; {WHEN_POOL_BACK}"
         elif ending.reason == REVOKED and (remedy := remedy_of_withdrawal(ending.message)):
             line += f"; {remedy}"
         outcome = Outcome(_exit_code(ending), line, next=following, ending=ending)
