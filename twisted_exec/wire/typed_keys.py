@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _KEY = re.compile(rb"\x1b[\[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*|[\x80-\xbf]+")
 """The bytes of a key: a sequence such as that of an arrow, or a character in UTF-8."""
@@ -52,6 +53,11 @@ def keys_discarded(count: int, when: str) -> str:
 def keys_in(data: bytes) -> int:
     """Return the number of keys that made this input; what surrounds a paste, and reports, are none."""
     return len(_KEY.findall(_NO_KEYS.sub(b"", data)))
+
+
+def keys_of(items: Iterable[object]) -> int:
+    """Return the number of keys in input, and of requests; ``None``, the end of the input, is neither."""
+    return sum(keys_in(item) if isinstance(item, bytes) else item is not None for item in items)
 
 
 def is_typed(data: bytes) -> bool:

@@ -15,9 +15,8 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from twisted_exec.cli.console.pausable_timers import PausableTimers
-from twisted_exec.streaming.remotecommand.input_log import keys_of
 from twisted_exec.wire.resize import Break, Role
-from twisted_exec.wire.typed_keys import DroppedKeys
+from twisted_exec.wire.typed_keys import DroppedKeys, keys_of
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Source

@@ -7,11 +7,11 @@ Input counts in pieces (see :mod:`twisted_exec.wire.resume`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resize import Break, Role
-from twisted_exec.wire.typed_keys import keys_in
+from twisted_exec.wire.typed_keys import keys_of
 
 Item = bytes | Break | Role | None
 """Input: bytes, a request, or ``None`` for the end."""
@@ -142,8 +142,3 @@ def _append(items: deque[Item], item: Item) -> None:
         items[-1] = last + item
     else:
         items.append(item)
-
-
-def keys_of(items: Iterable[Item]) -> int:
-    """Return the number of keys and requests."""
-    return sum(keys_in(item) if isinstance(item, bytes) else item is not None for item in items)
