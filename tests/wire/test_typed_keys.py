@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.wire.typed_keys import DroppedKeys, dropped_keys, is_typed, keys_in
+from twisted_exec.wire.typed_keys import (
+    DroppedKeys,
+    dropped_keys,
+    is_typed,
+    keys_in,
+    unconfirmed_keys,
+)
 
 
 class TypedKeysTests(SynchronousTestCase):
@@ -23,6 +29,16 @@ class TypedKeysTests(SynchronousTestCase):
             ),
         ):
             self.assertEqual(dropped_keys(dropped, unsent), text)
+
+    def test_unconfirmed_keys(self) -> None:
+        """A user who leaves reads of keys that were sent, and of keys that were not."""
+        for sent, unsent, text in (
+            (0, 0, ""),
+            (14, 0, "14 keys may not have reached the machine"),
+            (0, 1, "1 key was not sent"),
+            (1, 2, "1 key may not have reached the machine; 2 keys typed after that were not sent"),
+        ):
+            self.assertEqual(unconfirmed_keys(sent, unsent), text)
 
     def test_keys_in(self) -> None:
         """The bytes of an arrow or of a character in UTF-8 are one key; reports, and what surrounds a paste, are none."""

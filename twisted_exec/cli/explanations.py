@@ -97,7 +97,7 @@ def _explain_refusal(error: Any, namespace: str, config: ClientConfig | None) ->
         message, rights = str(error.message), lacking_rights(error)
         if rights and (remedy := role_to_request(error)):
             if _may_be_mistyped(namespace, rights[-1]):
-                remedy = f'is the namespace "{namespace}" right? If so, {remedy}'
+                remedy = in_right_namespace(namespace, remedy)
             message = f"{message_without_remedy(error)}; {remedy}"
         # The messages of kube-apiserver and of most of ours have the word, which is not said twice.
         return message if "forbidden" in message else f"forbidden: {message}"
@@ -151,6 +151,11 @@ def doctor_hint(error: BaseException, name: str, namespace: str) -> str:
     if error.retry_after_seconds or _BEHIND_SERVER.isdisjoint(obstacles_of(error)):
         return ""
     return doctor_advice(name, namespace)
+
+
+def in_right_namespace(namespace: str, remedy: str) -> str:
+    """Return the remedy of a right that is missing in a namespace which may not exist."""
+    return f'is the namespace "{namespace}" right? If so, {remedy}'
 
 
 def _may_be_mistyped(namespace: str, right: MissingRight) -> bool:

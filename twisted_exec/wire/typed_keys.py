@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _KEY = re.compile(rb"\x1b[\[O][0-?]*[ -/]*[@-~]|[\x00-\x7f\xc0-\xff][\x80-\xbf]*|[\x80-\xbf]+")
 """The bytes of a key: a sequence such as that of an arrow, or a character in UTF-8."""
@@ -30,6 +31,20 @@ def dropped_keys(dropped: int, unsent: int) -> str:
     return text
 
 
+def unconfirmed_keys(sent: int, unsent: int) -> str:
+    """
+    Return what users who leave read of input that the server has not confirmed; empty for none.
+
+    :param sent: keys, and requests such as a BREAK, that were sent.
+    :param unsent: those behind them that were not.
+    """
+    texts = [f"{keys_counted(sent)} may not have reached the machine"] if sent else []
+    if unsent:
+        after = " typed after that" if sent else ""
+        texts.append(f"{keys_counted(unsent)}{after} {'was' if unsent == 1 else 'were'} not sent")
+    return "; ".join(texts)
+
+
 def keys_discarded(count: int, when: str) -> str:
     """Return what users read of dropped keys; ``when`` is such as ``typed after that``."""
     return f"{keys_counted(count)} {when} {'was' if count == 1 else 'were'} discarded"
@@ -38,6 +53,11 @@ def keys_discarded(count: int, when: str) -> str:
 def keys_in(data: bytes) -> int:
     """Return the number of keys that made this input; what surrounds a paste, and reports, are none."""
     return len(_KEY.findall(_NO_KEYS.sub(b"", data)))
+
+
+def keys_of(items: Iterable[object]) -> int:
+    """Return the number of keys in input, and of requests; ``None``, the end of the input, is neither."""
+    return sum(keys_in(item) if isinstance(item, bytes) else item is not None for item in items)
 
 
 def is_typed(data: bytes) -> bool:

@@ -128,7 +128,7 @@ class WhoTests(AuditCase):
         fourth = self.resume("s-4", "s-3")
         self.clock.advance(5)
         (session,) = self.who()
-        self.assertIsNone(session["ended"])
+        self.assertEqual((session["ended"], session["seconds"]), (None, 25.0))
         fourth.end("backend closed", bytes_to_machine=1, bytes_to_user=1, resumes="s-3")
         (session,) = self.who()
         expected = {
@@ -175,16 +175,23 @@ class WhoTests(AuditCase):
             self.assertIs(self.who()[-1]["drove"], drove, hops)
 
     def test_open(self) -> None:
-        """A session without an end is open; an end at one hop is enough."""
-        self.start("apiserver", "runtime")
+        """
+        A session without an end record may be open, or its server was killed; so its duration does
+        not grow. An end at one hop is enough.
+        """
+        self.start("apiserver")
+        self.clock.advance(1)
+        self.start("runtime")
         _, runtime = self.start("apiserver", "runtime", session="s-2")
         self.clock.advance(5)
         runtime.end("client lost")
         first, second = self.who()
-        self.assertEqual((first["ended"], first["drove"]), (None, None))
-        self.assertEqual(second["ended"], "2026-11-20T12:00:05.000Z")
+        self.assertEqual((first["ended"], first["drove"], first["seconds"]), (None, None, 1.0))
+        self.assertEqual(second["ended"], "2026-11-20T12:00:06.000Z")
         out, _ = self.run_main("who", "vm", "--file", self.path())
-        self.assertIn(" open ", out)
+        line = out.splitlines()[1]
+        self.assertIn(" no end recorded ", line)
+        self.assertRegex(line, r"2026-11-20T12:00:00Z +\? ")
 
     def test_selection(self) -> None:
         """Other machines, other namespaces, logs, screens and refused sessions do not count unless wanted."""

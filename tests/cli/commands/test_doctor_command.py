@@ -478,6 +478,9 @@ class MachineTests(ChainTestCase):
         message, remedy = await self.problem("rights", user="jane")
         self.assertIn("may not create machines/exec in namespace default", message)
         self.assertIn("kubectl create rolebinding", remedy)
+        self.assertTrue(
+            remedy.startswith('is the namespace "default" right? If so, ask an'), remedy
+        )
         _, results = await self.examined(user="jane")
         self.assertEqual(
             results["machine"][:2],
@@ -487,6 +490,13 @@ class MachineTests(ChainTestCase):
                 "the role view has this right",
             ),
         )
+
+    async def test_rights_to_read(self) -> None:
+        """A user who may read the machine is not asked whether its namespace is right."""
+        await self.make_machine()
+        await self.grant(("get", "machines"))
+        _, remedy = await self.problem("rights", user="jane")
+        self.assertTrue(remedy.startswith("ask an administrator"), remedy)
 
     async def test_roles(self) -> None:
         """Such a user reads no second role for what the first role includes."""

@@ -417,6 +417,8 @@ class FirstScreenTests(SynchronousTestCase):
         opened.server.live[0].mark(attendance)
         opened.end.pump()
         opened.end.cut()
+        opened.user.sends_late = False
+        self.assertIs(opened.end.user.sends_late, False)
         opened.end.wait(1)
         self.assertEqual(opened.user.notices, ["hello"])
         self.assertEqual(opened.user.attendances, [attendance])

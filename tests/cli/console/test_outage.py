@@ -36,6 +36,9 @@ class ResumableStream(FakeStream):
     echo_seconds: float | None = None
     round_trips: tuple[RoundTrip, ...] = ()
     resumes = missed_bytes = waiting_keys = 0
+    unconfirmed = (0, 0)
+    owed_seconds = 0.0
+    drops_keys = False
     attendance: Attendance | None = None
     session = "3f2a"
     hindrance = ""
@@ -137,6 +140,26 @@ class OutageTests(OutageCase):
         self.clock.advance(9)
         self.assertEqual((len(drawn), len(self.said)), (count, 1))
 
+    def test_count_of_late_keys(self) -> None:
+        """The count says that keys will not be sent, once the loss has lasted too long."""
+        drawn: list[bytes] = []
+        size = TerminalSize(80, 6)
+        self.begin(draw=drawn.append, size=lambda: size, moves_cursor=True, act=self.fail)
+        stream = self.attach()
+        self.session.outage(LOST)
+        stream.waiting_keys = 14
+        self.clock.pump([0.5, 1])
+        self.assertRegex(drawn[-1], rb"mreconnecting, \d s; 14 keys to send\x1b")
+        stream.drops_keys = True
+        self.clock.advance(1)
+        self.assertRegex(drawn[-1], rb"mreconnecting, \d s; 14 keys will not be sent\x1b")
+
+    def test_sends_late(self) -> None:
+        """A user's keys are not sent late; the input of a script is, which expects that."""
+        for interactive in (True, False):
+            self.begin(interactive=interactive)
+            self.assertIs(self.session.sends_late, not interactive)
+
     def test_count_behind_messages(self) -> None:
         """The count goes on below what the user has asked for, with the keys that wait."""
         drawn: list[bytes] = []
@@ -174,6 +197,61 @@ class OutageTests(OutageCase):
         self.assertEqual(self.said[-1], "reconnecting, 2 s; 5 key")
         self.clock.advance(1)
         self.assertIn(b"mreconnecting, 4 s; 5 key\x1b", drawn[-1])
+
+    def test_leave_with_keys(self) -> None:
+        """A user who leaves during a loss reads how many keys are doubtful, and how many were not sent."""
+        for farewell, unconfirmed, line in (
+            ("Disconnected from vm.", (0, 0), "Disconnected from vm."),
+            (
+                "Disconnected from vm.",
+                (14, 0),
+                "Disconnected from vm; 14 keys may not have reached the machine.",
+            ),
+            ("Disconnected from vm.", (0, 14), "Disconnected from vm; 14 keys were not sent."),
+            ("", (0, 1), "1 key was not sent"),
+        ):
+            self.begin(farewell=lambda line=farewell: line)
+            stream = self.attach()
+            self.session.outage(LOST)
+            stream.unconfirmed = unconfirmed
+            self.session.typed(b"\x1d")
+            self.session.detached("left")
+            self.sink.flush()
+            self.assertEqual(self.outcome(), Outcome(line=line))
+
+    def test_leave_observer(self) -> None:
+        """An observer, who knows that the machine gets nothing, does not read of keys."""
+        self.begin(read_only=True, farewell=lambda: "Disconnected from vm.")
+        stream = self.attach()
+        self.session.outage(LOST)
+        stream.unconfirmed = (0, 3)
+        self.session.typed(b"\x1d")
+        self.session.detached("left")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(line="Disconnected from vm."))
+
+    def test_leave_unconfirmed(self) -> None:
+        """
+        While the connection is up, keys are doubtful that the server owes for long, and all if it does
+        not answer the end of the session; not those of the last second before an answer.
+        """
+        doubtful = "Disconnected from vm; 14 keys may not have reached the machine."
+        for owed_seconds, answers, line in (
+            (1.9, True, "Disconnected from vm."),
+            (1.9, False, doubtful),
+            (3.0, True, doubtful),
+            (3.0, False, doubtful),
+        ):
+            self.begin(farewell=lambda: "Disconnected from vm.")
+            stream = self.attach()
+            stream.unconfirmed, stream.owed_seconds = (14, 0), owed_seconds
+            self.session.typed(b"\x1d")
+            if answers:
+                self.session.detached("left")
+                self.sink.flush()
+            else:
+                self.clock.advance(1)
+            self.assertEqual(self.outcome(), Outcome(line=line))
 
     def test_commands_wait(self) -> None:
         """The user reads that a command waits for the connection."""

@@ -32,7 +32,7 @@ from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.console.floor import Floor
 from twisted_exec.console.notices import HINT, RESTARTED, notice
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream
-from twisted_exec.wire.endings import COMPLETED, MACHINE_DELETED, REVOKED, Ending
+from twisted_exec.wire.endings import COMPLETED, MACHINE_DELETED, POOL_DELETED, REVOKED, Ending
 from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.resize import Break, Role, TerminalSize
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
@@ -227,6 +227,13 @@ class EscapeTests(SessionCase):
             self.session.detached("left")
             self.sink.flush()
             self.assertEqual(self.outcome(), Outcome(line="Disconnected from vm."))
+
+    def test_farewell_before_the_console(self) -> None:
+        """A user who leaves before the console is open reads how many keys were not sent."""
+        self.begin(escapes=parse_escape("^],~"), farewell=lambda: "Left before.")
+        self.session.typed(b"ls\r\x1d")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome(line="Left before; 3 keys were not sent."))
 
     def test_does_not_wait_for_a_dead_peer(self) -> None:
         """A server or reader that hangs delays leaving by at most one second."""
@@ -576,6 +583,18 @@ class OtherSideTests(SessionCase):
         ending = Ending(COMPLETED)
         outcome = Outcome(0, "session ended: Completed", ending=ending)
         self.assertEqual(self.end(ending), outcome)
+
+    def test_pool_deleted(self) -> None:
+        """A pool that was deleted may come back, unlike a machine."""
+        for reason, more in (
+            (
+                POOL_DELETED,
+                "; a poollet that starts creates its pool again; open the console again when the pool is back",
+            ),
+            (MACHINE_DELETED, ""),
+        ):
+            line = self.end(Ending(reason, "it was deleted")).line
+            self.assertEqual(line, f"session ended: {reason}: it was deleted{more}")
 
     def test_withdrawn(self) -> None:
         """A user whose role was withdrawn reads which role helps, and how an administrator grants it."""

@@ -52,6 +52,8 @@ class FullTests(SQLiteStores, TestCase):
             (caught.exception.code, caught.exception.reason), (507, "InsufficientStorage")
         )
         self.assertIn("delete objects, or free space on the disk", caught.exception.message)
+        # With it kubectl tries ten times before it prints the message, and this does not mend itself.
+        self.assertIsNone(caught.exception.retry_after_seconds)
         with self.assertRaises(InsufficientStorage):
             await self.storage.update(MACHINES, changed(stored[0], text="y" * 400_000))
         await self.storage.update(MACHINES, changed(stored[0], text="y" * 50_000))

@@ -39,6 +39,8 @@ class ResumingUser(RecordingUser):
     :ivar unsent: those pieces of the last return that were never sent.
     """
 
+    sends_late = True
+
     def __init__(self) -> None:
         super().__init__()
         self.items: list[bytes | int | None] = []

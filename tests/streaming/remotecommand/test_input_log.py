@@ -44,7 +44,8 @@ class InputLogTests(SynchronousTestCase):
         for item in second:
             log.put(item)
         known = data.draw(st.integers(settled, len(sent)))
-        log.send_again(known)
+        log.settle(known)
+        log.send_again()
         log.put(None)
         again = flat(list(log.sendable()))
         self.assertEqual(again, flat([*first, *second, None])[known:])

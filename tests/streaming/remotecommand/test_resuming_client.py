@@ -286,6 +286,30 @@ class OutageTests(ResumingCase):
         self.end.wait(22)
         self.assertEqual((self.user.received, self.line), (b"out", [b"input"]))
 
+    def test_unconfirmed(self) -> None:
+        """
+        The server owes the confirmation from the first key on that it got, or from its last one; what
+        is typed into a loss was not sent.
+        """
+        self.assertEqual((self.client.unconfirmed, self.client.owed_seconds), ((0, 0), 0))
+        self.end.wait(3)
+        self.client.write(b"abc")
+        self.clock.advance(1)
+        self.client.write(b"d")
+        self.clock.advance(1)
+        self.assertEqual((self.client.unconfirmed, self.client.owed_seconds), ((4, 0), 2))
+        self.end.pump()
+        self.client.write(b"ef")
+        self.server.acknowledge()
+        self.end.pump()
+        self.client.write(b"g")
+        self.clock.advance(1)
+        self.assertEqual(self.client.owed_seconds, 1)
+        self.end.cut()
+        sent, _ = self.client.unconfirmed
+        self.client.write(b"hij")
+        self.assertEqual(self.client.unconfirmed, (sent, 3))
+
     def test_network_changed(self) -> None:
         """A new link is used at once; a connection over an old one is probed."""
         self.end.wait(7)
@@ -453,6 +477,42 @@ class OutageTests(ResumingCase):
             self.end.wait(1)
             typed = b"defgh" if is_settled else b"h"
             self.assertEqual(b"".join(self.line), b"abc" + typed)
+
+    def test_back_late(self) -> None:
+        """
+        A user's keys are dropped and counted if the server is back after the time for which it keeps
+        a session; later keys are sent. The input of a program is sent in any case.
+        """
+        for sends_late, seconds, returns, typed in (
+            (False, 20, (0, 0), b"acdefg"),
+            (False, 40, (4, 3), b"ag"),
+            (True, 40, (0, 0), b"acdefg"),
+        ):
+            self.setUp()
+            self.server.seconds = 30
+            self.end = self.make()
+            self.client = self.end.client
+            self.user.sends_late = sends_late
+            self.server.print(b"$ ")
+            self.client.write(b"a")
+            self.end.pump()
+            self.server.acknowledge()
+            self.end.pump()
+            self.end.freeze()
+            self.client.write(b"c")  # it does not reach the server
+            self.end.link.state = "down"
+            self.end.cut()
+            self.client.write(b"def")
+            self.assertIs(self.client.drops_keys, False)
+            self.end.wait(seconds)
+            self.assertIs(self.client.drops_keys, bool(returns[0]))
+            self.end.link.state = "up"
+            self.end.wait(30)
+            ((_, uncertain),) = self.user.returns
+            self.assertEqual((uncertain, self.user.unsent), returns)
+            self.client.write(b"g")
+            self.end.wait(1)
+            self.assertEqual(b"".join(self.line), typed)
 
     def test_lost_before_told(self) -> None:
         """The user reads of lost keys although the next connection is lost at once."""

@@ -37,6 +37,8 @@ Give the files of all API servers, and of the runtimes: only a runtime's file te
 the framing of the stream. Old files (FILE.1, FILE.2.gz) are read, too. Lines that are no records are
 counted on standard error.
 """
+NO_END = "no end recorded"
+"""In the column END: the session is open, or a program was killed before it could write the end."""
 _CONTENT = "content"
 _LONGEST_CAUSE = 60
 _MOST_NAMES = 10
@@ -153,11 +155,10 @@ def _answer(
         return failed("audit", f"{problem}{hint}")
     if not options.refused:
         sessions = [session for session in sessions if not session.code]
-    now = datetime.now(UTC)
     if options.output == "json":
-        print(json.dumps([session.as_json(now) for session in sessions], indent=2))
+        print(json.dumps([session.as_json() for session in sessions], indent=2))
     elif sessions:
-        sys.stdout.write(_table(sessions, now))
+        sys.stdout.write(_table(sessions))
     if not sessions and (options.output == "table" or name not in known):
         print(_nothing(noun, name, known - {""}), file=sys.stderr)
     _report(damage)
@@ -177,8 +178,8 @@ def _all_records(paths: Iterable[str], damage: Damage) -> Iterator[AuditRecord]:
         yield from read_records(path, damage)
 
 
-def _table(sessions: Sequence[AuditedSession], now: datetime) -> str:
-    rows = [_row(session, now) for session in sessions]
+def _table(sessions: Sequence[AuditedSession]) -> str:
+    rows = [_row(session) for session in sessions]
     headings = (
         "USER",
         "MACHINE",
@@ -193,12 +194,11 @@ def _table(sessions: Sequence[AuditedSession], now: datetime) -> str:
     return table(headings, rows)
 
 
-def _row(session: AuditedSession, now: datetime) -> tuple[str, ...]:
+def _row(session: AuditedSession) -> tuple[str, ...]:
     user = session.text("user")
     if session.caller:
         user += f" (by {session.caller})"
     namespace, machine = session.text("namespace"), session.text("machine")
-    seconds = session.seconds(now)
     cause = session.cause
     if len(cause) > _LONGEST_CAUSE:
         cause = f"{cause[: _LONGEST_CAUSE - 3]}..."
@@ -207,10 +207,10 @@ def _row(session: AuditedSession, now: datetime) -> tuple[str, ...]:
         f"{namespace}/{machine}" if namespace else machine,
         _DROVE[session.drove],
         session.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        _duration(seconds),
+        "?" if session.ended is None else _duration(session.seconds),
         session.text("address"),
         session.text("declared_reason"),
-        "open" if session.ended is None else cause,
+        NO_END if session.ended is None else cause,
         session.key[0],
     )
 

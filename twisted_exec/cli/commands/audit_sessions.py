@@ -157,12 +157,25 @@ class AuditedSession:
         ended = [hop for hop in self.hops.values() if hop.ended is not None]
         return False if ended and all(hop.bytes_to_machine == 0 for hop in ended) else None
 
-    def seconds(self, now: datetime) -> float:
+    @property
+    def _last_record(self) -> datetime:
+        each = [self, *self.later]
+        hops = [hop for session in each for hop in session.hops.values()]
+        return max(hop.ended or hop.started for hop in hops)
+
+    @property
+    def seconds(self) -> float:
+        """
+        From the start to the end.
+
+        Without an end to the last record: the session may be open, or a program was killed, which
+        writes no end. No record tells which: another program of the same hop may have started.
+        """
         if self.best.end is not None and not self.later and self.best.ended == self.ended:
             return self.best.end.number("seconds")
-        return max(0.0, ((self.ended or now) - self.started).total_seconds())
+        return max(0.0, ((self.ended or self._last_record) - self.started).total_seconds())
 
-    def as_json(self, now: datetime) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         connections = [self, *self.later]
         counted = [each.hops.get("runtime", each.best) for each in connections]
         ended = self.ended
@@ -173,7 +186,7 @@ class AuditedSession:
             "caller": self.caller,
             "started": _stamp(self.started),
             "ended": None if ended is None else _stamp(ended),
-            "seconds": round(self.seconds(now), 3),
+            "seconds": round(self.seconds, 3),
             "drove": self.drove,
             "bytes_to_machine": sum(each.bytes_to_machine for each in counted),
             "bytes_to_user": sum(each.bytes_to_user for each in counted),

@@ -229,6 +229,10 @@ class FirstScreen(ConsoleUser):
     def is_observer(self) -> bool:
         return self._user.is_observer
 
+    @property
+    def sends_late(self) -> bool:
+        return self._user.sends_late
+
     # The events of the stream.
 
     def attached(self, stream: ConsoleStream) -> None:

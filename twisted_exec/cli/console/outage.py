@@ -35,7 +35,8 @@ class Outage:
     :param watch_network: calls its argument after each change of the network; returns a function
         that stops this.
     :param try_now: tries whether the server is in reach.
-    :param waiting_keys: returns the number of keys that are sent when the connection is back.
+    :param waiting_keys: returns the number of keys that wait for the connection.
+    :param drops_keys: returns whether they are dropped when it is back, because it is too late.
     """
 
     def __init__(
@@ -47,9 +48,10 @@ class Outage:
         watch_network: Callable[[Callable[[], None]], Callable[[], None]],
         try_now: Callable[[], None],
         waiting_keys: Callable[[], int],
+        drops_keys: Callable[[], bool],
     ) -> None:
         self._clock, self._reason, self._lines = clock, reason, lines
-        self._waiting_keys = waiting_keys
+        self._waiting_keys, self._drops_keys = waiting_keys, drops_keys
         self._how_to_leave = how_to_leave
         self._is_told = False
         self._begun = clock.seconds()
@@ -99,7 +101,8 @@ class Outage:
     def _go_on(self) -> None:
         line = f"reconnecting, {self._clock.seconds() - self._begun:.0f} s"
         if count := self._waiting_keys():
-            line += f"; {keys_counted(count)} to send"
+            fate = "will not be sent" if self._drops_keys() else "to send"
+            line += f"; {keys_counted(count)} {fate}"
         self._lines.count(f"{self._heading}\n{line}")
         self._timer = self._clock.callLater(1, self._go_on)
 

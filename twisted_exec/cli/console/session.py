@@ -12,7 +12,7 @@ from __future__ import annotations
 import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -41,11 +41,11 @@ from twisted_exec.console.notices import NOBODY, with_kind
 from twisted_exec.kube.recording_news import RecordingNews
 from twisted_exec.streaming.lives import Living
 from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
-from twisted_exec.wire.endings import POWERED_OFF, REVOKED, SHUTTING_DOWN, Ending
+from twisted_exec.wire.endings import POOL_DELETED, POWERED_OFF, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.wire.marks import NoticeKind
 from twisted_exec.wire.resize import Break, Message, Role
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
-from twisted_exec.wire.typed_keys import dropped_keys
+from twisted_exec.wire.typed_keys import dropped_keys, unconfirmed_keys
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.dialog import Dialog
@@ -69,6 +69,9 @@ NOT_SENT = "the input was not sent"
 """Start of a script's error message about discarded input."""
 
 WHEN_BACK = "open the console again when the server is back"
+WHEN_POOL_BACK = (
+    "a poollet that starts creates its pool again; open the console again when the pool is back"
+)
 
 NO_BREAK = "this console has no BREAK; nothing was sent"
 WHICH_KEY = "SysRq: a letter or digit sends it (h lists them); any other key cancels"
@@ -98,6 +101,13 @@ _DRAWN_SECONDS = 0.1
 
 # Time limit for the last bytes after the user has left.
 _FAREWELL_SECONDS = 1.0
+
+_CONFIRM_SECONDS = 2.0
+"""
+Time for a server that answers to confirm input, besides the round trip.
+
+It confirms keys up to a second after the machine has got them.
+"""
 
 
 @dataclass(frozen=True)
@@ -229,6 +239,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         self._outage: Outage | None = None  # the present one
         self._silence: Silence | None = None  # looks whether the server answers
         self._dropped = self._unsent = 0  # keys of which the user is still to read
+        self._farewell: str | None = None  # to a user who has left
         self._outcome = Outcome()  # from the phase ``ENDING`` on
         self._recordings = RecordingNews()
         self._act = act if interactive and terminal.draw is not None else None
@@ -376,6 +387,10 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         """True if the machine gets nothing of what the user types, as far as notices say so."""
         return self._read_only or self._display.notices.is_observer
 
+    @property
+    def sends_late(self) -> bool:
+        return not self._interactive
+
     # The stream's events.
 
     def attached(self, stream: ConsoleStream, *, greets: bool = True) -> None:
@@ -513,6 +528,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             self._watch_network,
             self.facts.network_changed,
             lambda: self.facts.waiting_keys if self._is_sent else 0,
+            lambda: self.facts.drops_keys,
         )
 
     def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
@@ -574,6 +590,8 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             line += f"; {WHEN_BACK}{self._remedy_if_off}"
         elif ending.reason == POWERED_OFF and (command := self._terminal.power_on()):
             line += f"; to power it on, run {command}"
+        elif ending.reason == POOL_DELETED:
+            line += f"; {WHEN_POOL_BACK}"
         elif ending.reason == REVOKED and (remedy := remedy_of_withdrawal(ending.message)):
             line += f"; {remedy}"
         outcome = Outcome(_exit_code(ending), line, next=following, ending=ending)
@@ -672,7 +690,40 @@ class ConsoleSession(ConsoleUser, Living[Life]):
         return ends and self.life is Life.CONNECTING
 
     def _leave(self) -> None:
-        self._end(Outcome(line=self._terminal.farewell()))
+        if self._is_live:
+            self._farewell = self._terminal.farewell()
+            self._end(Outcome(line=self._with_keys(self._farewell, *self._doubtful_keys())))
+
+    def _doubtful_keys(self) -> tuple[int, int]:
+        """
+        Return how many keys and requests may not have reached the machine, and how many were not sent.
+
+        While the connection is up, what waits is sent before the session ends; so keys are doubtful
+        only if the server has not confirmed any for longer than a server that answers takes.  If it
+        does not answer the end of the session either, :meth:`_unanswered` counts all.
+        """
+        if self._interactive and not (self._is_sent or self._takeover.is_wished):
+            return 0, 0  # the user knows that the machine gets nothing
+        if self._stream is None:
+            return 0, self._input.waiting if self._input is not None else 0
+        if self.life is Life.CARRIED:
+            usual_seconds = _CONFIRM_SECONDS + (self._stream.round_trip_seconds or 0.0)
+            if self._stream.owed_seconds <= usual_seconds:
+                return 0, 0
+        return self._stream.unconfirmed
+
+    def _with_keys(self, farewell: str, sent: int, unsent: int) -> str:
+        keys = unconfirmed_keys(sent, unsent)
+        if not keys or not farewell:
+            return keys or farewell
+        return f"{farewell.removesuffix('.')}; {keys}."
+
+    def _unanswered(self, outcome: Outcome) -> None:
+        """Finish without waiting any longer: the server has not answered the end of the session."""
+        if self._farewell is not None and self._stream is not None and not outcome.signal:
+            line = self._with_keys(self._farewell, *self._stream.unconfirmed)
+            outcome = replace(outcome, line=line)
+        self._finish(outcome)
 
     def _suspend(self) -> None:
         if self._terminal.suspend():
@@ -942,7 +993,7 @@ class ConsoleSession(ConsoleUser, Living[Life]):
             # A server that is known to be silent does not take the last bytes either.
             is_silent = self._silence is not None and self._silence.is_told
             seconds = 0 if is_silent else _FAREWELL_SECONDS
-            self._timers.after("farewell", seconds, lambda: self._finish(outcome), steady=True)
+            self._timers.after("farewell", seconds, lambda: self._unanswered(outcome), steady=True)
         if self._input is not None:
             self._input.close()
         if self._stream is not None:

@@ -16,7 +16,7 @@ from zope.interface import implementer
 
 from twisted_exec.cli.console.pausable_timers import PausableTimers
 from twisted_exec.wire.resize import Break, Role
-from twisted_exec.wire.typed_keys import DroppedKeys
+from twisted_exec.wire.typed_keys import DroppedKeys, keys_of
 
 if TYPE_CHECKING:
     from twisted_exec.cli.console.interfaces import Source
@@ -80,6 +80,11 @@ class TypeAhead:
     def discarded(self) -> int:
         """Number of keys that were dropped before the stream was open."""
         return self._dropped.count
+
+    @property
+    def waiting(self) -> int:
+        """Number of keys and requests that the stream has not taken."""
+        return keys_of(self._waiting)
 
     def discard(self) -> None:
         """Drop what is typed from now on until the stream is open."""

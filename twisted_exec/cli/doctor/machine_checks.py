@@ -40,7 +40,7 @@ from twisted_exec.cli.doctor.remedies import (
     other_pool,
 )
 from twisted_exec.cli.doctor.server_checks import ExaminedServer, undiscovered, why_of
-from twisted_exec.cli.explanations import ask_for_role, grant, power_on
+from twisted_exec.cli.explanations import ask_for_role, grant, in_right_namespace, power_on
 from twisted_exec.cli.refusal_texts import lacking_right
 from twisted_exec.cli.suggestion import suggest_machine, suggest_pool
 from twisted_exec.console.notices import RoleNotices, outage_of
@@ -87,6 +87,7 @@ class _MachineCheck:
         self._server, self._client, self._name = server, client, name
         self._user = user or "USER"
         self._namespace, self._report = server.config.namespace, server.report
+        self._is_read = False  # the server has shown the machine to the user
         self._line_condition: Object = {}  # Ready, if it says that the line is broken
         self._way = ""  # to the console, if the machine's driver has chosen one
         self._lacks_console = False  # and the report says so
@@ -95,6 +96,7 @@ class _MachineCheck:
 
     async def run(self, among: Sequence[Dialect]) -> None:
         machine = await self._find(among)
+        self._is_read = machine is not None
         await self._check_rights()
         usable = True
         if machine is not None:
@@ -180,7 +182,10 @@ class _MachineCheck:
                     self._report.warning("rights", f"{message}; --read-only works now", remedy)
                 return [*rights, f"{right.verb} {plural}/{CONSOLE_SUBRESOURCE}"]
         if not rights:
-            self._report.error("rights", *self._lacking("create", "exec", opening))
+            message, remedy = self._lacking("create", "exec", opening)
+            if not self._is_read:
+                remedy = in_right_namespace(self._namespace, remedy)
+            self._report.error("rights", message, remedy)
         return rights
 
     def _lacking(self, verb: str, subresource: str, status: Object) -> tuple[str, str]:

@@ -40,6 +40,8 @@ class TypingSession(ConsoleUser):
     :ivar problem: why the user cannot type; empty if nothing prevents it.
     """
 
+    sends_late = False
+
     def __init__(
         self,
         clock: IReactorTime,

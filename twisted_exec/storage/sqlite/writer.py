@@ -353,7 +353,7 @@ class WriterThread:
         if self._full or is_too_large:
             if write.change != DELETED and len(body) > previous:
                 message = _FULL if self._full else _TOO_LARGE
-                write.error = InsufficientStorage(message, retry_after_seconds=10)
+                write.error = InsufficientStorage(message)
                 return version
             # Without a row of the log, and without the previous rows, it needs no space in the
             # database.

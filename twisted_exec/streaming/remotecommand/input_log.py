@@ -7,11 +7,11 @@ Input counts in pieces (see :mod:`twisted_exec.wire.resume`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.resize import Break, Role
-from twisted_exec.wire.typed_keys import keys_in
+from twisted_exec.wire.typed_keys import keys_of
 
 Item = bytes | Break | Role | None
 """Input: bytes, a request, or ``None`` for the end."""
@@ -53,7 +53,12 @@ class InputLog:
     @property
     def keys(self) -> int:
         """Number of keys and requests that the server has not settled."""
-        return _keys(self._sent) + _keys(self._waiting)
+        return sum(self.unconfirmed)
+
+    @property
+    def unconfirmed(self) -> tuple[int, int]:
+        """The numbers of keys and requests that were sent and not settled, and that were not sent."""
+        return keys_of(self._sent), keys_of(self._waiting)
 
     def put(self, item: Item) -> None:
         _append(self._waiting, item)
@@ -94,13 +99,8 @@ class InputLog:
                 return
             settled -= _pieces(item)
 
-    def send_again(self, count: int) -> None:
-        """
-        Settle, and send the rest again over another connection.
-
-        :raises RemoteProtocolError: as :meth:`settle`.
-        """
-        self.settle(count)
+    def send_again(self) -> None:
+        """Send what is not settled again, over another connection."""
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
         self.unsent += self.uncertain
@@ -123,7 +123,7 @@ class InputLog:
         :return: the numbers of dropped keys and requests that were sent, and that were not.
         """
         has_end = None in self._sent or None in self._waiting
-        sent, unsent = _keys(self._sent), _keys(self._waiting)
+        sent, unsent = self.unconfirmed
         self._sent.clear()
         self._waiting.clear()
         self.uncertain = self.unsent = 0
@@ -142,7 +142,3 @@ def _append(items: deque[Item], item: Item) -> None:
         items[-1] = last + item
     else:
         items.append(item)
-
-
-def _keys(items: Iterable[Item]) -> int:
-    return sum(keys_in(item) if isinstance(item, bytes) else item is not None for item in items)

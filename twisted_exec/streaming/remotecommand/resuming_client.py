@@ -154,6 +154,8 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         self._blocked = False
         self._sending = False
         self._lost_at = 0.0
+        self._kept_seconds = 0  # how long the server keeps the session after the present loss
+        self._owed_since = 0.0  # when the server last confirmed input, or owed nothing
         self._leave_timer: IDelayedCall | None = None
 
     def start(self, stream: ConsoleClient) -> None:
@@ -200,6 +202,27 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
     def waiting_keys(self) -> int:
         """Number of keys and requests that the server has not confirmed: a new connection carries them again."""
         return self._input.keys
+
+    @property
+    def unconfirmed(self) -> tuple[int, int]:
+        """The :attr:`waiting_keys`: those that were sent, and those that were not."""
+        return self._input.unconfirmed
+
+    @property
+    def drops_keys(self) -> bool:
+        """
+        Whether the :attr:`waiting_keys` are dropped when the connection is back.
+
+        A server that was down itself may still have the session long after the time that it has told.
+        """
+        if self.life is not ResumingLife.WAITING or self._user.sends_late:
+            return False
+        return 0 < self._kept_seconds < self._clock.seconds() - self._lost_at
+
+    @property
+    def owed_seconds(self) -> float:
+        """For how long the server has confirmed none of the input that it got; 0 if it has all."""
+        return self._clock.seconds() - self._owed_since if self._input.uncertain else 0.0
 
     @property
     def round_trips(self) -> tuple[RoundTrip, ...]:
@@ -366,6 +389,8 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
             connection.client = None
             self._become(ResumingLife.WAITING)
             self._lost_at = self._clock.seconds()
+            # A connection that is lost again before its Ack may tell another time.
+            self._kept_seconds = self._keys[0][0].seconds
             self._blocked, self._echo_seconds = False, None
             self._user.outage(reason)
             self._reconnect()
@@ -395,6 +420,8 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         self._sending = True  # sending may call pauseProducing and resumeProducing
         try:
             if not self._blocked:
+                if not self._input.uncertain:
+                    self._owed_since = self._clock.seconds()
                 for item in self._input.sendable():
                     self._send_item(item)
                     if self._blocked:
@@ -419,6 +446,7 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         if count is None:
             raise RemoteProtocolError("an Ack without a number is not at the beginning")
         self._input.settle(count)
+        self._owed_since = self._clock.seconds()
         self._send()
         self._pace()
 
@@ -502,7 +530,11 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         if count is None or self._position is None:
             sent, unsent = self._input.begin_anew()
         else:
-            self._input.send_again(count)
+            self._input.settle(count)
+        if self.drops_keys:
+            more_sent, more_unsent = self._input.drop()
+            sent, unsent = sent + more_sent, unsent + more_unsent
+        self._input.send_again()
         self._become(ResumingLife.RETURNING)
         self._catches_up = True
         self._retries.succeeded()
@@ -550,10 +582,9 @@ class ResumingClient(ConsoleStream, Living[ResumingLife]):
         """Return how long the server keeps a lost session, if that time is over; otherwise nothing."""
         if refusal.code != NotFound.code or obstacles_of(refusal) or self._position is None:
             return ""
-        seconds = self._keys[0][0].seconds
-        if self._clock.seconds() - self._lost_at < seconds:
+        if self._clock.seconds() - self._lost_at < self._kept_seconds:
             return ""
-        return f"; the server keeps a lost session for {seconds} s"
+        return f"; the server keeps a lost session for {self._kept_seconds} s"
 
     # The end
 

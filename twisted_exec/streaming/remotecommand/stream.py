@@ -67,6 +67,21 @@ class ConsoleStream:
         return 0
 
     @property
+    def unconfirmed(self) -> tuple[int, int]:
+        """The :attr:`waiting_keys`: those that were sent, and those that were not."""
+        return (0, 0)
+
+    @property
+    def drops_keys(self) -> bool:
+        """Whether the :attr:`waiting_keys` are dropped when the connection is back: it is too late."""
+        return False
+
+    @property
+    def owed_seconds(self) -> float:
+        """For how long a server has confirmed none of the input that it got; 0 if it has all."""
+        return 0.0
+
+    @property
     def echo_seconds(self) -> float | None:
         """The machine's last time from input to output; ``None`` if unknown."""
         return None
@@ -144,6 +159,17 @@ class ConsoleUser:
         A new process of the machine's runtime does not know the role.
         """
         return None
+
+    @property
+    def sends_late(self) -> bool:
+        """
+        Whether input that waits for a connection is sent however long that takes.
+
+        Keys of a person mean what the person saw, so after the time for which the server keeps a lost
+        session they may do harm. A program expects that its input arrives, or that it hears of a
+        failure; and it limits the time itself.
+        """
+        return True
 
     def attached(self, stream: ConsoleStream) -> None:
         """The stream is open; called once, first of all."""
