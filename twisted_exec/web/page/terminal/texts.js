@@ -105,7 +105,7 @@ export function isAway(state, now) {
 
 /** Return what the user reads of input that was dropped after a loss; `unsent` pieces are behind those that were sent. */
 export function droppedKeys({ sent, unsent }) {
-  if (!sent) return unsent ? `${keys(unsent)} typed meanwhile ${unsent === 1 ? "was" : "were"} not sent.` : "";
+  if (!sent) return unsent ? `${keys(unsent)} typed meanwhile ${unsent === 1 ? "was" : "were"} discarded.` : "";
   const text = `${keys(sent)} may not have reached the machine`;
   return unsent ? `${text}; ${keys(unsent)} typed after that ${unsent === 1 ? "was" : "were"} discarded.` : `${text}.`;
 }
@@ -135,9 +135,9 @@ export function waitingText({ name, detail, silentSince }, waiting, now) {
   return waiting ? `${wait} for the answer` : "What you type waits for the answer";
 }
 
-/** The server may have noticed the loss later than the page, so the page never knows that the session is gone. */
+/** The server may have noticed the loss later than the page and still have the session: it gets none of the keys after that time. */
 function keptText(typed, { lostAt, seconds }, detail, now) {
-  if (seconds && lostAt && now - lostAt > seconds * 1000) return `${typed} will probably not be sent: the server keeps a session for ${duration(seconds * 1000)}`;
+  if (seconds && lostAt && now - lostAt > seconds * 1000) return `${typed} will not be sent: the server keeps a session for ${duration(seconds * 1000)}`;
   return `${typed} will be sent${waitsForLogin(detail) ? " after your login" : ""} if the server still has this session`;
 }
 
