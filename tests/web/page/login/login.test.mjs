@@ -90,6 +90,14 @@ test("the page of a local command that was started again says that, and not that
   dialog.close();
 });
 
+test("a user whose token has expired under the page reads what becomes of the consoles", async (t) => {
+  begin(t, "", { token: "t" }, 401, { reason: "Your login as ada has expired or was withdrawn." });
+  await pass();
+  const dialog = document.body.lastChild;
+  assert.match(dialog.text, /Your login as ada has expired or was withdrawn\. Log in again; if that is refused, ask your administrator\. New sessions open then at consoles whose session has ended\./);
+  dialog.close();
+});
+
 test("a login at a local command that does not run says what to start", async (t) => {
   begin(t, "", {}, 0, { config: { local: true } });
   globalThis.location.port = "8001";
