@@ -218,7 +218,7 @@ export class Panel {
     const { text } = explained(withoutRemedy(ending.message, ending.causes ?? []));
     this.#fill(
       ending.reason === REVOKED ? endingOf(ending).title : "You may not open this console",
-      h("p", {}, "It needs the verb observe or drive on machines/console. Ask your administrator for the role “console-observer”, to watch, or “console-user”, to type, in the namespace ", h("strong", {}, printable(this.#owner.place.namespace)), "."),
+      h("p", {}, "Ask your administrator for the role “console-observer”, to watch, or “console-user”, to type, in the namespace ", h("strong", {}, printable(this.#owner.place.namespace)), "."),
       h("p", { class: "dim" }, printable(text)),
       h(
         "div",
