@@ -282,7 +282,7 @@ export class Panel {
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary again" });
     const power = button("Power on", () => this.#powerOn(power, say), { class: "primary" });
     const remedy = h("p", { class: "dim remedy", hidden: true }, "To learn what to change: ", h("code", {}, printable(this.#doctor)));
-    const copy = copyButton("Copy the command", () => this.#doctor, { title: printable(this.#doctor) }); // a low panel shows it only so
+    const copy = copyButton("Copy the command", () => this.#doctor, { title: printable(this.#doctor) }); // a low panel may cut it
     copy.hidden = true;
     const mayPowerOn = (machine) => machine?.isOff === true && machine.state !== TERMINATING && this.#owner.acts.maySwitch && !this.#owner.acts.isResetting;
     power.hidden = !mayPowerOn(this.#owner.machine);
