@@ -818,7 +818,7 @@ class ConsoleTests(WebTestCase):
         await self.check_layout(ada, "stopped", *parts)
         await self.check_layout(bob, "new-session", ".status-line", ".console-head")
         await ada.page.block()
-        await ada.until_page("This is a new session. 4 keys [^.]*not sent[.][^]*You can type")
+        await ada.until_page("This is a new session. 4 keys [^.]*discarded[.][^]*You can type")
         await ada.until_terminal(_MARKED)
         await ada.echo("again")
         self.assertNotIn("lost", await bob.until_terminal("again-42"))

@@ -273,7 +273,7 @@ class LocalConsoleTests(WebTestCase):
         said = await user.page.watch(ANEW)  # for ten seconds
         await user.log_in(url)
         await said()
-        await user.until_page("This is a new session. 4 keys [^.]*not sent[.][^]*You can type")
+        await user.until_page("This is a new session. 4 keys [^.]*discarded[.][^]*You can type")
         await user.echo("again")
         await user.open(VM)
         await user.until_page("default /\\s+vm-1[^]*You can type")

@@ -126,14 +126,14 @@ class LocalReloadTests(WebTestCase):
         await self.type("fgh")
         await self.says(f"({lost + 3}) keys(?:, unless they have arrived,)? will be sent if")
         await self.page.reload()
-        await self.says("(3) keys typed meanwhile were not sent")
+        await self.says("(3) keys typed meanwhile were discarded")
         await self.says(f"({lost}) keys(?:, unless they have arrived,)? will be sent if")
         await self.type("ij")
         await self.says(f"({lost + 2}) keys(?:, unless they have arrived,)? will be sent if")
         for start in (self.deployment.start_api, self.deployment.start_runtime):
             await start()
         unsure = lost - 2
-        text = "([0-9]+) keys typed meanwhile were not sent"
+        text = "([0-9]+) keys typed meanwhile were discarded"
         if unsure:
             text = f"{unsure} keys? may not have reached the machine; ([0-9]+) keys typed after"
         await self.page.until(f"/{text}/.exec(document.body.innerText)?.[1] === '4'")

@@ -12,7 +12,7 @@ install();
 const FORGED = "?code=a&state=b&theme=dark";
 
 /** Open the page at an address in a tab whose store has `kept`; `status` is the server's answer about its token. */
-function begin(t, search, kept, status = 201, { config = { local: false }, reason = "" } = {}) {
+function begin(t, search, kept, status = 201, { config = { local: false }, reason = "", message = undefined } = {}) {
   const values = new Map(Object.entries(kept));
   const store = {
     get: (key, missing) => values.get(key) ?? missing,
@@ -27,7 +27,7 @@ function begin(t, search, kept, status = 201, { config = { local: false }, reaso
   globalThis.history = { replaceState: (_state, _title, address) => (page.address = address) };
   t.mock.method(globalThis, "fetch", async () => {
     if (!status) throw new TypeError("away");
-    return { status, ok: status < 300, headers: new globalThis.Headers(config.local ? { "WWW-Authenticate": "Bearer" } : {}), json: async () => ({}) };
+    return { status, ok: status < 300, headers: new globalThis.Headers(config.local ? { "WWW-Authenticate": "Bearer" } : {}), json: async () => ({ message }) };
   });
   login(config, { store }, { reason }).then(() => (page.isOver = true));
   return page;
@@ -90,6 +90,14 @@ test("the page of a local command that was started again says that, and not that
   dialog.close();
 });
 
+test("a user whose token has expired under the page reads what becomes of the consoles", async (t) => {
+  begin(t, "", { token: "t" }, 401, { reason: "Your login as ada has expired or was withdrawn." });
+  await pass();
+  const dialog = document.body.lastChild;
+  assert.match(dialog.text, /Your login as ada has expired or was withdrawn\. Log in again; if that is refused, ask your administrator\. New sessions open then at consoles whose session has ended\./);
+  dialog.close();
+});
+
 test("a login at a local command that does not run says what to start", async (t) => {
   begin(t, "", {}, 0, { config: { local: true } });
   globalThis.location.port = "8001";
@@ -97,4 +105,23 @@ test("a login at a local command that does not run says what to start", async (t
   document.body.lastChild.all("form")[0].submit();
   await pass();
   assert.match(document.body.lastChild.text, /The web console on this computer cannot be reached; if it was stopped, start it again: twisted-exec web --port=8001/);
+});
+
+test("a user whose token is refused reads the sentence of the server, and where another token is", async (t) => {
+  for (const [message, expected] of [
+    ["the service account token is refused: it has expired", /The service account token is refused: it has expired\.kubectl create token/],
+    ["Unauthorized", /The server does not accept this token: it may have expired, or be for another cluster\.kubectl create token/],
+    [undefined, /The server does not accept this token: it may have expired, or be for another cluster\.kubectl create token/],
+  ]) {
+    begin(t, "", {}, 401, { message });
+    await pass();
+    const dialog = document.body.lastChild;
+    const [input] = dialog.all("input");
+    input.value = "eyJ";
+    dialog.all("form")[0].submit();
+    await pass();
+    assert.match(dialog.text, expected);
+    dialog.close();
+    t.mock.restoreAll();
+  }
 });

@@ -245,6 +245,58 @@ test("a reload in an outage knows since when", async () => {
   assert.equal(Math.floor(reloaded.state[1].seconds), 91);
 });
 
+test("keys are sent if the connection is back within the seconds for which the server keeps a session, and later dropped", async () => {
+  for (const [milliseconds, typed, uncertain] of [
+    [60_000, "bcde", []],
+    [60_001, "", [{ sent: 2, unsent: 2 }]],
+  ]) {
+    const page = await Page.open();
+    page.accept();
+    page.session.send(bytes("abc"));
+    page.socket.lose();
+    page.session.send(bytes("de"));
+    page.clock.advance(milliseconds);
+    page.accept({ number: 2, ack: 1 });
+    assert.equal(page.state[0], "resumed");
+    assert.deepEqual([page.socket.typed(), page.take("uncertain"), page.session.waiting], [typed, uncertain, typed.length]);
+    page.session.send(bytes("f"));
+    assert.equal(page.socket.typed(), "f");
+    page.socket.lose();
+    page.clock.advance(100);
+    page.accept({ number: 3, ack: 1 + typed.length });
+    assert.deepEqual([page.socket.typed(), page.take("uncertain")], ["f", []]);
+  }
+});
+
+test("keys of a long outage are dropped behind the crash of a runtime and a reload of the page, too", async () => {
+  for (const ack of [null, 0]) {
+    const page = await Page.open();
+    page.accept().lose();
+    page.session.send(bytes("ls\r"));
+    page.clock.advance(50_000);
+    page.events.dispatchEvent(new Event("pagehide"));
+    const reloaded = await Page.open({ saved: page.saved, clock: page.clock });
+    page.clock.advance(5_000);
+    reloaded.session.send(bytes("x"));
+    page.clock.advance(6_000);
+    reloaded.socket.accept();
+    reloaded.socket.mark({ Session: "s-2", Key: key(2), Seconds: 0 }); // by now it keeps none
+    reloaded.socket.mark({ Ack: ack });
+    reloaded.socket.mark({ At: 100, Epoch: EPOCH });
+    assert.deepEqual([reloaded.socket.typed(), reloaded.take("uncertain")], ["", [{ sent: 0, unsent: 4 }]]);
+    assert.equal(reloaded.saved.input.items.length + reloaded.saved.input.waiting.length, 0);
+  }
+});
+
+test("a long outage without keys tells nothing of keys", async () => {
+  const page = await Page.open();
+  page.accept().lose();
+  page.session.send(bytes("\x1b[I")); // the terminal has the focus
+  page.clock.advance(70_000);
+  page.accept({ number: 2 });
+  assert.deepEqual([page.socket.typed(), page.take("uncertain")], ["", []]);
+});
+
 test("the page stores the session when it is hidden", async () => {
   const page = await Page.open();
   page.accept().message(1, "12345");
@@ -261,14 +313,14 @@ test("who leaves the page is no viewer any more, and goes on with the session on
   page.events.dispatchEvent(new Event("pagehide"));
   assert.equal(page.saved.position.offset, 105);
   assert.equal(socket.closedWith, 4001);
-  page.clock.advance(3_600_000);
+  page.clock.advance(50_000);
   assert.equal(page.sockets.length, 1);
   page.session.send(bytes("x"));
   page.events.dispatchEvent(new Event("pageshow"));
   assert.equal(page.sockets.length, 2);
   assert.match(page.socket.resume, new RegExp(`^key=${key(1)}; session=s-1; epoch=${EPOCH}; from=105;`));
   page.accept({ at: 105, End: 125 });
-  assert.deepEqual(page.state, ["resumed", { seconds: 3600, missed: 20, isNew: false }]);
+  assert.deepEqual(page.state, ["resumed", { seconds: 50, missed: 20, isNew: false }]);
   assert.equal(page.socket.typed(), "x");
 });
 

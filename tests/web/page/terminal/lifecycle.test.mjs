@@ -284,7 +284,7 @@ test("a withdrawn session is opened again behind the next login", async () => {
   begun.session.refusal = { code: 401 };
   begun.session.end(WITHDRAWN);
   await turn();
-  assert.deepEqual([begun.taken(), begun.session.acts], [["(ended)", "ended"], ["explain"]]);
+  assert.deepEqual([begun.taken(), begun.session.acts], [["(ended)", "ended", "ended"], ["explain"]]); // now with what the login does
   begun.life.authorized();
   begun.life.authorized();
   assert.deepEqual(begun.taken(), ["reopen AuthorizationWithdrawn"]);

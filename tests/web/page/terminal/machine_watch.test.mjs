@@ -159,3 +159,25 @@ test("a machine that its user may read, but not watch, is read again and again",
   assert.deepEqual(seen, [false, false, false, true, false]);
   watch.stop();
 });
+
+test("a machine whose session was told of its deletion is gone, whatever a late event says, and its successor is another", async () => {
+  const of = (uid, more = {}) => {
+    const made = machine("vm-1", more);
+    made.metadata.uid = uid;
+    return made;
+  };
+  const { watch, seen } = watching(() => list(of("u-1")));
+  await turn();
+  FakeSocket.made[0].onopen();
+  watch.deleted();
+  assert.deepEqual([watch.machine, watch.isGone], [null, true]);
+  change(of("u-1", { state: "Terminating" }));
+  assert.deepEqual([watch.machine, watch.isGone], [null, true]);
+  change(of("u-2"));
+  assert.deepEqual([watch.machine?.runs, watch.isGone], [true, false]);
+  assert.deepEqual(seen, [false, false, false]);
+  change(of("u-3"));
+  watch.deleted(); // u-2, by a session that hears of it late
+  assert.deepEqual([watch.machine?.runs, watch.isGone], [true, false]);
+  watch.stop();
+});

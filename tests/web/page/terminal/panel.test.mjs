@@ -301,11 +301,11 @@ test("a machine that does not exist has the namespace in which it is looked for,
   assert.doesNotMatch(none.made.element.text, /Did you mean/);
 });
 
-test("a refusal by roles names the right and whom to ask, and leads only to what its user may read", async () => {
+test("a refusal by roles says whom to ask, the right in the words of the server, and leads only to what its user may read", async () => {
   const refusal = { reason: "Forbidden", code: 403, message: 'machines is forbidden: ask an administrator for the role console-observer in the namespace "default"', kind: "machines", causes: [{ reason: "MissingRight", message: "", remedy: 'ask an administrator for the role console-observer in the namespace "default"' }] };
   const { made, labels } = panel(refusal, { readable: ["log"] });
   await turn();
-  assert.match(made.element.text, /observe or drive on machines\/console.*administrator.*console-observer.*default.*is forbidden/);
+  assert.match(made.element.text, /^You may not open this console.*administrator.*console-observer.*default.*is forbidden/);
   assert.equal(made.element.text.match(/administrator/g)?.length, 1);
   assert.deepEqual(labels(), ["Try again", "Log", "List of machines"]);
   assert.ok(made.element.all("button").every((each) => !each.class.includes("primary")));

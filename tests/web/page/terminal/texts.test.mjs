@@ -15,7 +15,7 @@ test("amounts have the units of all views", () => {
 test("keys that may have arrived and keys that were never sent are counted apart", () => {
   assert.equal(droppedKeys({ sent: 1, unsent: 0 }), "1 key may not have reached the machine.");
   assert.equal(droppedKeys({ sent: 3, unsent: 1 }), "3 keys may not have reached the machine; 1 key typed after that was discarded.");
-  assert.equal(droppedKeys({ sent: 0, unsent: 1 }), "1 key typed meanwhile was not sent.");
+  assert.equal(droppedKeys({ sent: 0, unsent: 1 }), "1 key typed meanwhile was discarded.");
   assert.equal(droppedKeys({ sent: 0, unsent: 0 }), "");
   assert.equal(droppedKeys({ sent: 3, unsent: 12 }), "3 keys may not have reached the machine; 12 keys typed after that were discarded.");
 });
@@ -69,9 +69,9 @@ test("the user of a silent server reads for how long, and how many keys wait for
       "2 keys will be sent if the server still has this session",
     ]);
     assert.deepEqual([0, 1, 2].map((count) => waitingText(each, count, 60_002)), [
-      "What you type will probably not be sent: the server keeps a session for 60s",
-      "1 key will probably not be sent: the server keeps a session for 60s",
-      "2 keys will probably not be sent: the server keeps a session for 60s",
+      "What you type will not be sent: the server keeps a session for 60s",
+      "1 key will not be sent: the server keeps a session for 60s",
+      "2 keys will not be sent: the server keeps a session for 60s",
     ]);
     const refused = { ...each, detail: { ...each.detail, code: 401 } };
     assert.equal(waitingText(refused, 2, 2), "2 keys will be sent after your login if the server still has this session");
@@ -83,7 +83,7 @@ test("the user of a silent server reads for how long, and how many keys wait for
       "1 key, unless it has arrived, will be sent if the server still has this session",
       "2 keys, unless they have arrived, will be sent if the server still has this session",
     ]);
-    assert.equal(waitingText(each, 2, 60_002), "2 keys, unless they have arrived, will probably not be sent: the server keeps a session for 60s");
+    assert.equal(waitingText(each, 2, 60_002), "2 keys, unless they have arrived, will not be sent: the server keeps a session for 60s");
   }
   const stopped = { name: "connecting", detail: { since: 1, drops: true }, silentSince: null };
   assert.deepEqual([0, 1, 2].map((count) => waitingText(stopped, count)), ["What you type will not be sent", "1 key will not be sent", "2 keys will not be sent"]);
@@ -189,6 +189,8 @@ test("the end of a session says what happened, why, and what to do, each once", 
     [{ reason: "Idle", message: `nothing was typed: ${policy} 5m without input` }, /because it was idle/, /^nothing was typed: Cons/, /new session/],
     [{ reason: "TimeOver", message: `${policy} this session until 08:00` }, /time for this session is over/, /until 08:00$/, /approval again/],
     [{ reason: "AuthorizationWithdrawn", message: "ada may not drive it" }, /right to this session has ended/, /^ada may not/, /administrator/],
+    [{ reason: "AuthorizationWithdrawn", code: 401, message: "the certificate or token of this session expired at 08:00; open the console again with a new one" }, /^Your login has expired or was withdrawn$/, /^the certificate or token of this session expired at 08:00$/, /^Log in: a new session opens then\.$/],
+    [{ reason: "AuthorizationWithdrawn", code: 401, message: "Unauthorized" }, /^Your login has/, /^$/, /^Log in/],
     [{ reason: "PoweredOff", message: 'machine "default/vm" was powered off' }, /machine is not running/, /^It was powered off$/, /^$/],
     [{ reason: "PoweredOff", message: "This machine is off." }, /machine is not running/, /^This machine is off\.$/, /^$/],
     [{ reason: "LineLost", message: 'the emulator of "vm-1" ended: killed' }, /console of the machine is lost/, /emulator/, /^Open the console again when the machine is back/],
@@ -317,7 +319,7 @@ test("a user reads why a new session begins", () => {
   assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }), "Start it again with “twisted-exec web --port=8001” and log in here: a new session opens then.");
   assert.equal(stopAdvice({ reason: "WebConsoleStopped", unconfirmed }, { unauthorized: true }), "A new session opens after it.");
   assert.match(anewText({ reason: "NotFound", unconfirmed }), /is over\. A new session opens\.$/);
-  assert.match(anewText({ reason: "NotFound", unconfirmed }, true), /is over.*new session.* 2 keys typed meanwhile were not sent\.$/);
+  assert.match(anewText({ reason: "NotFound", unconfirmed }, true), /is over.*new session.* 2 keys typed meanwhile were discarded\.$/);
   const former = { reason: "NotFound", unconfirmed: { sent: 0, unsent: 0 } };
   assert.equal(anewText(former, true), "The session before is over. This is a new session.");
 });
@@ -328,7 +330,7 @@ test("a warning about a new session says nothing of recordings, which change whi
   const told = (unsent, loss = "") => anewMessages(ending(unsent), { loss, recorded });
   const begin = "The session before is over. This is a new session.";
   assert.deepEqual(told(0), [{ text: begin, recorded }]);
-  assert.deepEqual(told(2), [{ text: begin, keys: "2 keys typed meanwhile were not sent.", loss: "", kind: "warning" }, { recorded }]);
+  assert.deepEqual(told(2), [{ text: begin, keys: "2 keys typed meanwhile were discarded.", loss: "", kind: "warning" }, { recorded }]);
   assert.deepEqual(told(0, "bob types here now."), [{ text: begin, keys: "", loss: "bob types here now.", kind: "warning" }, { recorded }]);
   assert.equal(anewMessages(ending(2), { loss: "", recorded: "" }).length, 1);
 });

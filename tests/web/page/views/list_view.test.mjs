@@ -24,6 +24,10 @@ class Server {
     this.watches.push({ path, onEvent, onProblem, signal });
   }
 
+  forget() {
+    this.reviews.push("forget");
+  }
+
   async can(verb, resource, subresource, namespace) {
     this.reviews.push([verb, resource, subresource, namespace].join(" "));
     return this.allowed.has(verb);
@@ -49,7 +53,7 @@ async function open(t, { allowed = [], address = "", options = {}, served = null
   const values = new Map();
   const store = { get: (key, fallback = null) => values.get(key) ?? fallback, set: (key, value) => values.set(key, value) };
   const lists = new Map();
-  const context = { api: server, lists, config: { namespace: "home", cluster: "lab" }, store, machines: new Machines([KIND], served) };
+  const context = { api: server, lists, config: { namespace: "home", cluster: "lab" }, store, machines: new Machines([KIND], served), count: () => server.reviews.push("count") };
   const query = new URLSearchParams(address);
   const rights = { mayEnd: ["delete", ""] };
   const view = new View(context, { query, namespace }, { plural: "things", role: "edit", missing: "No things.", rights, ...options });
@@ -158,6 +162,32 @@ test("namespaces that the user has named before are kept, also all of them", asy
   const { server } = await open(t, { options: { namespaces: "" } });
   assert.deepEqual(paths(server), ["/things/"]);
   assert.deepEqual(server.reviews, []);
+});
+
+test("a list that is no longer refused is a reason to ask again what the user may", async (t) => {
+  const refusal = new ApiError(403, "things is forbidden");
+  const { view, server } = await open(t, { address: "namespace=team-a,team-b" });
+  const seen = [];
+  view.beside("consolesessions", (objects) => seen.push(objects));
+  view.rightsIn("team-a");
+  await turn();
+  assert.deepEqual([view.rightsIn("team-a"), server.watches.map(({ path }) => path)], [{ mayEnd: false }, ["/things/team-a", "/things/team-b"]]);
+  const [first, second] = server.watches;
+  for (const each of [first, second]) each.onProblem(refusal);
+  server.reviews = [];
+  second.onProblem(null);
+  await turn();
+  assert.deepEqual(server.reviews.slice(0, 2), ["forget", "count"]);
+  assert.deepEqual([server.watches.length, server.reviews.includes("delete things  team-a")], [2, true]); // nothing more is allowed
+  server.allowed = new Set(["list", "delete"]);
+  first.onProblem(null);
+  await turn();
+  assert.deepEqual(view.rightsIn("team-a"), { mayEnd: true });
+  assert.deepEqual(server.watches.slice(2).map(({ path }) => path.replace(/.*namespaces/, "")), ["/team-a/consolesessions", "/team-b/consolesessions"]);
+  server.reviews = [];
+  first.onProblem(null); // behind an outage
+  await turn();
+  assert.deepEqual([server.reviews, server.watches.length], [[], 4]);
 });
 
 test("other namespaces are followed when the user pauses", async (t) => {

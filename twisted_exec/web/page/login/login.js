@@ -54,8 +54,8 @@ export async function login(config, context, { reason }) {
   // A reload must not try a refused credential again.
   logout(store);
   const advice = config.local ? "Log in again." : "Log in again; if that is refused, ask your administrator.";
-  // The command that was stopped has ended their sessions.
-  const consoles = config.local ? "Open consoles come back then." : "Open consoles stay.";
+  // The command that was stopped has ended their sessions; other servers end those that they know of, sooner or later.
+  const consoles = config.local ? "Open consoles come back then." : "New sessions open then at consoles whose session has ended.";
   if (reason) problem = `${config.local ? STARTED_AGAIN : reason} ${advice} ${consoles}`;
   await askForLogin(config, store, { problem, keepsPage: Boolean(reason) });
 }

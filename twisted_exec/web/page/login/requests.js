@@ -60,18 +60,20 @@ export async function userOf(token) {
   return answer.status?.userInfo?.username ?? "";
 }
 
-/** Return a token that the server accepts; @throws {ApiError} it does not: 401; @throws {Error} the server is away. */
+/** Return a token that the server accepts; @throws {ApiError} it does not: 401, and why; @throws {Error} the server is away. */
 export async function accepted(token) {
-  if (SENT.test(token) && (await userOf(token)) !== null) return token;
-  throw new ApiError(401, "the server does not accept this token: it may have expired, or be for another cluster; the server's log says more");
+  const refused = SENT.test(token) ? await refusalOf(token, HOSTED) : { message: "" };
+  if (refused === null) return token;
+  const isBare = !refused.message || refused.message === "Unauthorized"; // all that a kube-apiserver says
+  throw new ApiError(401, isBare ? "the server does not accept this token: it may have expired, or be for another cluster" : refused.message);
 }
 
 /**
- * Return why a token of the local page is refused, and whether by the command or by the API server behind it; null if it is not;
+ * Return why a token is refused, and, of the local page, whether by the command or by the API server behind it; null if it is not;
  * @throws {Error} the server is away.
  */
-export async function refusalOf(token) {
-  const response = await review(token, LOCAL);
+export async function refusalOf(token, config = LOCAL) {
+  const response = await review(token, config);
   const { message } = await response.json().catch(() => ({}));
   if (response.status >= 500) throw new Error(message ?? awayText(HOSTED));
   if (response.status !== 401) return null;

@@ -103,9 +103,8 @@ export class InputQueue {
     removePieces(this.#sent, settled);
   }
 
-  /** Settle, and send the rest again over another connection. */
-  sendAgain(count) {
-    this.settle(count);
+  /** Send what is not settled again, over another connection. */
+  sendAgain() {
     this.#waiting = [...this.#sent, ...this.#waiting];
     this.#sent = [];
     this.unsent += this.uncertain;
@@ -155,7 +154,7 @@ export class InputQueue {
     return { acknowledged: this.acknowledged, items, waiting: mayBeSent ? [] : waiting };
   }
 
-  /** Continue the queue of an earlier page; :meth:`settleRestored` takes the first Ack. */
+  /** Continue the queue of an earlier page; {@link settleRestored} takes the first Ack. */
   static restore({ acknowledged, items, waiting = [] }) {
     const queue = new InputQueue();
     queue.acknowledged = acknowledged;
@@ -166,7 +165,7 @@ export class InputQueue {
     return queue;
   }
 
-  /** As :meth:`sendAgain`, for a number that may be larger than was saved, where the storage was full. */
+  /** As {@link settle}, for a number that may be larger than was saved, where the storage was full. */
   settleRestored(count) {
     if (count > this.sent) {
       const more = Math.min(count - this.sent, this.#restored);
@@ -176,7 +175,7 @@ export class InputQueue {
       this.uncertain = 0;
       this.acknowledged = count;
     }
-    this.sendAgain(count);
+    this.settle(count);
   }
 }
 

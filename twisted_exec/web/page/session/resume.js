@@ -54,6 +54,7 @@ export class SessionProgress {
   session = "";
   /** For how long the server keeps the session after the loss of a connection; 0: unknown. */
   keptSeconds = 0;
+  #keptBefore = 0; // the same, as the server of the connection before has said
   /** Whether the server knows nothing of the input before this connection, as after a crash of the runtime. */
   isNew = false;
   hops = "";
@@ -183,13 +184,16 @@ export class SessionProgress {
   /**
    * Handle a mark.
    *
+   * @param {any} mark
+   * @param {number} lostSeconds for how long the session has had no connection until now: after {@link keptSeconds} its
+   *     user counts on no key to be sent, because a server that noticed the loss has given the session up.
    * @returns {Effects}
    * @throws {ProtocolError}
    */
-  receiveMark(mark) {
+  receiveMark(mark, lostSeconds = 0) {
     if ("Session" in mark) return this.#adopt(mark);
     if (!this.isResumable) return {};
-    if ("Ack" in mark) return this.#settle(mark.Ack);
+    if ("Ack" in mark) return this.#settle(mark.Ack, lostSeconds);
     if (!this.isReady) throw new ProtocolError("the first mark is not Ack");
     if ("At" in mark) return this.#place(mark);
     if ("Viewers" in mark) {
@@ -222,32 +226,34 @@ export class SessionProgress {
     this.#keys = before === undefined ? [{ key, session }] : [{ key, session }, before];
     this.#usesEarlier = false;
     this.session = session;
+    this.#keptBefore = this.keptSeconds;
     this.keptSeconds = seconds;
     this.hops = typeof mark.Hops === "string" ? mark.Hops : "";
     this.#phase = KEPT;
     return { key: true };
   }
 
-  #settle(count) {
+  #settle(count, lostSeconds) {
     if (count !== null && !isCount(count)) throw new ProtocolError("a mark Ack has no valid number");
     if (this.isReady) {
       if (count === null) throw new ProtocolError("an Ack without a number is not at the beginning");
       this.input.settle(count);
       return {};
     }
+    const isLate = this.#keptBefore > 0 && lostSeconds > this.#keptBefore;
     let uncertain = null;
     this.isNew = count === null || (this.position === null && !this.#isRestored);
-    if (this.isNew) {
-      uncertain = this.input.beginAnew();
-      this.input.acknowledged = count ?? 0;
-    } else if (this.#isRestored) {
-      this.input.settleRestored(count);
-    } else {
-      this.input.sendAgain(count);
+    if (!this.isNew) {
+      if (this.#isRestored) this.input.settleRestored(count);
+      else this.input.settle(count);
     }
+    if (isLate) uncertain = this.input.drop();
+    else if (this.isNew) uncertain = this.input.beginAnew();
+    else this.input.sendAgain();
+    if (this.isNew) this.input.acknowledged = count ?? 0;
     this.#isRestored = false;
     this.#phase = READY;
-    return uncertain ? { ready: true, uncertain } : { ready: true };
+    return uncertain?.sent || uncertain?.unsent ? { ready: true, uncertain } : { ready: true };
   }
 
   #place(mark) {

@@ -18,9 +18,9 @@
  *     reconnecting  {since, keptSeconds, sent, message, code, unauthorized, isSilent}
  *                                           since: milliseconds of the clock, from the message that the server has
  *                                           not answered, or from the loss if it owed nothing; keptSeconds: for so
- *                                           long the server keeps the session, 0: unknown; sent: keys that the
- *                                           machine may have got; unauthorized: the
- *                                           token is refused, and the next attempt is that of reconnectNow()
+ *                                           long the server keeps the session, and no key is sent after a longer
+ *                                           outage, 0: unknown; sent: keys that the machine may have got;
+ *                                           unauthorized: the token is refused, and the next attempt is that of reconnectNow()
  *     resumed       {seconds, missed, isNew}
  *                                           open again; missed: bytes of output meanwhile; isNew: the server knows
  *                                           nothing of the input of the session before
@@ -228,6 +228,11 @@ export class ConsoleSession {
     return ["open", "resuming", "resumed"].includes(this.#state);
   }
 
+  /** For how long the connection has been lost; 0: it is not. */
+  get #lostSeconds() {
+    return this.#lostAt === null ? 0 : (this.#clock.now() - this.#lostAt) / 1000;
+  }
+
   #connect() {
     this.#drop();
     const { url, protocols, WebSocket = globalThis.WebSocket } = this.#options;
@@ -236,7 +241,7 @@ export class ConsoleSession {
     this.#connection = new Connection(socket, {
       heard: () => this.#liveness.heard(),
       unmarked: () => this.#openOrdinary(),
-      mark: (mark) => this.#act(this.#progress.receiveMark(mark)),
+      mark: (mark) => this.#act(this.#progress.receiveMark(mark, this.#lostSeconds)),
       output: (bytes) => {
         this.#progress.receiveOutput(bytes);
         this.#on.output?.(bytes);
@@ -385,7 +390,7 @@ export class ConsoleSession {
 
   #placed(placed) {
     if (this.#state === "resuming") {
-      const seconds = (this.#clock.now() - Number(this.#lostAt)) / 1000;
+      const seconds = this.#lostSeconds;
       this.#lostAt = null;
       this.#enter("resumed", { seconds, missed: Math.max(0, (placed.end ?? 0) - placed.offset), isNew: this.#progress.isNew });
     }

@@ -23,7 +23,7 @@ import { Panel } from "./panel.js";
 import { explain, opening, untilOpenable } from "./rights.js";
 import { Screen, load } from "./screen.js";
 import { StatusLine } from "./status_line.js";
-import { MACHINE_IS_OFF, NOT_STARTED, REVOKED, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
+import { MACHINE_DELETED, MACHINE_IS_OFF, NOT_STARTED, REVOKED, SHUTDOWN, anewText, announcedEnd, demands, droppedKeys, isServerStopped, largerText, readOnlyText, sentence, stopAdvice, viewerCount } from "./texts.js";
 
 const GAP_PIXELS = 7; // between messages
 const PENDING = "Pending";
@@ -433,6 +433,7 @@ export class Console {
 
   #ended(detail) {
     const lost = this.#attendance.leaveFormer();
+    if (detail.reason === MACHINE_DELETED) this.#machine?.deleted();
     this.#machine?.renew();
     this.#announce(announcedEnd(detail, { place: this.place, machine: this.machine, user: this.context.user }));
     this.#messageBox.endSession(); // the panel says what is true now

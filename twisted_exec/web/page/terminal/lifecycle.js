@@ -287,7 +287,10 @@ export class Lifecycle {
       if (since > SHORTEST_SESSION_MS) follow();
     } else if (refusal.code === 401) {
       if (attachment.hasNewToken) follow();
-      else this.#enter(new LoggedOut(follow));
+      else {
+        this.#enter(new LoggedOut(follow));
+        this.#on.ended({ ...detail, code: 401 }); // what the login does
+      }
     } else {
       const { reason, approval } = demands(refusal);
       if (reason || approval) this.#on.ended({ ...refusal, hadSession: detail.hadSession }); // what the user can give now

@@ -28,6 +28,8 @@ export class MachineWatch {
   #pauses = new Backoff(LOOK_SECONDS.first, LOOK_SECONDS.longest);
   #changed;
   #uid = ""; // another machine may get the name
+  #firstUid = ""; // of the machine of the session
+  #deletedUid = ""; // of one that is gone, though events and answers on their way may still have it
 
   /**
    * @param {object} context of the page
@@ -60,6 +62,15 @@ export class MachineWatch {
     this.#reading.abort();
   }
 
+  /** The session has ended because this machine was deleted: the next one with its name is another. */
+  deleted() {
+    this.#deletedUid = this.#firstUid;
+    this.#firstUid = "";
+    if (this.#uid !== this.#deletedUid) return; // the next one is there already
+    this.machine = null;
+    this.isGone = true;
+  }
+
   /** Read the machine again and again; a user who may not do that either does without. */
   async #look(api, path, kind) {
     const { signal: leaving } = this.#leaving;
@@ -90,11 +101,13 @@ export class MachineWatch {
 
   /** @param {{type: string, items?: any[], object?: any}} event */
   #follow({ type, items = [], object }, kind) {
-    const found = type === "RESET" ? items[0] : type === "DELETED" ? undefined : object;
+    const named = type === "RESET" ? items[0] : type === "DELETED" ? undefined : object;
+    const found = named?.metadata.uid && named.metadata.uid === this.#deletedUid ? undefined : named;
     const [before, uid] = [this.machine, this.#uid];
     this.machine = found ? stateOf(found, kind) : null;
     this.isGone = !found;
     this.#uid = found?.metadata.uid ?? "";
+    this.#firstUid ||= this.#uid;
     this.#changed(before?.runs === false && this.machine?.runs === true && this.#uid === uid);
   }
 }

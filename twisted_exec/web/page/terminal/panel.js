@@ -218,7 +218,7 @@ export class Panel {
     const { text } = explained(withoutRemedy(ending.message, ending.causes ?? []));
     this.#fill(
       ending.reason === REVOKED ? endingOf(ending).title : "You may not open this console",
-      h("p", {}, "It needs the verb observe or drive on machines/console. Ask your administrator for the role “console-observer”, to watch, or “console-user”, to type, in the namespace ", h("strong", {}, printable(this.#owner.place.namespace)), "."),
+      h("p", {}, "Ask your administrator for the role “console-observer”, to watch, or “console-user”, to type, in the namespace ", h("strong", {}, printable(this.#owner.place.namespace)), "."),
       h("p", { class: "dim" }, printable(text)),
       h(
         "div",
@@ -282,7 +282,7 @@ export class Panel {
     const again = button("Open again", () => this.#owner.reopen(), { class: "primary again" });
     const power = button("Power on", () => this.#powerOn(power, say), { class: "primary" });
     const remedy = h("p", { class: "dim remedy", hidden: true }, "To learn what to change: ", h("code", {}, printable(this.#doctor)));
-    const copy = copyButton("Copy the command", () => this.#doctor, { title: printable(this.#doctor) }); // a low panel shows it only so
+    const copy = copyButton("Copy the command", () => this.#doctor, { title: printable(this.#doctor) }); // a low panel may cut it
     copy.hidden = true;
     const mayPowerOn = (machine) => machine?.isOff === true && machine.state !== TERMINATING && this.#owner.acts.maySwitch && !this.#owner.acts.isResetting;
     power.hidden = !mayPowerOn(this.#owner.machine);

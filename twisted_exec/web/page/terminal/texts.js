@@ -37,6 +37,7 @@ const HOST_AWAY = "host of the machine cannot be reached now";
 const DEMAND = /^(ConsolePolicy "[^"]+" requires )(.+)$/s;
 const LACKS_RIGHT = /is forbidden: User "[^"]*" cannot /; // the words of RBAC
 const MACHINE = /^\w+ "[^"]+"/; // of this console
+const OPEN_AGAIN = /; open the console .*$/; // with other credentials, which the login asks for
 const TIMES = /\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g;
 const PLAIN_DEMAND = /(?<=^ConsolePolicy "[^"]+" requires )(a reason|the approval of another user)(?=\.$)/;
 const FIRST_WORD = /^(a|an|another|cannot|from|machine|message|no|nobody|nothing|request|somebody|the|there|this|what|you|your)\b/; // others may be names
@@ -105,7 +106,7 @@ export function isAway(state, now) {
 
 /** Return what the user reads of input that was dropped after a loss; `unsent` pieces are behind those that were sent. */
 export function droppedKeys({ sent, unsent }) {
-  if (!sent) return unsent ? `${keys(unsent)} typed meanwhile ${unsent === 1 ? "was" : "were"} not sent.` : "";
+  if (!sent) return unsent ? `${keys(unsent)} typed meanwhile ${unsent === 1 ? "was" : "were"} discarded.` : "";
   const text = `${keys(sent)} may not have reached the machine`;
   return unsent ? `${text}; ${keys(unsent)} typed after that ${unsent === 1 ? "was" : "were"} discarded.` : `${text}.`;
 }
@@ -135,9 +136,9 @@ export function waitingText({ name, detail, silentSince }, waiting, now) {
   return waiting ? `${wait} for the answer` : "What you type waits for the answer";
 }
 
-/** The server may have noticed the loss later than the page, so the page never knows that the session is gone. */
+/** The server may have noticed the loss later than the page and still have the session: it gets none of the keys after that time. */
 function keptText(typed, { lostAt, seconds }, detail, now) {
-  if (seconds && lostAt && now - lostAt > seconds * 1000) return `${typed} will probably not be sent: the server keeps a session for ${duration(seconds * 1000)}`;
+  if (seconds && lostAt && now - lostAt > seconds * 1000) return `${typed} will not be sent: the server keeps a session for ${duration(seconds * 1000)}`;
   return `${typed} will be sent${waitsForLogin(detail) ? " after your login" : ""} if the server still has this session`;
 }
 
@@ -444,7 +445,13 @@ export function endingOf({ reason, exitCode, code, kind, hadSession = true, caus
   if (isMachineStopped({ reason, code, kind, causes })) return { title: NOT_RUNNING, advice: "" };
   if (isMachineMissing({ reason, code, kind })) return { title: reason === MACHINE_DELETED || hadSession ? DELETED : NO_MACHINE, advice: "" };
   if (reason === REVOKED && has(causes, NOT_RECORDED)) return { ...ENDINGS[REVOKED], advice: "" }; // the message says what it takes
+  if (isLoggedOut({ reason, code })) return { title: "Your login has expired or was withdrawn", advice: "Log in: a new session opens then." };
   return ENDINGS[reason] ?? { title: code || !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
+}
+
+/** Whether a session has ended because of its token, and the user has no other one yet. */
+function isLoggedOut({ reason, code }) {
+  return reason === REVOKED && code === 401;
 }
 
 /** Return the user who has ended a session; empty if no user has, or if only the message says who: a server of release 0.2.0. */
@@ -465,6 +472,7 @@ export function endText({ reason, message, exitCode, code, kind, name, causes = 
   if (!message && !reason) return "";
   if (deletedBy({ reason, causes })) return ""; // the title says it
   if (reason === POWERED_OFF) return message.replace(MACHINE, "It");
+  if (isLoggedOut({ reason, code })) return message === "Unauthorized" ? "" : message.replace(OPEN_AGAIN, "");
   if (reason === REVOKED && LACKS_RIGHT.test(message)) return ""; // the title says it
   if (code === 404 && POOLS.includes(kind)) return `The pool ${name ? `"${name}"` : "of this machine"} does not exist.`;
   if (kind && isMachineMissing({ reason, code, kind })) return ""; // the title says it

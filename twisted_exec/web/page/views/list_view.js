@@ -47,6 +47,8 @@ export class ListView {
   #began = 0; // to list, in milliseconds since 1970
   /** @type {Map<string, Record<string, boolean>>} by namespace. */
   #rights = new Map();
+  /** @type {Set<() => void>} each asks again whether the user may list what says more about the rows. */
+  #withheld = new Set();
   /** @type {HTMLElement | null} */
   #none = null; // of one machine
 
@@ -172,7 +174,7 @@ export class ListView {
           this.#tellOutage(source, isOutage ? { message: error.message, asOf: objects.asOf } : null);
           if (isOutage) return; // what the user has typed into a notice stays
           if (error) this.#refusals.set(source, { error, plural, namespace, labels: query?.labelSelector });
-          else this.#refusals.delete(source);
+          else if (this.#refusals.delete(source)) this.#learnAgain();
           this.#tellRefusals();
         },
       });
@@ -246,14 +248,20 @@ export class ListView {
     const lists = namespacesOf(this.namespaces.value).map((namespace) => {
       const source = listPath(plural, namespace);
       const objects = this.#kept(source);
-      may(api, "list", plural, "", namespace).then((isAllowed) => {
+      const ask = async () => {
+        const isAllowed = await may(api, "list", plural, "", namespace);
         if (signal.aborted) return;
-        if (isAllowed) this.#watch(source, objects, update);
-        else if (objects.isKnown) {
+        if (isAllowed) {
+          this.#watch(source, objects, update);
+          return;
+        }
+        this.#withheld.add(ask);
+        if (objects.isKnown) {
           objects.forget(); // of a former view
           this.changed(update);
         }
-      });
+      };
+      ask();
       return objects;
     });
     if (lists.every((each) => each.asOf !== null)) update();
@@ -386,6 +394,7 @@ export class ListView {
     this.#watches.abort();
     this.#watches = new AbortController();
     this.#updates.clear();
+    this.#withheld.clear();
     this.#loading.clear();
     for (const place of [this.#said, this.#outage, this.#notices]) fill(place);
     this.#refusals.clear();
@@ -440,6 +449,16 @@ export class ListView {
     const silent = this.#isSilent ? [...this.#loading.values()] : [];
     const times = [...this.#outages.values(), ...silent].flatMap(({ asOf }) => asOf ?? []);
     return times.length ? Math.min(...times) : null;
+  }
+
+  /** The server gives what it has refused before: the user has other rights by now, also to what is beside the list. */
+  #learnAgain() {
+    this.context.api.forget();
+    this.context.count();
+    for (const namespace of this.#rights.keys()) this.#learn(namespace);
+    const withheld = [...this.#withheld];
+    this.#withheld.clear();
+    withheld.forEach((ask) => ask());
   }
 
   async #learn(namespace) {
