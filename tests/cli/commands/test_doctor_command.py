@@ -910,7 +910,11 @@ class MachineTests(ChainTestCase):
         await self.machine_ready("TokenRefused", f"{outage}; trying again")
         message, remedy = await self.problem("line")
         self.assertEqual(message, f"TokenRefused: {outage}; trying again")
-        self.assertEqual(remedy, "mend what the message names; the runtime tries again")
+        self.assertEqual(
+            remedy,
+            "mend what the message names; the runtime tries again. After a change in the file of its "
+            "--classes, reload it",
+        )
         _, results = await self.examined()
         self.assertEqual(results["machine"][0], "ok", results)
 

@@ -51,6 +51,9 @@ class TrustTests(BMCCase):
         with self.assertRaises(BadGateway) as caught:
             await self.client(pin=bytes(32)).send("POST", "/x", body={"Password": "canary"})
         self.assertIn(self.bmc.pin, caught.exception.message)
+        self.assertIn(
+            "change pin in the classes file, and reload the runtime", caught.exception.message
+        )
         self.assertEqual(self.bmc.requests, [])
 
     async def test_other_authority(self) -> None:

@@ -151,7 +151,7 @@ class Client:
         if digest != self._trust.pin:
             raise VerificationError(
                 f"its key is not the one of pin: its SHA-256 is {digest.hex()}; if its operator "
-                "has replaced the certificate, change pin"
+                "has replaced the certificate, change pin in the classes file, and reload the runtime"
             )
 
     async def send(
