@@ -893,7 +893,7 @@ class MachineTests(ChainTestCase):
         await self.machine_ready("LineLost", 'line "vm" was lost: refused; trying again')
         message, remedy = await self.problem("line")
         self.assertEqual(message, 'LineLost: line "vm" was lost: refused; trying again')
-        self.assertIn("the runtime tries again", remedy)
+        self.assertIn("or the line's user and password file; the runtime tries again", remedy)
         _, results = await self.examined()
         checks = {each: results[each][0] for each in ("machine", "pool", "poollet", "runtime")}
         self.assertEqual(set(checks.values()), {"ok"}, results)

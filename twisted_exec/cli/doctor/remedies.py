@@ -57,8 +57,8 @@ LINES = {
     "LineTaken": "power the other machine off, or delete it",
     "LineFailed": "mend what the message names: the far end of the line, or the line's options in "
     "the file of the runtime's --classes, which a reload of the runtime reads; the runtime tries again",
-    LINE_LOST: "mend what the message names: the far end of the line, or the way to it; the runtime "
-    "tries again until the line is back",
+    LINE_LOST: "mend what the message names: the far end of the line, the way to it, or the line's user and password "
+    "file; the runtime tries again until the line is back",
 }
 """Remedies by the reason of a Machine's condition Ready, for reasons that are about the line."""
 
