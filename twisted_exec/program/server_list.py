@@ -304,7 +304,7 @@ def _check_twice(
         if server.clashes_with(other):
             raise reader.error(
                 f"two rows must not name one server, and line {other.line} ({other.name}) has "
-                f"{server.address} already; remove one, or give both their systems"
+                f"{server.address} already; remove one: a BMC has one line"
             )
 
 
