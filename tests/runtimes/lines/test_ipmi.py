@@ -193,7 +193,7 @@ class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, Simul
         await line.until(self.answer)
         with open(path, "w") as file:
             file.write("name,address\nother,127.0.0.2\n")
-        await self.until(lambda: "no line is called" in run.outage)
+        await self.until(lambda: "has removed its row" in run.outage)
         self.assertEqual(self.alive(), [])
 
     async def test_taken(self) -> None:

@@ -392,14 +392,17 @@ class ListedLines(Lines[_Options]):
         """Return what has become of a line; ``None`` if it is as it was."""
         present = self._list.get(name)
         if present is None:
-            return CannotStart(
-                "NoLine", f"the operator has removed its row from the list {self._list.path}"
-            )
+            return self._removed()
         if present != options:
             return CannotStart(
                 "LineChanged", f"the operator has changed its row in the list {self._list.path}"
             )
         return None
+
+    def _removed(self) -> CannotStart:
+        return CannotStart(
+            "NoLine", f"the operator has removed its row from the list {self._list.path}"
+        )
 
     async def _look(self) -> float:
         if not self._list.is_current:
@@ -428,7 +431,7 @@ class ListedLines(Lines[_Options]):
             )
         if problem := self._list.refusal(names_of(facts)):
             return CannotStart("RowRefused", f'the row of "{facts.label}" is refused: {problem}')
-        return super()._no_line(facts)
+        return self._removed() if facts.id in self._users else super()._no_line(facts)
 
 
 @implementer(IStreamClientEndpoint, IProbed)
