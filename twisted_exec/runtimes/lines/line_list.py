@@ -230,7 +230,7 @@ class LineList(Mapping[str, _Options]):
             self._reserved.pop(address, None)
         self._reserved.update(content.reserved)
         self._content, self.problem = content, ""
-        self._log.info("{path}: {count} lines", path=self.path, count=len(content.lines))
+        self._log.info("{path} is read; lines: {count}", path=self.path, count=len(content.lines))
         if content.refused != self._logged:
             for _, problem in content.refused[:_MOST_LOGGED]:
                 self._log.warn("row refused: {problem}", problem=problem)
