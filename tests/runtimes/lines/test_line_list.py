@@ -344,6 +344,10 @@ class ReloadTests(ListCase):
             await self.read(driver)
             self.assertIn("the lines stay as they are", self.logged[-1])
             self.assertEqual(driver.lines.names, ("m", "other"))
+            self.assertEqual(
+                "delete their Machines, and reload the runtime" in self.logged[-1],
+                text in ("", HEAD),
+            )
         os.unlink(self.path)
         await self.read(driver)
         self.assertIn("No such file", self.logged[-1])

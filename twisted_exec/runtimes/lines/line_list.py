@@ -38,7 +38,7 @@ from zope.interface import implementer
 from twisted_exec.api.yaml_reader import PlacedMapping
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.program.config_file import ConfigError, Reader
-from twisted_exec.program.server_list import MAX_SERVERS, Server, read_servers
+from twisted_exec.program.server_list import MAX_SERVERS, NoServers, Server, read_servers
 from twisted_exec.runtimes.interfaces import CannotStart, IProbed, MachineFacts
 from twisted_exec.runtimes.lines.lines import Claim, Lines, names_of
 
@@ -147,6 +147,9 @@ class LineList(Mapping[str, _Options]):
         stamp = self.stamp()  # before reading: a concurrent write causes another look
         try:
             content = self._merged(before, dict(others))
+        except NoServers as problem:
+            remedy = "if all are gone, delete their Machines, and reload the runtime"
+            return partial(self._keep, stamp, f"{problem}; {remedy}")
         except ConfigError as problem:
             return partial(self._keep, stamp, str(problem))
         return partial(self._take, stamp, content)
