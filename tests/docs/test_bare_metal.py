@@ -8,9 +8,30 @@ import textwrap
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.program.config_file import Reader
+from twisted_exec.runtimes.lines.redfish.bmc import IN_USE
+from twisted_exec.runtimes.lines.redfish.claim import BMC_FAILED
+from twisted_exec.runtimes.lines.redfish.endpoint import NO_CONSOLE, NO_HOST_KEY, NO_PROGRAM
+from twisted_exec.runtimes.lines.redfish.entry import REFUSED, TAKEN
 from twisted_exec.runtimes.lines.redfish.quirks import load
+from twisted_exec.runtimes.lines.redfish.sessions import LOGIN_REFUSED, NO_PASSWORD, SESSION_LIMIT
+from twisted_exec.streaming.interfaces import LINE_LOST
 
 from . import pages
+
+# Of conditions; those of the programs and files that a way to the console needs are among them.
+REASONS = {
+    *(BMC_FAILED, NO_CONSOLE, NO_HOST_KEY, NO_PROGRAM, IN_USE, TAKEN, REFUSED, LINE_LOST),
+    *(SESSION_LIMIT, LOGIN_REFUSED, NO_PASSWORD),
+}
+
+
+class ReasonTests(SynchronousTestCase):
+    """The section on consoles that do not open."""
+
+    def test_rows(self) -> None:
+        """The table says what to do for each reason."""
+        section = pages.section(pages.page("howto/bare-metal"), "7. If it does not open")
+        self.assertEqual(REASONS - pages.first_column(section), set())
 
 
 class QuirksTests(SynchronousTestCase):

@@ -194,11 +194,15 @@ class RowTests(ListCase):
         self.assertEqual(found.servers[0].system, "=1+1")
 
     def test_twice(self) -> None:
-        """Two rows cannot have one name or one server; two systems of one BMC are two servers."""
+        """Two rows cannot have one name or one server; two systems of one BMC are the driver's business."""
         self.assertIn("line 2 has this name already", self.problem("a,10.0.0.1,,\na,10.0.0.2,,\n"))
         for second in ("10.0.0.1,S,", "10.0.0.1,,"):
             message = self.problem(f"a,10.0.0.1,S,\nb,{second}\n")
-            self.assertIn("two rows must not name one server, and line 2 (a) has 10.0.0.1", message)
+            self.assertIn(
+                "two rows must not name one server, and line 2 (a) has 10.0.0.1 already; remove one: a "
+                "BMC has one line (line 3)",
+                message,
+            )
         found = self.csv(HEAD + "a,10.0.0.1,S,\nb,10.0.0.1,T,\n")
         self.assertEqual((len(found.servers), found.refused), (2, []))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from twisted.internet.task import deferLater
+from twisted.logger import formatEvent, globalLogPublisher
 
 from tests.apiserver.chain import ChainTestCase
 from tests.chain import begin, reactor, until
@@ -85,9 +86,14 @@ class ControllerTests(RackCase):
         Servers become rows and Machines; a new address is followed; a deleted Server loses its Machine, then its row,
         and the others keep theirs.
         """
+        logged: list[str] = []
+        globalLogPublisher.addObserver(observer := lambda event: logged.append(formatEvent(event)))
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
         await self.add("a", "10.0.1.1")
-        await self.add("b", "10.0.1.2", power="Off")
         racks = await self.start()
+        await until(lambda: self.listed() == ["default/a 10.0.1.1"])
+        await until(lambda: f"{self.path} is written; servers: 1, before: 0" in logged)
+        await self.add("b", "10.0.1.2", power="Off")
         await until(lambda: self.listed() == ["default/a 10.0.1.1", "default/b 10.0.1.2"])
         await self.until_machines(["a", "b"])
         made = await self.admin.get(MACHINES, "b", "default")

@@ -154,6 +154,20 @@ class PlanTests(SynchronousTestCase):
         found = self.plan([], [], [users, foreign], rows, {"a", "b"})
         self.assertEqual(found, Plan([], [], [], {}))
 
+    def test_other_class(self) -> None:
+        """A Server whose Machine has another class keeps its row, and waits with the reason."""
+        users = {**machine("a"), "metadata": {"name": "a", "namespace": "default"}}
+        users["spec"] = {**users["spec"], "machineClassRef": {"name": "small"}}
+        found = self.plan([server("a")], [bmc("a", "10.0.1.1")], [users])
+        self.assertEqual((found.rows, found.create), ([row("a", "10.0.1.1")], []))
+        self.assertEqual(
+            found.waiting,
+            {
+                "a": 'the Machine of its name has the class "small", not "server"; delete that Machine to '
+                "have one with this console"
+            },
+        )
+
     def test_many(self) -> None:
         """The list has a limit, and says what to do."""
         for module in (server_list, plan_module):

@@ -50,6 +50,13 @@ _MAX_CELL = 4096
 _MAX_SYSTEM = 255
 
 
+class NoServers(ConfigError):
+    """A list has no servers; it may have been cut off, or all servers may be gone."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} has no servers")
+
+
 @dataclass(frozen=True)
 class Server:
     """
@@ -106,7 +113,7 @@ def parse_servers(text: bytes, path: str) -> ServerList:
     is_csv = path.lower().endswith(".csv")
     count, rows = _csv_rows(text, path) if is_csv else _yaml_rows(text, path)
     if not rows:
-        raise ConfigError(f"{path} has no servers")
+        raise NoServers(path)
     if count is not None and count != len(rows):
         raise ConfigError(
             f"{path} has {len(rows)} servers, and says that it has {count}; it may be cut off"
@@ -211,7 +218,7 @@ def _cells(content: str, path: str, begins: int) -> Iterator[_Row]:
     except csv.Error as error:
         raise ConfigError(f"{path}: {error} (line {begins + reader.line_num})") from None
     if head is None:
-        raise ConfigError(f"{path} has no servers")
+        raise NoServers(path)
 
 
 def _head(cells: list[str], path: str, line: int) -> list[str]:
@@ -304,7 +311,7 @@ def _check_twice(
         if server.clashes_with(other):
             raise reader.error(
                 f"two rows must not name one server, and line {other.line} ({other.name}) has "
-                f"{server.address} already; remove one, or give both their systems"
+                f"{server.address} already; remove one: a BMC has one line"
             )
 
 

@@ -175,7 +175,7 @@ class RackController(Service):
                 f"cannot write {self._file.path}: {problem.strerror}"
             ) from None
         self._log.info(
-            "{path}: {count} servers, before {before}",
+            "{path} is written; servers: {count}, before: {before}",
             path=self._file.path,
             count=len(rows),
             before=len(self._rows or ()),

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 LISTED, WAITING, MISSING = "listed", "waiting", "missing"
-"""Servers with a row; those without a row or a Machine; those that have one, and are missing in the cluster."""
+"""Servers with a row; those without a row, or without a Machine that uses it; those that have one, and are missing in the cluster."""
 
 
 class RackMetrics(Collector):

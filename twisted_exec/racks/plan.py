@@ -61,7 +61,7 @@ class Plan:
     :param rows: the whole list, in order: earlier rows have precedence.
     :param create: Machines.
     :param delete: Machines.
-    :param waiting: why Servers have no row or no Machine, by their names.
+    :param waiting: why Servers have no row, or no Machine that uses it, by their names.
     """
 
     rows: Sequence[Server]
@@ -126,7 +126,15 @@ def plan(
             row = old
         taken.setdefault(row.address, []).append(row)
         planned.append(row)
-        if name not in found:
+        if name in found:
+            made = target.dialect.class_name(found[name])
+            if made != target.machine_class:
+                waiting.setdefault(
+                    name,
+                    f'the Machine of its name has the class "{made}", not "{target.machine_class}"; delete that '
+                    "Machine to have one with this console",
+                )
+        else:
             power = "On" if target.power == ON else power_of(server)
             if power:
                 create.append(target.machine(server, power))

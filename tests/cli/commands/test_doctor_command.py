@@ -903,7 +903,7 @@ class MachineTests(ChainTestCase):
         await self.machine_ready("LineLost", 'line "vm" was lost: refused; trying again')
         message, remedy = await self.problem("line")
         self.assertEqual(message, 'LineLost: line "vm" was lost: refused; trying again')
-        self.assertIn("the runtime tries again", remedy)
+        self.assertIn("or the line's user and password file; the runtime tries again", remedy)
         _, results = await self.examined()
         checks = {each: results[each][0] for each in ("machine", "pool", "poollet", "runtime")}
         self.assertEqual(set(checks.values()), {"ok"}, results)
@@ -920,7 +920,11 @@ class MachineTests(ChainTestCase):
         await self.machine_ready("TokenRefused", f"{outage}; trying again")
         message, remedy = await self.problem("line")
         self.assertEqual(message, f"TokenRefused: {outage}; trying again")
-        self.assertEqual(remedy, "mend what the message names; the runtime tries again")
+        self.assertEqual(
+            remedy,
+            "mend what the message names; the runtime tries again. After a change in the file of its "
+            "--classes, reload it",
+        )
         _, results = await self.examined()
         self.assertEqual(results["machine"][0], "ok", results)
 

@@ -8,14 +8,31 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 
-from tests.runtimes.bmc.server import PASSWORD, USER, SmallBMC
+from tests.runtimes.bmc.server import KINDS, PASSWORD, USER, SmallBMC
 from tests.tls.support import authority, write
 
 reactor: Any = _reactor
+
+
+def kind_of(text: str) -> str:
+    """
+    Return the kind of a small BMC; see :func:`.server.read_documents`.
+
+    :raises argparse.ArgumentTypeError: there is no such kind.
+    """
+    kind = text if "/" in text else text.removesuffix(".json")
+    if "/" in kind and not Path(kind, "redfish/v1/index.json").is_file():
+        raise argparse.ArgumentTypeError(f"{text}/redfish/v1/index.json is missing")
+    if "/" not in kind and kind not in KINDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: it is none of {', '.join(KINDS)}, nor a path with a slash"
+        )
+    return kind
 
 
 def main() -> None:
@@ -23,6 +40,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument(
         "--kind",
+        type=kind_of,
         default="websocket",
         help="a file of tests/runtimes/bmc/documents, or the path of a mockup's directory",
     )

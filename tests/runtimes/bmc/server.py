@@ -40,6 +40,8 @@ USER, PASSWORD = "admin", "canary-password"
 HOST = "127.0.0.1"
 
 _DOCUMENTS = Path(__file__).parent / "documents"
+KINDS = tuple(sorted(each.stem for each in _DOCUMENTS.glob("*.json")))
+"""The names of the files in ``documents``."""
 _RESET = "/Actions/ComputerSystem.Reset"
 _OFF = ("ForceOff", "GracefulShutdown")
 _HUGE_BYTES, _PIECE = 100 << 20, b" " * (1 << 20)

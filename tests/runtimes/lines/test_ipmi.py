@@ -193,7 +193,7 @@ class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, Simul
         await line.until(self.answer)
         with open(path, "w") as file:
             file.write("name,address\nother,127.0.0.2\n")
-        await self.until(lambda: "no line is called" in run.outage)
+        await self.until(lambda: "has removed its row" in run.outage)
         self.assertEqual(self.alive(), [])
 
     async def test_taken(self) -> None:
@@ -231,6 +231,9 @@ class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, Simul
             file.write("another-canary\n")
         refusal = await self.refusal(password_file=wrong)
         self.assertIn("Unable to establish IPMI v2", refusal.message)
+        self.assertIn(f"or refuses user admin or the password in {wrong}", refusal.message)
+        forced = await self.refusal(password_file=wrong, force=True)
+        self.assertIn(f"the password in {wrong}", forced.message)
         self.assertNotIn("canary", refusal.message)
         power = await self.refusal(password_file=wrong, power=True)
         self.assertEqual(power.condition, "PowerFailed")

@@ -18,6 +18,7 @@ from tests.console.doubles import MemoryStream
 from tests.runtimes.peers import reactor
 from tests.runtimes.support import RuntimeCase
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.notices import outage_of
 from twisted_exec.console.shared_console import SharedConsole
 from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -393,6 +394,18 @@ class LostTests(SharedLineCase):
             far.peer.says(b"x")
             await self.until(lambda end=before: self.journal.end > end)
         self.assertEqual((len(self.gaps()), self.journal.losses), (14, 10))
+
+    async def test_never_opened(self) -> None:
+        """A line that cannot be opened after power on is not said to be lost; it is opened when that is possible."""
+        run = self.run_of(f"unix:{self.directory}/late", power=Switch())
+        line = await self.line(run)
+        await self.until(lambda: run.outage)
+        self.assertTrue(run.outage.startswith('line "line-1": '), run.outage)
+        self.assertIn((pb.MACHINE_RUNNING, "LineLost", f"{run.outage}; trying again"), self.changes)
+        self.assertEqual(outage_of(run.outage), run.outage)
+        self.far(name="late")
+        await line.until(BACK)
+        self.assertEqual((self.reasons(), run.outage), (["LineLost", "LineBack"], ""))
 
     async def test_closed_at_once(self) -> None:
         """

@@ -47,7 +47,7 @@ _ADDRESSES = (
 
 LINES = {
     "NoLine": "delete the machine and create it again with the name of a free line, or add a line of "
-    "its name to the file of the runtime's --classes and restart the runtime, or to the class's list "
+    "its name to the file of the runtime's --classes and reload the runtime, or to the class's list "
     "(lines_from)",
     "RowRefused": "correct the row of the list (lines_from) that the message names; the runtime reads the list again when "
     "it has changed",
@@ -56,13 +56,13 @@ LINES = {
     "LineChanged": "wait: the operator has given the machine another server, and the runtime opens the console there",
     "LineTaken": "power the other machine off, or delete it",
     "LineFailed": "mend what the message names: the far end of the line, or the line's options in "
-    "the file of the runtime's --classes; the runtime tries again",
-    LINE_LOST: "mend what the message names: the far end of the line, or the way to it; the runtime "
-    "tries again until the line is back",
+    "the file of the runtime's --classes, which a reload of the runtime reads; the runtime tries again",
+    LINE_LOST: "mend what the message names: the far end of the line, the way to it, or the line's user and password "
+    "file; the runtime tries again until the line is back",
 }
 """Remedies by the reason of a Machine's condition Ready, for reasons that are about the line."""
 
-LINE_OF_DRIVER = "mend what the message names; the runtime tries again"
+LINE_OF_DRIVER = "mend what the message names; the runtime tries again. After a change in the file of its --classes, reload it"
 """Remedy for a line that is broken for a reason of its driver."""
 
 _OBSTACLES: Mapping[Obstacle, tuple[str, str]] = {

@@ -54,6 +54,7 @@ _UP = re.compile(rb"\[SOL Session operational\.[^\n]*\n")
 _WORDS = re.compile(
     rb"Error sending SOL data|SOL session closed by BMC|Error: [A-Z][^\r\n]*SOL[^\r\n]*"
 )
+_NO_SESSION = "Unable to establish IPMI v2 / RMCP+ session"
 _TAKEN = b"SOL payload already active on another session"
 TAKEN = "another client has the SOL session"
 """In the error of an endpoint whose BMC has a SOL session already."""
@@ -183,7 +184,7 @@ class IPMIDriver(LineDriver[IPMILine]):
             self.reactor,
             make_run,
             typing=EscapedInput,
-            complaint=_complaint,
+            complaint=lambda printed: _explained(_complaint(printed), line),
             begins=_begins,
             prepare=(lambda: self._deactivate(facts, line)) if line.force else None,
             # Without deactivation a BMC refuses new sessions for about a minute.
@@ -197,7 +198,7 @@ class IPMIDriver(LineDriver[IPMILine]):
             await self.ask(facts, line, "sol", "deactivate", seconds=seconds)
         except ServiceUnavailable as problem:
             if "already de-activated" not in problem.message:
-                raise
+                raise ServiceUnavailable(_explained(problem.message, line)) from None
 
     async def _leave(self, facts: MachineFacts, line: IPMILine, stays: Callable[[], None]) -> None:
         try:
@@ -224,6 +225,16 @@ def _complaint(printed: bytes) -> str:
     if _TAKEN in printed:
         return f"{TAKEN}; force: true would end it"
     return last_line(printed)
+
+
+def _explained(why: str, line: IPMILine) -> str:
+    """Complete an error of ipmitool, which says the same of a BMC that is away and of a wrong password."""
+    if not why.endswith(_NO_SESSION):
+        return why
+    return (
+        f"{why}: the BMC does not answer, or refuses user {line.user} or the password in "
+        f"{line.password_file}"
+    )
 
 
 class Chassis:

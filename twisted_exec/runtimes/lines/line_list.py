@@ -38,7 +38,7 @@ from zope.interface import implementer
 from twisted_exec.api.yaml_reader import PlacedMapping
 from twisted_exec.control.loop import PokedLoop
 from twisted_exec.program.config_file import ConfigError, Reader
-from twisted_exec.program.server_list import MAX_SERVERS, Server, read_servers
+from twisted_exec.program.server_list import MAX_SERVERS, NoServers, Server, read_servers
 from twisted_exec.runtimes.interfaces import CannotStart, IProbed, MachineFacts
 from twisted_exec.runtimes.lines.lines import Claim, Lines, names_of
 
@@ -147,6 +147,9 @@ class LineList(Mapping[str, _Options]):
         stamp = self.stamp()  # before reading: a concurrent write causes another look
         try:
             content = self._merged(before, dict(others))
+        except NoServers as problem:
+            remedy = "if all are gone, delete their Machines, and reload the runtime"
+            return partial(self._keep, stamp, f"{problem}; {remedy}")
         except ConfigError as problem:
             return partial(self._keep, stamp, str(problem))
         return partial(self._take, stamp, content)
@@ -230,7 +233,7 @@ class LineList(Mapping[str, _Options]):
             self._reserved.pop(address, None)
         self._reserved.update(content.reserved)
         self._content, self.problem = content, ""
-        self._log.info("{path}: {count} lines", path=self.path, count=len(content.lines))
+        self._log.info("{path} is read; lines: {count}", path=self.path, count=len(content.lines))
         if content.refused != self._logged:
             for _, problem in content.refused[:_MOST_LOGGED]:
                 self._log.warn("row refused: {problem}", problem=problem)
@@ -392,14 +395,17 @@ class ListedLines(Lines[_Options]):
         """Return what has become of a line; ``None`` if it is as it was."""
         present = self._list.get(name)
         if present is None:
-            return CannotStart(
-                "NoLine", f"the operator has removed its row from the list {self._list.path}"
-            )
+            return self._removed()
         if present != options:
             return CannotStart(
                 "LineChanged", f"the operator has changed its row in the list {self._list.path}"
             )
         return None
+
+    def _removed(self) -> CannotStart:
+        return CannotStart(
+            "NoLine", f"the operator has removed its row from the list {self._list.path}"
+        )
 
     async def _look(self) -> float:
         if not self._list.is_current:
@@ -428,7 +434,7 @@ class ListedLines(Lines[_Options]):
             )
         if problem := self._list.refusal(names_of(facts)):
             return CannotStart("RowRefused", f'the row of "{facts.label}" is refused: {problem}')
-        return super()._no_line(facts)
+        return self._removed() if facts.id in self._users else super()._no_line(facts)
 
 
 @implementer(IStreamClientEndpoint, IProbed)

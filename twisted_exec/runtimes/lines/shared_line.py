@@ -226,7 +226,7 @@ class SharedLine:
 
     def _never_opened(self, failure: Failure) -> None:
         if not self._closing:
-            self._reconnect(failure)
+            self._reconnect(failure, f'line "{self._name}"')
 
     async def _open(self) -> Any:
         factory = Factory.forProtocol(lambda: _Link(self, self._clock))
@@ -345,7 +345,7 @@ class SharedLine:
         if self._closing:
             self._over(reason)
         else:
-            self._reconnect(reason)
+            self._reconnect(reason, f'line "{self._name}" was lost')
 
     def _join(self, link: _Link) -> None:
         self._link, self._opened_at = link, self._clock.seconds()
@@ -370,10 +370,10 @@ class SharedLine:
 
     # Reconnection.
 
-    def _reconnect(self, reason: Failure) -> None:
+    def _reconnect(self, reason: Failure, what: str) -> None:
         self._is_behind_loss = True
         self._settling = None
-        self._failed(reason, f'line "{self._name}" was lost')
+        self._failed(reason, what)
         # A console server without its device takes each connection, and closes it at once.
         self._is_unsteady = self._clock.seconds() - self._opened_at < _LONG_RUN_SECONDS
         if self._producer is not None:

@@ -51,13 +51,21 @@ class TrustTests(BMCCase):
         with self.assertRaises(BadGateway) as caught:
             await self.client(pin=bytes(32)).send("POST", "/x", body={"Password": "canary"})
         self.assertIn(self.bmc.pin, caught.exception.message)
+        self.assertIn(
+            "change pin in the classes file, and reload the runtime", caught.exception.message
+        )
         self.assertEqual(self.bmc.requests, [])
 
     async def test_other_authority(self) -> None:
         """A certificate of another CA is refused."""
         other = write(self.directory, "other.pem", authority("others").certificate_pem)
-        with self.assertRaises(BadGateway):
+        with self.assertRaises(BadGateway) as caught:
             await self.client(ca=other).send("GET", ROOT)
+        self.assertIn(
+            f"trusted CA; put its CA in {other}, which is read again, or set pin instead of ca in the "
+            "classes file, and reload the runtime",
+            caught.exception.message,
+        )
         self.assertEqual(self.bmc.requests, [])
 
     async def test_changed_certificate(self) -> None:

@@ -33,7 +33,7 @@ class DiscoveryCase(TestCase):
                 raise NotFound("documents", path)
             return documents[path]
 
-        return await discover(get, system)
+        return await discover(get, system, "set system there")
 
     async def of(self, kind: str, system: str = "") -> Server:
         return await self.discover(SmallBMC(kind).documents, system)
@@ -97,6 +97,7 @@ class ChoiceTests(DiscoveryCase):
         with self.assertRaises(CannotStart) as caught:
             await self.of("openbmc", "x")
         self.assertEqual(caught.exception.condition, "NoSystem")
+        self.assertIn("set system there; its systems are: ", caught.exception.message)
         self.assertIn("System_0", caught.exception.message)
 
     async def test_ambiguous(self) -> None:
@@ -109,7 +110,7 @@ class ChoiceTests(DiscoveryCase):
         for _ in range(2):
             with self.assertRaises(CannotStart) as caught:
                 await self.discover(documents)
-            self.assertIn("set system:", caught.exception.message)
+            self.assertIn("set system there; its systems are: System_0", caught.exception.message)
             system.pop("SerialConsole", None)
             other.pop("SerialConsole", None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from tests.runtimes.support import RuntimeCase
@@ -45,6 +46,23 @@ class OptionTests(RuntimeCase):
         self.assertEqual((first.trust, first.power), (Trust(ca="/ca"), True))
         self.assertEqual(first.transports, (Transport.IPMI, Transport.SSH))
         self.assertEqual((second.port, second.power, second.steal), (8443, False, True))
+
+    def test_remedy(self) -> None:
+        """A row of a list is read by itself; the classes file is not."""
+        line = self.driver().lines.options_of(self.facts())
+        assert line is not None
+        self.assertEqual(
+            line.system_remedy, "set system in the classes file, and reload the runtime"
+        )
+        path = os.path.join(self.directory, "rack.csv")
+        with open(path, "w") as file:
+            file.write("name,address\nm,10.0.1.1\n")
+        reader_keys = {**REQUIRED, "lines_from": path, "networks": ["10.0.1.0/24"]}
+        driver = self.driver_of(driver="redfish", **reader_keys)
+        assert isinstance(driver, RedfishDriver)
+        line = driver.lines.options_of(self.facts())
+        assert line is not None
+        self.assertEqual(line.system_remedy, "set system in its row of the list (lines_from)")
 
     def test_mistakes(self) -> None:
         """Each mistake has a message with the key."""

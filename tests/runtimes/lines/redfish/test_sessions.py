@@ -113,6 +113,7 @@ class SessionTests(BMCCase):
         sessions = self.sessions(clock)
         refusal = await self.refusal(sessions)
         self.assertEqual(refusal.condition, "LoginRefused")
+        self.assertIn("if the BMC has no sessions, set login: basic", refusal.message)
         self.assertNotIn("canary", refusal.message)
         asking = Deferred.fromCoroutine(sessions.get(SYSTEMS))
         clock.advance(30)

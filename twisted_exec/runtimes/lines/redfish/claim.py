@@ -134,7 +134,9 @@ class Claim:
         elif not self._description[1]:
             self.describe("False", OPENING, "the console is being opened")
         try:
-            server = self._server = await discover(self.get, self.line.system)
+            server = self._server = await discover(
+                self.get, self.line.system, self.line.system_remedy
+            )
         except APIError as problem:
             raise self.failed(problem) from None
         self._check()

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
+from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
@@ -151,7 +152,7 @@ class Client:
         if digest != self._trust.pin:
             raise VerificationError(
                 f"its key is not the one of pin: its SHA-256 is {digest.hex()}; if its operator "
-                "has replaced the certificate, change pin"
+                "has replaced the certificate, change pin in the classes file, and reload the runtime"
             )
 
     async def send(
@@ -181,9 +182,17 @@ class Client:
             kept_headers=(TOKEN_HEADER, LOCATION_HEADER),
         )
         seconds = REQUEST_SECONDS if timeout_seconds is None else timeout_seconds
-        code, kept, content = await self._transport.collect(
-            request, timeout_seconds=seconds, limit_bytes=documents.DOCUMENT.size_bytes
-        )
+        try:
+            code, kept, content = await self._transport.collect(
+                request, timeout_seconds=seconds, limit_bytes=documents.DOCUMENT.size_bytes
+            )
+        except BadGateway as problem:
+            if self._trust.ca and Obstacle.CERTIFICATE_UNTRUSTED in obstacles_of(problem):
+                raise BadGateway(
+                    f"{problem.message}; put its CA in {self._trust.ca}, which is read again, or set "
+                    "pin instead of ca in the classes file, and reload the runtime"
+                ) from None
+            raise
         return Answer(code, content, kept[TOKEN_HEADER], kept[LOCATION_HEADER])
 
     def close(self) -> Deferred[None]:

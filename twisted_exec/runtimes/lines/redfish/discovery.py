@@ -35,6 +35,7 @@ _SERVICES = {"WebSocket": WEBSOCKET, "SSH": SSH, "IPMI": IPMI, "Telnet": TELNET}
 _MAX_DOCUMENTS = 32
 _MAX_SYSTEMS = 8
 _MAX_LISTED = 8
+_AMBIGUOUS = "the BMC has several systems, and not one of them alone says that it has a console"
 _MAX_PORT = 65535
 _MAX_URI = 2048
 _RESET = "#ComputerSystem.Reset"
@@ -104,21 +105,22 @@ class Server:
     max_sessions: int | None = None
 
 
-async def discover(get: Get, system: str = "") -> Server:
+async def discover(get: Get, system: str = "", remedy: str = "set system") -> Server:
     """
     Return what the BMC says of a server.
 
     :param system: id of the ComputerSystem; empty for the only one, or the only one that has a
         console.
+    :param remedy: says in an error how to choose the system.
     :raises CannotStart: there is no such system, or several may be meant.
     :raises APIError: the BMC does not answer, or its documents make no sense.
     """
-    return await _Discovery(get).discover(system)
+    return await _Discovery(get, remedy).discover(system)
 
 
 class _Discovery:
-    def __init__(self, get: Get) -> None:
-        self._get, self._left = get, _MAX_DOCUMENTS
+    def __init__(self, get: Get, remedy: str) -> None:
+        self._get, self._remedy, self._left = get, remedy, _MAX_DOCUMENTS
 
     async def _read(self, path: str) -> Document:
         if not self._left:
@@ -172,23 +174,24 @@ class _Discovery:
         ids = [_last(path) for path in paths]
         if wanted:
             if wanted not in ids:
-                raise CannotStart(
-                    "NoSystem",
-                    f'the BMC has no system "{wanted}"; its systems are: '
-                    f"{listed(ids, _MAX_LISTED) or 'none'}",
-                )
+                raise self._not_chosen(f'the BMC has no system "{wanted}"', ids)
             path = paths[ids.index(wanted)]
             return path, await self._read(path)
         if len(paths) > _MAX_SYSTEMS:
-            raise _ambiguous(ids)
+            raise self._not_chosen(_AMBIGUOUS, ids)
         found = [(path, await self._read(path)) for path in paths]
         if len(found) > 1:
             found = [each for each in found if _services(each[1].get("SerialConsole"), "")]
         if not found and not paths:
             raise CannotStart("NoSystem", "the BMC has no system")
         if len(found) != 1:
-            raise _ambiguous(ids)
+            raise self._not_chosen(_AMBIGUOUS, ids)
         return found[0]
+
+    def _not_chosen(self, why: str, ids: Sequence[str]) -> CannotStart:
+        # The remedy comes first, since a condition cuts long messages.
+        shown = listed(ids, _MAX_LISTED) or "none"
+        return CannotStart("NoSystem", f"{why}; {self._remedy}; its systems are: {shown}")
 
     async def _reset(self, system: Document) -> tuple[str, tuple[str, ...]]:
         action = member(system, "Actions", _RESET)
@@ -203,14 +206,6 @@ class _Discovery:
                 if text(each, "Name") == "ResetType":
                     values = texts(each, "AllowableValues")
         return target, values or ()
-
-
-def _ambiguous(ids: Sequence[str]) -> CannotStart:
-    return CannotStart(
-        "NoSystem",
-        "the BMC has several systems, and not one of them alone says that it has a console; set "
-        f"system: to one of: {listed(ids, _MAX_LISTED)}",
-    )
 
 
 def _last(path: str) -> str:

@@ -35,7 +35,8 @@ from twisted_exec.tls.endpoints import client_endpoint
 NO_CONSOLE = "NoConsole"
 """Reason of the machine's condition: none of the ways to the console opened."""
 
-NO_PROGRAM = "NoProgram"
+NO_PROGRAM, NO_HOST_KEY = "NoProgram", "NoHostKey"
+"""Reasons of the machine's condition: a way needs a program, or the host's key, that is missing."""
 
 PROBE_SECONDS = 3.0
 ATTEMPT_SECONDS = 30.0
@@ -205,7 +206,7 @@ class ConsoleEndpoint:
         line = self._claim.line
         if not line.known_hosts:
             raise CannotStart(
-                "NoHostKey", "known_hosts is missing: the file with the host's key (ssh-keyscan)"
+                NO_HOST_KEY, "known_hosts is missing: the file with the host's key (ssh-keyscan)"
             )
         rules = quirk if choice.has_shell else replace(quirk, prompts=())
 

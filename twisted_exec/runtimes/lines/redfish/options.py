@@ -32,6 +32,8 @@ _PLAIN = re.compile(r"[^-\s\0][^\s\0]*")
 # RFC 3986 unreserved: the last part of a path.
 _ID = re.compile(r"[A-Za-z0-9\-._~]{1,100}")
 _MAX_LISTED = 10
+_IN_CLASS = "set system in the classes file, and reload the runtime"
+_IN_ROW = "set system in its row of the list (lines_from)"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class RedfishLine:
     One server behind its BMC.
 
     :param system: id of the ComputerSystem; empty for the only one that has a console.
+    :param system_remedy: says in an error how to change ``system``.
     :param login: ``session``, or ``basic`` for BMCs without sessions.
     :param known_hosts: path of the host keys for consoles over SSH; empty for no such consoles.
     :param cipher_suite: of IPMI; 0 lets ipmitool negotiate with the BMC.
@@ -63,6 +66,7 @@ class RedfishLine:
     power: bool = False
     shutdown_seconds: float = 120.0
     force_off: bool = False
+    system_remedy: str = _IN_CLASS
 
 
 def read_lines(reader: Reader) -> tuple[Mapping[str, RedfishLine], Sequence[Quirk]]:
@@ -71,7 +75,8 @@ def read_lines(reader: Reader) -> tuple[Mapping[str, RedfishLine], Sequence[Quir
 
     :raises ConfigError: a key is wrong.
     """
-    common = _shared(reader, RedfishLine(""))
+    remedy = _IN_ROW if reader.has("lines_from") else _IN_CLASS
+    common = _shared(reader, RedfishLine("", system_remedy=remedy))
     path = reader.take("quirks", str, "")
     if path and not path.startswith("/"):
         raise reader.error(f"quirks {path!r} is not an absolute path", "quirks")

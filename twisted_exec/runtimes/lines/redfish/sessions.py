@@ -38,6 +38,7 @@ SESSIONS = "/redfish/v1/SessionService/Sessions"
 SESSION_LIMIT, NO_PASSWORD, LOGIN_REFUSED = "SessionLimit", "NoPassword", "LoginRefused"
 """Reasons of the machine's condition."""
 
+_SET_BASIC = "set login: basic in the classes file, and reload the runtime"
 _FULL = ("SessionLimitExceeded", "RAC0218")
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
 _LOOK_SECONDS = 2.0  # from one look at the password file to the next, behind a refusal
@@ -344,10 +345,10 @@ class Sessions:
                 LOGIN_REFUSED,
                 f"the BMC refuses the login of user {self._credentials.user} ({answer.code}): see "
                 f"{self._credentials.password_file}; it is tried again when that has changed, or in "
-                f"{_LONGEST_PAUSE_SECONDS:g} s",
+                f"{_LONGEST_PAUSE_SECONDS:g} s; if the BMC has no sessions, {_SET_BASIC}",
             )
         if answer.code == NotFound.code:
-            raise ServiceUnavailable("the BMC has no sessions; set login: basic")
+            raise ServiceUnavailable(f"the BMC has no sessions; {_SET_BASIC}")
         raise refused(answer, "POST", SESSIONS)
 
     def _path_of(self, answer: Answer) -> str:
