@@ -178,7 +178,12 @@ class IShutdown(Interface):
         """
         Request a shutdown, like a press of the power button.
 
-        :return: fires when the machine is off, or the request has failed or timed out.
+        A run that is :class:`IReopenable` as well, whose ``stop`` only closes its line, can be asked as soon as
+        ``connect`` was called, or instead of it.
+
+        :return: fires when the machine is off, or the request has failed or timed out and ``stop`` ends the machine.
+            If ``stop`` only closes the line, it fails with an ``APIError`` instead: the machine is kept, says why it is
+            not off, and is asked again, until it is off or is to be on.
         """
 
 

@@ -284,13 +284,13 @@ class PowerTests(SimulatedCase):
         self.assertEqual(self.reasons(), ["PoweredOn", "SwitchedOff"])
 
     async def test_no_bmc(self) -> None:
-        """If the BMC does not answer, the machine is not changed, and an Event says so."""
+        """If the BMC does not answer, the machine is not changed, which is a failure."""
         run, _ = await self.opened_line(power=True)
         self.patch(IPMIDriver, "ask_seconds", 0.3)
         self.patch(IPMIDriver, "leave_seconds", 0.3)
         await self.bmc.stop()
-        await run.shut_down()
-        self.assertEqual(self.reasons()[-1], "PowerFailed")
+        with self.assertRaises(ServiceUnavailable):
+            await run.shut_down()
         await run.stop()
         self.assertEqual(self.reasons()[-1], "ConsoleNotReleased")
         self.assertIn("may keep the SOL session of this runtime", self.events[-1][2])

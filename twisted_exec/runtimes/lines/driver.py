@@ -87,12 +87,7 @@ class _CurrentPower:
         await self._switch().on()
 
     async def off(self) -> None:
-        try:
-            switch = self._switch()
-        except CannotStart as problem:
-            self._facts.event("Warning", "PowerFailed", problem.message)
-            return
-        await switch.off()
+        await self._switch().off()
 
     def _switch(self) -> Power:
         switch = self._driver.power_of(self._facts)

@@ -251,7 +251,8 @@ class PowerTests(RedfishCase):
         off = run.shut_down()
         await self.until(lambda: self.bmc.resets)
         await run.stop()
-        await off
+        with self.assertRaises(CannotStart):
+            await off
         self.assertEqual((self.bmc.sessions, self.bmc.resets), ({}, ["GracefulShutdown"]))
 
     async def test_without(self) -> None:

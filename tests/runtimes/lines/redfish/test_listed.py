@@ -95,9 +95,9 @@ class ListedTests(ListedCase):
         run, _ = await self.opened_line(self.listed(power=True))
         self.write("other,127.0.0.9,")
         await self.until(lambda: "no line is called" in run.outage)
-        await run.shut_down()
-        self.assertEqual(self.bmc.resets, ["On"])
-        self.assertIn("PowerFailed", self.reasons())
+        with self.assertRaises(CannotStart) as caught:
+            await run.shut_down()
+        self.assertEqual((self.bmc.resets, caught.exception.condition), (["On"], "NoLine"))
 
     async def test_no_list(self) -> None:
         """A class whose list is not there yet is offered."""
@@ -203,9 +203,9 @@ class ChangedTests(ListedCase):
         await self.until(lambda: self.bmc.resets)
         self.write("m,127.0.0.2,", "n,127.0.0.3,")
         await self.reaches(line, second, b"of m")
-        await off
+        with self.assertRaises(CannotStart):
+            await off
         self.assertEqual((self.bmc.resets, second.resets), (["GracefulShutdown"], []))
-        self.assertIn("PowerFailed", self.reasons())
         await self.until(lambda: not self.bmc.sessions)
 
 
