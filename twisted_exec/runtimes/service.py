@@ -306,7 +306,7 @@ class MachineRuntime(Service):
     ) -> Deferred[pb.UpdateMachinePowerResponse]:
         record = self._changeable(request)
         if self._machines.set_power(record, request.power):
-            self.machines.switched.add(record.id)
+            self.machines.switches[record.id] += 1
             self._save(record)
         supervisor = self._supervisors[record.id]
         if request.power == pb.POWER_ON:

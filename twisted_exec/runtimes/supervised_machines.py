@@ -5,6 +5,7 @@ The machines of a runtime, and their supervisors.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -89,7 +90,7 @@ class SupervisedMachines:
         self.records = MachineRecords({})
         self.supervisors: dict[str, Supervisor] = {}
         self.deleting: dict[str, list[Deferred[None]]] = {}
-        self.switched: set[str] = set()  # ids of machines that a user has switched on or off
+        self.switches: Counter[str] = Counter()  # how often users have switched machines, by their ids
         self._lines: dict[str, ConditionValue] = {}
         self.alerts: ConsoleAlerts | None = None
         self.recordings: ConsoleRecordings | None = None
@@ -294,7 +295,7 @@ class SupervisedMachines:
             booted=lambda: supervisors[record.id].journal.booted("PoweredOn"),
             described=lambda condition: self._described(record, condition),
             is_on=lambda: record.id in supervisors and supervisors[record.id].is_on,
-            was_switched=lambda: record.id in self.switched,
+            switches=lambda: self.switches[record.id],
             namespace=record.namespace,
             name=record.name,
             uid=record.uid,
@@ -382,7 +383,7 @@ class SupervisedMachines:
         self._last_lines.forget(record.id)
         self._recorders.pop(record.id, None)
         self._lines.pop(record.id, None)
-        self.switched.discard(record.id)
+        del self.switches[record.id]
 
     @property
     def continuing(self) -> list[str]:

@@ -13,6 +13,7 @@ from tests.runtimes.bmc.server import SESSIONS, USER, SmallBMC
 from tests.runtimes.lines.redfish.support import RedfishCase
 from twisted_exec.program.config_file import read_yaml
 from twisted_exec.program.server_list import read_servers
+from twisted_exec.runtimes.interfaces import CannotStart
 from twisted_exec.runtimes.lines import line_list
 from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
 from twisted_exec.runtimes.lines.shared_line import SharedLine
@@ -205,6 +206,9 @@ class ChangedTests(ListedCase):
         await self.reaches(line, second, b"of m")
         with self.assertRaises(CannotStart):
             await off
+        with self.assertRaises(CannotStart) as caught:
+            await run.shut_down()
+        self.assertEqual(caught.exception.condition, "LineChanged")
         self.assertEqual((self.bmc.resets, second.resets), (["GracefulShutdown"], []))
         await self.until(lambda: not self.bmc.sessions)
 

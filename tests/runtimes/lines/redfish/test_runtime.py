@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -13,6 +14,7 @@ from twisted_exec.api.conditions import CONSOLE_LINE
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes import supervisor
+from twisted_exec.runtimes.handover import CannotHandOver, MachinesHandOver
 from twisted_exec.runtimes.lines.redfish import client, sessions
 from twisted_exec.runtimes.service import MachineRuntime
 
@@ -25,8 +27,8 @@ class OneServerCase(BMCCase):
         await self.until(lambda: runtime.machines.records.get(id).state == pb.MACHINE_RUNNING)
         return runtime, id
 
-    async def create(self, **keys: Any) -> tuple[MachineRuntime, str]:
-        document = {
+    def metal(self, **keys: Any) -> dict[str, Any]:
+        return {
             "name": "metal",
             "driver": "redfish",
             "capabilities": {"cpu": 1, "memory": "1Gi"},
@@ -36,7 +38,9 @@ class OneServerCase(BMCCase):
             "lines": {"m": {"host": "127.0.0.1", "port": self.bmc.port}},
             **keys,
         }
-        runtime = await self.make_runtime(document)
+
+    async def create(self, **keys: Any) -> tuple[MachineRuntime, str]:
+        runtime = await self.make_runtime(self.metal(**keys))
         answer = await runtime.create_machine(
             pb.CreateMachineRequest(machine=machine("m", "metal"))
         )
@@ -222,3 +226,23 @@ class UnconfirmedTests(OneServerCase):
         self.bmc.faults.codes = {}
         await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
         self.assertEqual((self.bmc.power, self.bmc.resets, self.bmc.sessions), ("On", [], {}))
+
+    async def test_handed_over(self) -> None:
+        """Another process goes on to ask."""
+        runtime, _ = await self.start(power=True)
+        self.bmc.faults.codes = {"*": 503}
+        await self.fails()
+        handed = MachinesHandOver(runtime)
+        await self.until(lambda: not self.obstacle(handed))
+        values = json.loads(json.dumps(await handed.suspend()))
+        await self.make_runtime(self.metal(power=True), inherited=values)
+        await self.until_state(pb.MACHINE_RUNNING, "PowerFailed")
+        self.bmc.faults.codes = {}
+        await self.goes_off()
+
+    def obstacle(self, handed: MachinesHandOver) -> str:
+        try:
+            handed.check()
+        except CannotHandOver as problem:
+            return str(problem)
+        return ""

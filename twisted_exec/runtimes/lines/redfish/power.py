@@ -54,7 +54,7 @@ class RedfishPower:
 
         :raises CannotStart: the server is not on.
         """
-        if not self._facts.was_switched():
+        if not self._facts.switches():
             return
         try:
             await _Switch(self._claim(), self._clock, self._look_seconds).on(self._on_seconds)
