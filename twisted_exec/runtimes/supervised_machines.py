@@ -90,7 +90,7 @@ class SupervisedMachines:
         self.records = MachineRecords({})
         self.supervisors: dict[str, Supervisor] = {}
         self.deleting: dict[str, list[Deferred[None]]] = {}
-        self.switches: Counter[str] = Counter()  # how often users have switched machines, by their ids
+        self.switches: Counter[str] = Counter()  # by users, by the ids of machines
         self._lines: dict[str, ConditionValue] = {}
         self.alerts: ConsoleAlerts | None = None
         self.recordings: ConsoleRecordings | None = None

@@ -109,7 +109,11 @@ class Supervisor:
         self._is_boot = False  # the next output is that of a new boot
         self._is_unread = True  # this process has not read the machine's output yet, or not lately
         self._course = _Course.RESTART
-        self._condition = (pb.MACHINE_PENDING, "", "")  # but for a request for power-off
+        self._condition: tuple[int, str, str] = (
+            pb.MACHINE_PENDING,
+            "",
+            "",
+        )  # but for a request for power-off
         self._asking: Deferred[None] | None = None  # until the machine is off, or shall be on again
         self._asked_waiters: list[Deferred[None]] = []
         self._why_on = ("", "")  # reason and message of a machine that is to be off

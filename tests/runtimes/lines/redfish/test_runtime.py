@@ -72,6 +72,7 @@ class OneServerCase(BMCCase):
         )
         return condition
 
+
 class RuntimeTests(OneServerCase):
     """A whole runtime."""
 
