@@ -421,7 +421,8 @@ class MachinesHandOver:
 
 def _inherited(values: Mapping[str, Any]) -> Inherited:
     machine = _decode(pb.Machine, values["machine"])
-    return Inherited(machine, base64.b64decode(values["unsent"], validate=True))
+    unsent = base64.b64decode(values["unsent"], validate=True)
+    return Inherited(machine, unsent, values["state"] != pb.MACHINE_STOPPED)
 
 
 def _encode(message: Any) -> str:

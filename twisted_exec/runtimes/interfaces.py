@@ -74,8 +74,8 @@ class MachineFacts:
         solved.
     :param described: call this with the condition ``ConsoleLine`` when the way to the console has
         changed.
-    :param was_switched: returns whether a user has switched the machine on since this runtime has it;
-        false if it was to be on when the runtime got it, so that its server's state stays as it is.
+    :param switches: returns how often users have switched the machine since this runtime has it; 0 if it was to be
+        on when the runtime got it, so that its server's state stays as it is.
     :param booted: call this when a driver of existing lines has switched the machine on.
     :param namespace: of the API object; empty, as are ``name`` and ``uid``, if unknown.
     :param storage: private directory for the machine's disks, which may not exist yet; the runtime
@@ -100,7 +100,7 @@ class MachineFacts:
     changed: Callable[[int, str, str], None] = _ignore_change
     described: Callable[[ConditionValue], None] = lambda condition: None
     is_on: Callable[[], bool] = lambda: False
-    was_switched: Callable[[], bool] = lambda: True
+    switches: Callable[[], int] = lambda: 1
     booted: Callable[[], None] = lambda: None
     namespace: str = ""
     name: str = ""
@@ -178,7 +178,12 @@ class IShutdown(Interface):
         """
         Request a shutdown, like a press of the power button.
 
-        :return: fires when the machine is off, or the request has failed or timed out.
+        A run that is :class:`IReopenable` as well, whose ``stop`` only closes its line, can be asked as soon as
+        ``connect`` was called, or instead of it.
+
+        :return: fires when the machine is off, or the request has failed or timed out and ``stop`` ends the machine.
+            If ``stop`` only closes the line, it fails with an ``APIError`` instead: the machine is kept, says why it is
+            not off, and is asked again, until it is off or is to be on.
         """
 
 

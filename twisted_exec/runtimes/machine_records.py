@@ -149,10 +149,12 @@ class Inherited:
     A machine that goes on from another process.
 
     :param unsent: input that the machine has not got.
+    :param is_on: it is perhaps on, also if it is to be off.
     """
 
     machine: pb.Machine
     unsent: bytes = field(default=b"", repr=False)
+    is_on: bool = False
 
 
 @dataclass

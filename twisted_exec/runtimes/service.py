@@ -50,8 +50,8 @@ from twisted_exec.runtimes.recordings.service import (
 )
 from twisted_exec.runtimes.settings import MachineSettings
 from twisted_exec.runtimes.state import RuntimeState
-from twisted_exec.runtimes.supervised_machines import SupervisedMachines
-from twisted_exec.streaming.interfaces import POWERED_OFF, SHUTTING_DOWN, Ending, IAttachment
+from twisted_exec.runtimes.supervised_machines import SupervisedMachines, powered_off
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending, IAttachment
 from twisted_exec.streaming.sessions.guard import STOPPING
 from twisted_exec.streaming.subject import Subject
 from twisted_exec.tls.private_directories import private_directory
@@ -306,14 +306,13 @@ class MachineRuntime(Service):
     ) -> Deferred[pb.UpdateMachinePowerResponse]:
         record = self._changeable(request)
         if self._machines.set_power(record, request.power):
-            self.machines.switched.add(record.id)
+            self.machines.switches[record.id] += 1
             self._save(record)
         supervisor = self._supervisors[record.id]
         if request.power == pb.POWER_ON:
             supervisor.power_on()
         else:
-            ending = Ending(POWERED_OFF, f'machine "{record.label}" was powered off')
-            supervisor.power_off(ending, gently=True)
+            supervisor.power_off(powered_off(record), gently=True)
         return succeed(pb.UpdateMachinePowerResponse())
 
     @_as_deferred

@@ -5,6 +5,7 @@ The machines of a runtime, and their supervisors.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -42,7 +43,7 @@ from twisted_exec.runtimes.recordings.service import ConsoleRecordings
 from twisted_exec.runtimes.settings import MachineSettings
 from twisted_exec.runtimes.state import RuntimeState
 from twisted_exec.runtimes.supervisor import Supervisor
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, Role
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, Ending, Role
 from twisted_exec.wire.marks import Notice
 
 _EVENTS_OF_ACTS = {  # messages are between users, and in the audit log alone
@@ -89,7 +90,7 @@ class SupervisedMachines:
         self.records = MachineRecords({})
         self.supervisors: dict[str, Supervisor] = {}
         self.deleting: dict[str, list[Deferred[None]]] = {}
-        self.switched: set[str] = set()  # ids of machines that a user has switched on or off
+        self.switches: Counter[str] = Counter()  # by users, by the ids of machines
         self._lines: dict[str, ConditionValue] = {}
         self.alerts: ConsoleAlerts | None = None
         self.recordings: ConsoleRecordings | None = None
@@ -114,7 +115,7 @@ class SupervisedMachines:
         for each in retained:
             record = self.records.add(each.machine)
             adopted = self.state.adoptable(record.id, leaders) if record.id in ids else None
-            self.supervise(record, adopted, each.unsent)
+            self.supervise(record, adopted, each.unsent, is_on=each.is_on)
 
     def _retained(self) -> Sequence[Inherited]:
         stored = self._storage.open(has_no_disks=self._has_no_disks)
@@ -230,13 +231,19 @@ class SupervisedMachines:
         return self._storage.keep and self._offered[record.class_name].can_adopt
 
     def supervise(
-        self, record: MachineRecord, adopted: Sequence[Leader] | None = None, unsent: bytes = b""
+        self,
+        record: MachineRecord,
+        adopted: Sequence[Leader] | None = None,
+        unsent: bytes = b"",
+        *,
+        is_on: bool = False,
     ) -> None:
         """
         Start a machine if it is to be on, or adopt it.
 
         :param adopted: the processes of a machine that runs already; ``None`` if it does not.
         :param unsent: input that its line gets before any other.
+        :param is_on: another process has not got the machine off, as it is to be.
         """
         directory = self.state.make_sockets(record.id)
         runtime_class = self._offered[record.class_name]
@@ -267,6 +274,8 @@ class SupervisedMachines:
         self._record(record)
         if record.spec.power == pb.POWER_ON:
             supervisor.power_on()
+        elif is_on:
+            supervisor.go_on_powering_off(powered_off(record))
         else:
             record.set_state(pb.MACHINE_STOPPED)
 
@@ -286,7 +295,7 @@ class SupervisedMachines:
             booted=lambda: supervisors[record.id].journal.booted("PoweredOn"),
             described=lambda condition: self._described(record, condition),
             is_on=lambda: record.id in supervisors and supervisors[record.id].is_on,
-            was_switched=lambda: record.id in self.switched,
+            switches=lambda: self.switches[record.id],
             namespace=record.namespace,
             name=record.name,
             uid=record.uid,
@@ -374,7 +383,7 @@ class SupervisedMachines:
         self._last_lines.forget(record.id)
         self._recorders.pop(record.id, None)
         self._lines.pop(record.id, None)
-        self.switched.discard(record.id)
+        del self.switches[record.id]
 
     @property
     def continuing(self) -> list[str]:
@@ -478,6 +487,11 @@ class SupervisedMachines:
     ) -> None:
         self._log.emit(level or _LEVELS[type], "{label}: {what}", label=record.label, what=message)
         self.records.add_event(record, type, reason, message, self._now_nanoseconds())
+
+
+def powered_off(record: MachineRecord) -> Ending:
+    """Return the status of the viewers of a machine that its user has powered off."""
+    return Ending(POWERED_OFF, f'machine "{record.label}" was powered off')
 
 
 def _not_on_disk(why: str) -> str:

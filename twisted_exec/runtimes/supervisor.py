@@ -44,8 +44,14 @@ from twisted_exec.streaming.interfaces import INTERNAL, POWERED_OFF, Ending
 _FIRST_DELAY_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 30.0
 _LONG_RUN_SECONDS = 10.0
+_FIRST_ASK_SECONDS = 1.0
+_LONGEST_ASK_SECONDS = 30.0
+"""Longest pause before a server that could not be powered off is asked again."""
+_MOST_PROBLEMS = 10
+"""Limit for the Events of one power-off: a BMC may refuse with other words each time."""
 _BUG = "internal error of the machine runtime"
 
+_SHUTTING_DOWN = "the guest was asked to shut down"
 _NEW_PROCESS = b"\r\n[the process has ended; a new one starts]\r\n"
 
 
@@ -103,6 +109,14 @@ class Supervisor:
         self._is_boot = False  # the next output is that of a new boot
         self._is_unread = True  # this process has not read the machine's output yet, or not lately
         self._course = _Course.RESTART
+        self._condition: tuple[int, str, str] = (
+            pb.MACHINE_PENDING,
+            "",
+            "",
+        )  # but for a request for power-off
+        self._asking: Deferred[None] | None = None  # until the machine is off, or shall be on again
+        self._asked_waiters: list[Deferred[None]] = []
+        self._why_on = ("", "")  # reason and message of a machine that is to be off
         self.is_starting = False
         self.run: IRun | None = None
         self._opening: Any = None  # the run whose line is being opened, or was last
@@ -115,13 +129,13 @@ class Supervisor:
 
     @property
     def is_on(self) -> bool:
-        """True while the machine is switched on, also while it waits for its next start."""
-        return self._should_run
+        """True until the machine is to be off, and is: also while it waits for its next start."""
+        return self._should_run or self._asking is not None
 
     @property
     def is_off(self) -> bool:
         """True if the machine is switched off and its line is closed."""
-        return not self._should_run and (self.console is None or not self.console.is_live)
+        return not self.is_on and (self.console is None or not self.console.is_live)
 
     def waiting_console(self) -> SharedConsole:
         """Return the console for sessions that have waited for the machine in an earlier process."""
@@ -129,13 +143,22 @@ class Supervisor:
 
     def power_on(self) -> None:
         self._should_run = True
+        if self._asking is not None and self._rest is not None:
+            self._rest.cancel()  # a request that has failed is not repeated
         if self._keeping is None:
-            self._begin_anew()
-            self._start_problem = ("", "")
-            self._state_changed(pb.MACHINE_PENDING, "", "")
-            keeping = Deferred.fromCoroutine(self._keep())
-            keeping.addErrback(self._failed)
-            self._keeping = None if keeping.called else keeping
+            self._begin()
+
+    def go_on_powering_off(self, ending: Ending) -> None:
+        """Go on with the power-off of another process, which has not reached the machine."""
+        self._begin(ending)
+
+    def _begin(self, ending: Ending | None = None) -> None:
+        self._begin_anew()
+        self._start_problem = ("", "")
+        self._report(pb.MACHINE_PENDING, "", "")
+        keeping = Deferred.fromCoroutine(self._keep(ending))
+        keeping.addErrback(self._failed)
+        self._keeping = None if keeping.called else keeping
 
     def power_off(self, ending: Ending, *, gently: bool = False) -> Deferred[None]:
         """
@@ -143,14 +166,20 @@ class Supervisor:
 
         :param ending: the status of its viewers.
         :param gently: request a shutdown first, if the machine supports that, and let its viewers
-            wait for the next start.
+            wait for the next start. A machine that exists without the runtime goes on until it is off.
         :return: fires when the machine has stopped.
         """
         self._should_run = False
-        if self._course is _Course.RESTART:
-            self._course = _Course.STOP
         keeping = self._keeping
-        if gently and self.run is not None and IShutdown.providedBy(self.run):
+        is_asked = False
+        if self._course is _Course.RESTART:
+            is_asked = gently and keeping is not None and self._is_switched()
+            self._course = _Course.RESTART if is_asked else _Course.STOP
+        if self._asking is not None and not gently:
+            self._asking.cancel()
+        if is_asked:
+            self._ask(ending)
+        elif gently and self.run is not None and IShutdown.providedBy(self.run):
             self._shut_down(self.run, ending)
         elif self.console is not None and not gently:
             self.console.end(ending)
@@ -158,7 +187,7 @@ class Supervisor:
                 self.console = None
         elif self.console is not None and keeping is not None:
             self.console.interrupt(ending)
-        if self._rest is not None:
+        if self._rest is not None and not is_asked:
             self._rest.cancel()
         stopped: Deferred[None] = Deferred()
         if keeping is None:
@@ -183,7 +212,8 @@ class Supervisor:
     @property
     def obstacle(self) -> str:
         """Why another process cannot continue the machine now; empty if it can."""
-        if self._course is _Course.SHUT_DOWN:
+        is_asking = self._asking is not None and self._rest is None
+        if self._course is _Course.SHUT_DOWN or is_asking:
             return "it is shutting down"
         run = self.run
         if run is not None and not (IReleasable.providedBy(run) or IReopenable.providedBy(run)):
@@ -244,26 +274,122 @@ class Supervisor:
 
     def noticed(self, state: int, reason: str, message: str) -> None:
         if self.run is not None and self._course is not _Course.SHUT_DOWN:
-            self._state_changed(state, reason, message)
+            self._report(state, reason, message)
+
+    def _report(self, state: int, reason: str, message: str) -> None:
+        """Note the state of the machine; why it is not off as it is to be comes first."""
+        self._condition = (state, reason, message)
+        self._state_changed(state, *(self._why_on if self._why_on[0] else (reason, message)))
+
+    # Power off.
+
+    def _is_switched(self) -> bool:
+        """Return whether the machine goes on behind the end of its run, until it is switched off."""
+        run = self.run or self._opening
+        return IShutdown.providedBy(run) and IReopenable.providedBy(run)
+
+    def _ask(self, ending: Ending) -> None:
+        if self._asking is not None:
+            return
+        self._note_why_on("ShuttingDown", _SHUTTING_DOWN)
+        self._facts.event("Normal", "ShuttingDown", _SHUTTING_DOWN)
+        self._asking = Deferred()  # a run may answer at once
+        if self._rest is not None:
+            self._rest.cancel()
+        asking = self._asking = Deferred.fromCoroutine(self._until_off(ending))
+        asking.addErrback(lambda failure: failure.trap(CancelledError))
+        asking.addErrback(lambda failure: self._log.failure("powering off", failure=failure))
+        asking.addCallback(lambda _: self._asked())
+
+    def _asked(self) -> None:
+        self._asking, self._why_on = None, ("", "")
+        waiting, self._asked_waiters = self._asked_waiters, []
+        for waiter in waiting:
+            waiter.callback(None)
+
+    async def _when_asked(self) -> None:
+        """Wait until the machine is off, or is no longer to be off."""
+        if self._asking is not None:
+            waiter: Deferred[None] = Deferred()
+            self._asked_waiters.append(waiter)
+            await waiter
+
+    async def _when_off(self, run: IRun) -> None:
+        """Let a request for power-off end before a start, which would switch the machine on."""
+        await self._when_asked()
+        if self._is_ending:
+            await self._leave(run)  # it may have claimed its line for the request
+
+    async def _until_off(self, ending: Ending) -> None:
+        """Request a shutdown until the machine is off, or is to be on again."""
+        backoff = Backoff(_FIRST_ASK_SECONDS, _LONGEST_ASK_SECONDS)
+        problems: set[str] = set()
+        while why := await self._problem_of_shutdown():
+            if not (self._should_run or self._is_ending):
+                self._note_why_on("PowerFailed", f"{why}; it may be on; trying again")
+                if why not in problems and len(problems) < _MOST_PROBLEMS:
+                    problems.add(why)
+                    self._facts.event("Warning", "PowerFailed", why)
+                await self._wait(backoff)
+                await self._when_going_on()
+            if self._is_ending:  # deleted, or the runtime stops: it is not asked again
+                return
+            if self._should_run:
+                self._why_on = ("", "")
+                self._report(*self._condition)
+                return
+        if self._is_ending:
+            return
+        self._course = _Course.SHUT_DOWN
+        if self.run is None:
+            self._facts.event("Normal", POWERED_OFF, ending.message)
+        if self.console is not None:
+            self.console.interrupt(ending)
+
+    async def _problem_of_shutdown(self) -> str:
+        """Request a shutdown; return why the machine is not known to be off."""
+        run: Any = self.run or self._opening
+        try:
+            await run.shut_down()
+        except CancelledError:
+            raise
+        except APIError as problem:
+            return f"the server could not be powered off: {problem.message}"
+        except Exception:
+            self._log.failure("powering off {label}", label=self._facts.label)
+            return f"the server could not be powered off: {_BUG}, see its log"
+        return ""
+
+    def _note_why_on(self, reason: str, message: str) -> None:
+        self._why_on = (reason, message)
+        self._report(*self._condition)
 
     def _shut_down(self, run: Any, ending: Ending) -> None:
         if self._course in (_Course.SHUT_DOWN, _Course.RELEASE):
             return
         self._course = _Course.SHUT_DOWN
-        message = "the guest was asked to shut down"
-        self._state_changed(pb.MACHINE_RUNNING, "ShuttingDown", message)
-        self._facts.event("Normal", "ShuttingDown", message)
+        self._state_changed(pb.MACHINE_RUNNING, "ShuttingDown", _SHUTTING_DOWN)
+        self._facts.event("Normal", "ShuttingDown", _SHUTTING_DOWN)
         console = self.console
         assert console is not None
         shutdown: Deferred[None] = run.shut_down()
         shutdown.addErrback(lambda failure: self._log.failure("shutting down", failure=failure))
         shutdown.addBoth(lambda _: console.interrupt(ending))
 
-    async def _keep(self) -> None:
+    async def _keep(self, ending: Ending | None) -> None:
         # Not a PokedLoop: one round is a whole life of the machine, from its start to its end.
         self._course = _Course.RESTART
+        why = ("", "")
         run, console = self._prepare()
+        if ending is not None and self._is_switched():
+            self._ask(ending)
+            await self._when_off(run)
+        elif ending is not None:
+            self._course = _Course.STOP
         while not self._is_ending:
+            if self._asking is not None:
+                await self._when_off(run)
+                continue
             began = self._clock.seconds()
             self.is_starting = True
             self._busy_waiters = []
@@ -273,6 +399,7 @@ class Supervisor:
             self.is_starting = False
             self._settled()
             ending = await console.when_line_over()
+            await self._when_asked()
             await self._when_going_on()
             self._busy_waiters = []
             # Another run may have taken its place meanwhile, for the same machine.
@@ -288,8 +415,8 @@ class Supervisor:
                 self._course = _Course.STOP
             await self._leave(ended)
             self._settled()
-            if not self._is_ending:
-                await self._wait()
+            if not self._is_ending and self._asking is None:
+                await self._wait(self._backoff)
                 await self._when_going_on()
         self._keeping = None
         if self.console is not None and self.console.ending is not None:
@@ -371,7 +498,7 @@ class Supervisor:
     def _started(self, _: object, run: IRun) -> bool:
         self.run = run
         self._start_problem = ("", "")
-        self._state_changed(pb.MACHINE_RUNNING, "", "")
+        self._report(pb.MACHINE_RUNNING, "", "")
         label = self._facts.label
         if self._adopted is not None:
             self._is_unread = False
@@ -388,7 +515,7 @@ class Supervisor:
             error = failure.value
             why = error.message if isinstance(error, APIError) else message_of(error)
             reason = error.condition if isinstance(error, CannotStart) else "StartFailed"
-            self._state_changed(pb.MACHINE_PENDING, reason, why)
+            self._report(pb.MACHINE_PENDING, reason, why)
             if self._start_problem != (reason, why):  # one Event for many attempts
                 self._start_problem = reason, why
                 self._facts.event("Warning", reason, why)
@@ -407,7 +534,7 @@ class Supervisor:
             return ending.reason, ending.message
         if self._ends > 1:
             # It keeps ending early, and spends more time in back-off than running.
-            self._state_changed(pb.MACHINE_PENDING, "Ended", ending.message)
+            self._report(pb.MACHINE_PENDING, "Ended", ending.message)
         return "", ""
 
     def _restarts_after(self, ending: Ending, has_exited: bool) -> bool:
@@ -425,8 +552,8 @@ class Supervisor:
         self._backoff.reset()
         self._ends = 0
 
-    async def _wait(self) -> None:
-        self._rest = deferLater(self._clock, self._backoff.pause())
+    async def _wait(self, backoff: Backoff) -> None:
+        self._rest = deferLater(self._clock, backoff.pause())
         try:
             await self._rest
         except CancelledError:

@@ -13,16 +13,21 @@ from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
 from tests import needs
+from tests.contracts.machine_runtime import machine
 from tests.runtimes.peers import IPMISim, reactor
 from tests.runtimes.support import RuntimeCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes import supervisor
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IShutdown
 from twisted_exec.runtimes.lines import ipmi
 from twisted_exec.runtimes.lines.ipmi import IPMIDriver, IPMILine, arguments
 from twisted_exec.runtimes.lines.programs import run_program
 from twisted_exec.runtimes.lines.shared_line import SharedLine
+from twisted_exec.runtimes.machine_records import MachineRecord
+from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.testing.drivers import (
     QUICK,
     BreakableContract,
@@ -287,13 +292,13 @@ class PowerTests(SimulatedCase):
         self.assertEqual(self.reasons(), ["PoweredOn", "SwitchedOff"])
 
     async def test_no_bmc(self) -> None:
-        """If the BMC does not answer, the machine is not changed, and an Event says so."""
+        """If the BMC does not answer, the machine is not changed, which is a failure."""
         run, _ = await self.opened_line(power=True)
         self.patch(IPMIDriver, "ask_seconds", 0.3)
         self.patch(IPMIDriver, "leave_seconds", 0.3)
         await self.bmc.stop()
-        await run.shut_down()
-        self.assertEqual(self.reasons()[-1], "PowerFailed")
+        with self.assertRaises(ServiceUnavailable):
+            await run.shut_down()
         await run.stop()
         self.assertEqual(self.reasons()[-1], "ConsoleNotReleased")
         self.assertIn("may keep the SOL session of this runtime", self.events[-1][2])
@@ -306,6 +311,60 @@ class PowerTests(SimulatedCase):
         await second.until(b"another client has the SOL session")
         await first.transport.stop()
         await second.until(b"line is back")
+
+
+class UnconfirmedTests(SimulatedCase):
+    """A chassis that is to be off, in a whole runtime."""
+
+    starts = PROGRAMS
+
+    async def create(self) -> tuple[MachineRuntime, MachineRecord]:
+        self.bmc.set_power(True)
+        self.patch(supervisor, "_FIRST_ASK_SECONDS", 0.05)
+        self.patch(supervisor, "_LONGEST_ASK_SECONDS", 0.05)
+        runtime = await self.make_runtime(
+            {
+                "name": "server",
+                "driver": "ipmi",
+                "capabilities": {"cpu": 1, "memory": "1Gi"},
+                "user": "admin",
+                "password_file": self.bmc.path("password"),
+                "power": True,
+                "lines": {"m": {"host": "127.0.0.1", "port": self.bmc.port, "cipher_suite": 3}},
+            }
+        )
+        request = pb.CreateMachineRequest(machine=machine("m", "server"))
+        answer = await runtime.create_machine(request)
+        return runtime, runtime.machines.records.get(answer.machine.metadata.id)
+
+    async def switch_off(self, runtime: MachineRuntime, record: MachineRecord) -> None:
+        request = pb.UpdateMachinePowerRequest(machine_id=record.id, power=pb.POWER_OFF)
+        await runtime.update_machine_power(request)
+
+    def write_password(self, password: str) -> None:
+        with open(self.bmc.path("password"), "w") as file:
+            file.write(f"{password}\n")
+
+    async def test_refused(self) -> None:
+        """A BMC that does not take the request is asked again; the machine says why it is not off."""
+        runtime, record = await self.create()
+        await self.until(lambda: record.state == pb.MACHINE_RUNNING)
+        self.write_password("another")
+        await self.switch_off(runtime, record)
+        await self.until(lambda: [each.reason for each in record.conditions] == ["PowerFailed"])
+        self.assertIn("it may be on; trying again", record.conditions[0].message)
+        self.assertEqual((record.state, self.bmc.power), (pb.MACHINE_RUNNING, ""))
+        self.write_password(self.bmc.password)
+        await self.until(lambda: record.state == pb.MACHINE_STOPPED)
+        self.assertEqual(self.bmc.power, "s")
+
+    async def test_opening(self) -> None:
+        """A machine whose console is still being opened is asked to shut down first."""
+        runtime, record = await self.create()
+        self.assertEqual(record.state, pb.MACHINE_PENDING)
+        await self.switch_off(runtime, record)
+        await self.until(lambda: record.state == pb.MACHINE_STOPPED)
+        self.assertEqual(self.bmc.power, "s")
 
 
 class ProgramTests(RuntimeCase):

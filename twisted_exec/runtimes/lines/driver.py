@@ -82,16 +82,22 @@ class _CurrentPower:
 
     def __init__(self, driver: LineDriver[Any], facts: MachineFacts) -> None:
         self._driver, self._facts = driver, facts
+        self._asked: tuple[int, Any] = (-1, None)  # for which switch, and by which line
 
     async def on(self) -> None:
         await self._switch().on()
 
     async def off(self) -> None:
-        try:
-            switch = self._switch()
-        except CannotStart as problem:
-            self._facts.event("Warning", "PowerFailed", problem.message)
-            return
+        switch = self._switch()
+        number, line = self._facts.switches(), self._driver.lines.options_of(self._facts)
+        if self._asked[0] != number:
+            self._asked = (number, line)
+        elif self._asked[1] != line:
+            # Its user has not asked for the server of a row that was changed meanwhile.
+            raise CannotStart(
+                "LineChanged",
+                "its line is another one than when it was to be off: set spec.power to On and to Off",
+            )
         await switch.off()
 
     def _switch(self) -> Power:

@@ -48,6 +48,8 @@ from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 PROGRAM = "ipmitool"
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_OFF_SECONDS = 60.0
+"""Time for a chassis to go off that the BMC has switched off."""
 _PATIENCE = ("-N", "2", "-R", "3")  # seconds per attempt, attempts
 _PLAIN = re.compile(r"[^-\s\0][^\s\0]*")
 _UP = re.compile(rb"\[SOL Session operational\.[^\n]*\n")
@@ -253,16 +255,14 @@ class Chassis:
             raise CannotStart("PowerFailed", problem.message) from None
 
     async def off(self) -> None:
-        try:
-            if await self._is_off():
-                return
-            if not await self._shut_down():
-                await self._ask("off")
-                seconds = self._line.shutdown_seconds
-                message = f"the machine did not shut down in {seconds:g} s: it was switched off"
-                self._facts.event("Warning", "SwitchedOff", message)
-        except ServiceUnavailable as problem:
-            self._facts.event("Warning", "PowerFailed", problem.message)
+        if await self._is_off() or await self._shut_down():
+            return
+        await self._ask("off")
+        clock, seconds = self._driver.reactor, self._line.shutdown_seconds
+        if not await until(self._is_off, clock, self._driver.look_seconds, _OFF_SECONDS):
+            raise ServiceUnavailable("the chassis stays on, though the BMC has accepted power off")
+        message = f"the machine did not shut down in {seconds:g} s: it was switched off"
+        self._facts.event("Warning", "SwitchedOff", message)
 
     async def _shut_down(self) -> bool:
         clock = self._driver.reactor
@@ -275,7 +275,7 @@ class Chassis:
         )
 
     async def _is_off(self) -> bool:
-        return b"is on" not in await self._ask("status")
+        return b"is off" in await self._ask("status")
 
     def _ask(self, word: str) -> Deferred[bytes]:
         if self._driver.lines.options_of(self._facts) != self._line:

@@ -89,7 +89,11 @@ class Power(Protocol):
         """
 
     async def off(self) -> None:
-        """Switch the machine off within a bounded time; report failures as Events."""
+        """
+        Switch the machine off within a bounded time.
+
+        :raises APIError: the machine is not known to be off; the runtime tries again.
+        """
 
 
 class _Link(TwistedProtocol):
@@ -143,8 +147,8 @@ class SharedLine:
     :param release: called after the line is closed for good, perhaps again; :meth:`stop` waits for a
         Deferred that it returns.
     :param breakable: the endpoint's transports have ``send_break``.
-    :param power: the machine's power switch, used at power on and power off; without it the line is
-        only opened and closed.
+    :param power: the machine's power switch, used at power on and power off, also while the line is
+        being opened; without it the line is only opened and closed.
     """
 
     paced = False
@@ -184,6 +188,7 @@ class SharedLine:
         self._reasons = 0  # that users were told of, in this outage
         self._is_behind_loss = False  # no output yet since the last loss
         self._gaps = 0  # since the last connection that was not short
+        self._switching = DeferredLock()  # held while the machine is switched on or off
         self._attempt = DeferredLock()  # held while the line is opened, and switched on before
         self._end_waiters: list[Deferred[None]] = []
         if breakable:
@@ -201,7 +206,9 @@ class SharedLine:
     async def _connect(self, factory: IProtocolFactory) -> Any:
         self._name, self._endpoint = self._claim()
         if self._power is not None:
-            await self._power.on()
+            async with self._switching:
+                if not self._is_shutting_down:
+                    await self._power.on()
         link, failed = None, None
         try:
             link = await self._open()
@@ -245,9 +252,17 @@ class SharedLine:
             self._link.transport.send_break(milliseconds)
 
     def shut_down(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._shut_down())
+
+    async def _shut_down(self) -> None:
         assert self._power is not None
         self._is_shutting_down = True
-        return Deferred.fromCoroutine(self._power.off())
+        try:
+            async with self._switching:
+                await self._power.off()
+        except BaseException:
+            self._is_shutting_down = False
+            raise
 
     @as_deferred
     async def leave(self) -> bytes:

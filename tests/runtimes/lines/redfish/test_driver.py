@@ -220,7 +220,7 @@ class PowerTests(RedfishCase):
     async def test_adopted(self) -> None:
         """A machine that no user has switched leaves its server as it is."""
         self.bmc.set_power("Off")
-        facts = replace(self.facts(), was_switched=lambda: False)
+        facts = replace(self.facts(), switches=lambda: 0)
         run = self.make_driver().run(facts)
         self.addCleanup(run.stop)
         await run.connect(Factory.forProtocol(Line))
@@ -251,7 +251,8 @@ class PowerTests(RedfishCase):
         off = run.shut_down()
         await self.until(lambda: self.bmc.resets)
         await run.stop()
-        await off
+        with self.assertRaises(CannotStart):
+            await off
         self.assertEqual((self.bmc.sessions, self.bmc.resets), ({}, ["GracefulShutdown"]))
 
     async def test_without(self) -> None:

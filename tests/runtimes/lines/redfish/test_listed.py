@@ -13,6 +13,7 @@ from tests.runtimes.bmc.server import SESSIONS, USER, SmallBMC
 from tests.runtimes.lines.redfish.support import RedfishCase
 from twisted_exec.program.config_file import read_yaml
 from twisted_exec.program.server_list import read_servers
+from twisted_exec.runtimes.interfaces import CannotStart
 from twisted_exec.runtimes.lines import line_list
 from twisted_exec.runtimes.lines.redfish.driver import RedfishDriver
 from twisted_exec.runtimes.lines.shared_line import SharedLine
@@ -95,9 +96,9 @@ class ListedTests(ListedCase):
         run, _ = await self.opened_line(self.listed(power=True))
         self.write("other,127.0.0.9,")
         await self.until(lambda: "has removed its row" in run.outage)
-        await run.shut_down()
-        self.assertEqual(self.bmc.resets, ["On"])
-        self.assertIn("PowerFailed", self.reasons())
+        with self.assertRaises(CannotStart) as caught:
+            await run.shut_down()
+        self.assertEqual((self.bmc.resets, caught.exception.condition), (["On"], "NoLine"))
 
     async def test_no_list(self) -> None:
         """A class whose list is not there yet is offered."""
@@ -203,9 +204,12 @@ class ChangedTests(ListedCase):
         await self.until(lambda: self.bmc.resets)
         self.write("m,127.0.0.2,", "n,127.0.0.3,")
         await self.reaches(line, second, b"of m")
-        await off
+        with self.assertRaises(CannotStart):
+            await off
+        with self.assertRaises(CannotStart) as caught:
+            await run.shut_down()
+        self.assertEqual(caught.exception.condition, "LineChanged")
         self.assertEqual((self.bmc.resets, second.resets), (["GracefulShutdown"], []))
-        self.assertIn("PowerFailed", self.reasons())
         await self.until(lambda: not self.bmc.sessions)
 
 

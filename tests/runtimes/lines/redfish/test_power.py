@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 
 from tests.runtimes.bmc.server import HOST, USER
 from tests.runtimes.lines.redfish.support import BMCCase, reactor
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.runtimes.interfaces import CannotStart
 from twisted_exec.runtimes.lines.redfish.bmc import BMC
 from twisted_exec.runtimes.lines.redfish.client import Trust
@@ -87,11 +88,12 @@ class OffTests(PowerCase):
         )  # the power-off of the machine is an Event of the runtime
 
     async def test_stays_on(self) -> None:
-        """A server that does not shut down stays on, and an Event says so."""
+        """A server that does not shut down stays on, which is a failure."""
         self.bmc.faults.ignores_graceful = True
-        await self.power(off_seconds=0.05).off()
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.power(off_seconds=0.05).off()
         self.assertEqual((self.bmc.resets, self.bmc.power), (["GracefulShutdown"], "On"))
-        self.assertEqual(self.reasons(), ["PowerFailed"])
+        self.assertIn("and stays on: force_off: true", caught.exception.message)
 
     async def test_force(self) -> None:
         """Only if the class says so, it is then switched off."""

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
+from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
-from tests.runtimes.bmc.server import USER
+from tests.runtimes.bmc.server import PASSWORD, USER
 from tests.runtimes.lines.redfish.support import BMCCase
 from twisted_exec.api.conditions import CONSOLE_LINE
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import Grant
+from twisted_exec.runtimes import supervisor
+from twisted_exec.runtimes.handover import CannotHandOver, MachinesHandOver
+from twisted_exec.runtimes.lines.redfish import client, sessions
 from twisted_exec.runtimes.service import MachineRuntime
 
 
-class RuntimeTests(BMCCase):
+class OneServerCase(BMCCase):
     """One server."""
 
     async def start(self, **keys: Any) -> tuple[MachineRuntime, str]:
-        document = {
+        runtime, id = await self.create(**keys)
+        await self.until(lambda: runtime.machines.records.get(id).state == pb.MACHINE_RUNNING)
+        return runtime, id
+
+    def metal(self, **keys: Any) -> dict[str, Any]:
+        return {
             "name": "metal",
             "driver": "redfish",
             "capabilities": {"cpu": 1, "memory": "1Gi"},
@@ -27,13 +38,32 @@ class RuntimeTests(BMCCase):
             "lines": {"m": {"host": "127.0.0.1", "port": self.bmc.port}},
             **keys,
         }
-        runtime = await self.make_runtime(document)
+
+    async def create(self, **keys: Any) -> tuple[MachineRuntime, str]:
+        runtime = await self.make_runtime(self.metal(**keys))
         answer = await runtime.create_machine(
             pb.CreateMachineRequest(machine=machine("m", "metal"))
         )
-        id = answer.machine.metadata.id
-        await self.until(lambda: runtime.machines.records.get(id).state == pb.MACHINE_RUNNING)
-        return runtime, id
+        return runtime, answer.machine.metadata.id
+
+    async def switch(self, power: int) -> None:
+        (record,) = self.made.machines.records
+        await self.made.update_machine_power(
+            pb.UpdateMachinePowerRequest(machine_id=record.id, power=power)  # type: ignore[arg-type]
+        )
+
+    async def until_state(self, state: int, reason: str = "") -> str:
+        """Wait for a state and its reason; return the message."""
+        (record,) = self.made.machines.records
+        reasons = [reason] if reason else []
+        await self.until(
+            lambda: (record.state, [each.reason for each in record.conditions]) == (state, reasons)
+        )
+        return record.conditions[0].message if reason else ""
+
+    def events_of_power(self) -> list[str]:
+        found = [each.spec.reason for each in self.made.machines.records.events]
+        return [each for each in found if each in ("ShuttingDown", "PowerFailed", "PoweredOff")]
 
     async def condition(self, runtime: MachineRuntime) -> pb.MachineCondition:
         (found,) = (await runtime.list_machines(pb.ListMachinesRequest())).machines
@@ -41,6 +71,10 @@ class RuntimeTests(BMCCase):
             each for each in found.status.machine_conditions if each.type == CONSOLE_LINE
         )
         return condition
+
+
+class RuntimeTests(OneServerCase):
+    """A whole runtime."""
 
     async def test_condition(self) -> None:
         """The machine says how its console is reached."""
@@ -83,3 +117,133 @@ class RuntimeTests(BMCCase):
         events = (await runtime.list_events(pb.ListEventsRequest())).events
         found = [each.spec.reason for each in events[before:]]
         self.assertEqual((found, self.bmc.power), (["ShuttingDown", "PoweredOff"], "Off"))
+
+
+class UnconfirmedTests(OneServerCase):
+    """A server that is to be off, while its BMC does not say that it is."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(supervisor, "_FIRST_ASK_SECONDS", 0.01)
+        self.patch(supervisor, "_LONGEST_ASK_SECONDS", 0.05)
+        for name in ("_FIRST_PAUSE_SECONDS", "_LONGEST_PAUSE_SECONDS", "_LOOK_SECONDS"):
+            self.patch(sessions, name, 0.01)
+
+    async def fails(self) -> str:
+        """Switch off; return the message as soon as the BMC has failed."""
+        await self.switch(pb.POWER_OFF)
+        (record,) = self.made.machines.records
+        message = await self.until_state(record.state, "PowerFailed")
+        self.assertEqual((self.bmc.power, self.bmc.resets), ("On", []))
+        self.assertEqual(self.events_of_power(), ["ShuttingDown", "PowerFailed"])
+        self.assertIn("it may be on; trying again", message)
+        return message
+
+    async def goes_off(self) -> None:
+        await self.until_state(pb.MACHINE_STOPPED)
+        self.assertEqual((self.bmc.power, self.bmc.resets), ("Off", ["GracefulShutdown"]))
+        self.assertEqual(self.events_of_power()[-1], "PoweredOff")
+        self.assertEqual(self.events_of_power().count("PoweredOff"), 1)
+
+    async def test_away(self) -> None:
+        """A BMC that cannot be reached is asked when it is back; sessions stay until then."""
+        runtime, id = await self.start(power=True)
+        viewer = MemoryStream(runtime.attach(Grant(id))[1])
+        await self.bmc.stop()
+        message = await self.fails()
+        self.assertIn("the server could not be powered off: cannot reach the BMC", message)
+        self.assertIsNone(viewer.ending)
+        self.bmc.start(self.bmc.port)
+        await self.goes_off()
+
+    async def test_frozen(self) -> None:
+        """So is one that accepts connections, and does not answer."""
+        await self.start(power=True)
+        self.patch(client, "REQUEST_SECONDS", 0.05)
+        self.bmc.faults.hangs = {"*"}
+        await self.fails()
+        self.patch(client, "REQUEST_SECONDS", 600.0)
+        self.bmc.faults.hangs = set()
+        await self.goes_off()
+
+    async def test_login_refused(self) -> None:
+        """So is one that refuses the login."""
+        await self.start(power=True)
+        self.bmc.password = "another"
+        self.bmc.expire()
+        self.assertIn("login", await self.fails())
+        self.bmc.password = PASSWORD
+        await self.goes_off()
+
+    async def test_opening(self) -> None:
+        """A machine whose console is still being opened is asked to shut down, and says off when it is."""
+        system = f"GET {self.bmc.system}"
+        self.bmc.faults.hangs = {system}
+        await self.create(power=True)
+        await self.until(lambda: self.bmc.waiting)
+        await self.switch(pb.POWER_OFF)
+        await self.until_state(pb.MACHINE_PENDING, "ShuttingDown")
+        self.bmc.faults.hangs = set()
+        self.bmc.answer()
+        await self.goes_off()
+        self.assertEqual(self.events_of_power(), ["ShuttingDown", "PoweredOff"])
+
+    async def test_console_does_not_open(self) -> None:
+        """So is one whose console never opens."""
+        self.bmc.console.hangs = True
+        await self.create(power=True)
+        await self.until(lambda: self.bmc.console.requests)
+        await self.switch(pb.POWER_OFF)
+        await self.goes_off()
+
+    async def test_never_reached(self) -> None:
+        """So is one whose BMC was never reached."""
+        port = self.bmc.port
+        await self.bmc.stop()
+        await self.create(power=True)
+        await self.until_state(pb.MACHINE_RUNNING, "BMCFailed")
+        await self.fails()
+        self.bmc.start(port)
+        await self.goes_off()
+
+    async def test_on_again(self) -> None:
+        """A user who switches on again drops the request; the console goes on."""
+        runtime, id = await self.start(power=True)
+        viewer = MemoryStream(runtime.attach(Grant(id))[1])
+        self.bmc.faults.codes = {"*": 503}
+        await self.fails()
+        await self.switch(pb.POWER_ON)
+        await self.until_state(pb.MACHINE_RUNNING)
+        self.bmc.faults.codes = {}
+        viewer.viewer.data_received(b"still here")
+        await self.until(lambda: b"still here" in viewer.got)
+        self.assertEqual((self.bmc.power, self.bmc.resets), ("On", []))
+
+    async def test_deleted(self) -> None:
+        """The deletion of such a machine switches nothing."""
+        runtime, id = await self.start(power=True)
+        self.bmc.faults.codes = {"*": 503}
+        await self.fails()
+        self.bmc.faults.codes = {}
+        await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        self.assertEqual((self.bmc.power, self.bmc.resets, self.bmc.sessions), ("On", [], {}))
+
+    async def test_handed_over(self) -> None:
+        """Another process goes on to ask."""
+        runtime, _ = await self.start(power=True)
+        self.bmc.faults.codes = {"*": 503}
+        await self.fails()
+        handed = MachinesHandOver(runtime)
+        await self.until(lambda: not self.obstacle(handed))
+        values = json.loads(json.dumps(await handed.suspend()))
+        await self.make_runtime(self.metal(power=True), inherited=values)
+        await self.until_state(pb.MACHINE_RUNNING, "PowerFailed")
+        self.bmc.faults.codes = {}
+        await self.goes_off()
+
+    def obstacle(self, handed: MachinesHandOver) -> str:
+        try:
+            handed.check()
+        except CannotHandOver as problem:
+            return str(problem)
+        return ""

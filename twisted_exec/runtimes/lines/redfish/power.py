@@ -54,7 +54,7 @@ class RedfishPower:
 
         :raises CannotStart: the server is not on.
         """
-        if not self._facts.was_switched():
+        if not self._facts.switches():
             return
         try:
             await _Switch(self._claim(), self._clock, self._look_seconds).on(self._on_seconds)
@@ -64,19 +64,15 @@ class RedfishPower:
             raise CannotStart("PowerFailed", problem.message) from None
 
     async def off(self) -> None:
-        try:
-            switch = _Switch(self._claim(), self._clock, self._look_seconds)
-            why = await switch.shut_down(self._off_seconds)
-            if not why:
-                return
-            if not self._force:
-                raise ServiceUnavailable(
-                    f"{why}, and stays on: force_off: true of the class would switch it off"
-                )
-            await switch.force_off(self._on_seconds)
-        except APIError as problem:
-            self._facts.event("Warning", "PowerFailed", problem.message)
+        switch = _Switch(self._claim(), self._clock, self._look_seconds)
+        why = await switch.shut_down(self._off_seconds)
+        if not why:
             return
+        if not self._force:
+            raise ServiceUnavailable(
+                f"{why}, and stays on: force_off: true of the class would switch it off"
+            )
+        await switch.force_off(self._on_seconds)
         self._facts.event("Warning", "SwitchedOff", f"{why}: it was switched off")
 
 
@@ -112,7 +108,10 @@ class _Switch:
     async def force_off(self, seconds: float) -> None:
         server = await self._claim.server()
         await self._reset(server, (_FORCE,))
-        await self._becomes(server, OFF, seconds)
+        if not await self._becomes(server, OFF, seconds):
+            raise ServiceUnavailable(
+                f"the server was not off {seconds:g} s after the BMC had accepted that"
+            )
 
     async def _reset(self, server: Server, values: Sequence[str]) -> None:
         """Request the first of several resets that the server has."""
