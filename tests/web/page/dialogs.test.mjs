@@ -171,3 +171,19 @@ test("a message that reaches nobody any more waits in its dialog, and what is le
   document.body.lastChild.all("button")[0].click();
   await again.answer;
 });
+
+test("a dialog that opens by itself takes no key of somebody who is typing", async () => {
+  for (const [opener, autofocus] of [[{ localName: "textarea", isConnected: true }, ""], [null, undefined]]) {
+    document.activeElement = opener;
+    let close;
+    const login = insist("Log in", (done) => {
+      close = done;
+      return [];
+    });
+    const [title] = document.body.lastChild.all("h2");
+    assert.equal(title.autofocus, autofocus);
+    close(null);
+    await login;
+  }
+  document.activeElement = null;
+});

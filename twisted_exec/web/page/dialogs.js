@@ -34,7 +34,9 @@ function open(title, build, stays) {
       isAnswered = true;
       dialog.close();
     };
-    fill(dialog, h("h2", { id }, title), build(close, dialog));
+    // A dialog that opens by itself takes nothing of what its user is typing elsewhere.
+    const isTyping = stays && opener?.localName === "textarea";
+    fill(dialog, h("h2", { id, ...(isTyping && { tabindex: "-1", autofocus: true }) }, title), build(close, dialog));
     dialog.addEventListener("cancel", (event) => stays && event.preventDefault());
     dialog.addEventListener("close", () => {
       // Chromium closes a dialog at the second Escape in any case.

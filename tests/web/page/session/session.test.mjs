@@ -148,7 +148,7 @@ test("a lost connection is resumed, first after a tenth of a second", async () =
   page.clock.advance(1);
   assert.match(page.socket.resume, new RegExp(`^key=${key(1)}; session=s-1; epoch=${EPOCH}; from=105; credit=`));
   page.accept({ ack: 2, at: 105, End: 125 });
-  assert.deepEqual(page.state, ["resumed", { seconds: 0.1, missed: 20, isNew: false }]);
+  assert.deepEqual(page.state, ["resumed", { seconds: 0.1, missed: 20 }]);
   assert.deepEqual(page.socket.controls()[0], { Width: 100, Height: 40 });
   assert.equal(page.socket.typed(), "\rx");
   assert.deepEqual(page.take("gap"), []);
@@ -215,7 +215,7 @@ test("a reload goes on with the session and its input; output can be repeated fo
   assert.deepEqual(again.states, [["connecting", {}]]);
   assert.match(again.socket.resume, /^key=k+1; session=s-1; .*from=800;/);
   again.accept({ number: 2, ack: 3, at: 800, End: 1100 });
-  assert.deepEqual(again.state, ["resumed", { seconds: 0, missed: 300, isNew: false }]);
+  assert.deepEqual(again.state, ["resumed", { seconds: 0, missed: 300 }]);
   assert.equal(again.socket.typed(), "ed!");
 });
 
@@ -320,7 +320,7 @@ test("who leaves the page is no viewer any more, and goes on with the session on
   assert.equal(page.sockets.length, 2);
   assert.match(page.socket.resume, new RegExp(`^key=${key(1)}; session=s-1; epoch=${EPOCH}; from=105;`));
   page.accept({ at: 105, End: 125 });
-  assert.deepEqual(page.state, ["resumed", { seconds: 50, missed: 20, isNew: false }]);
+  assert.deepEqual(page.state, ["resumed", { seconds: 50, missed: 20 }]);
   assert.equal(page.socket.typed(), "x");
 });
 
@@ -712,7 +712,7 @@ test("gaps and uncertain input are reported", async () => {
   assert.deepEqual(page.take("uncertain"), [{ sent: 3, unsent: 0 }]);
   assert.deepEqual(page.take("gap"), [{ bytes: 7, exact: true }]);
   assert.equal(page.socket.typed(), "");
-  assert.ok(page.state[0] === "resumed" && page.state[1].isNew);
+  assert.ok(page.state[0] === "resumed");
 });
 
 test("Resumed on the newest connection is a late attempt of this page", async () => {

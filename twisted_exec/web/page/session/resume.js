@@ -55,8 +55,6 @@ export class SessionProgress {
   /** For how long the server keeps the session after the loss of a connection; 0: unknown. */
   keptSeconds = 0;
   #keptBefore = 0; // the same, as the server of the connection before has said
-  /** Whether the server knows nothing of the input before this connection, as after a crash of the runtime. */
-  isNew = false;
   hops = "";
   #keys = []; // of the newest connection, and of the one before
   #usesEarlier = false;
@@ -242,15 +240,16 @@ export class SessionProgress {
     }
     const isLate = this.#keptBefore > 0 && lostSeconds > this.#keptBefore;
     let uncertain = null;
-    this.isNew = count === null || (this.position === null && !this.#isRestored);
-    if (!this.isNew) {
+    // The server knows nothing of the input before this connection, as after a crash of the runtime.
+    const isNew = count === null || (this.position === null && !this.#isRestored);
+    if (!isNew) {
       if (this.#isRestored) this.input.settleRestored(count);
       else this.input.settle(count);
     }
     if (isLate) uncertain = this.input.drop();
-    else if (this.isNew) uncertain = this.input.beginAnew();
+    else if (isNew) uncertain = this.input.beginAnew();
     else this.input.sendAgain();
-    if (this.isNew) this.input.acknowledged = count ?? 0;
+    if (isNew) this.input.acknowledged = count ?? 0;
     this.#isRestored = false;
     this.#phase = READY;
     return uncertain?.sent || uncertain?.unsent ? { ready: true, uncertain } : { ready: true };

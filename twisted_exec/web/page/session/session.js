@@ -21,9 +21,7 @@
  *                                           long the server keeps the session, and no key is sent after a longer
  *                                           outage, 0: unknown; sent: keys that the machine may have got;
  *                                           unauthorized: the token is refused, and the next attempt is that of reconnectNow()
- *     resumed       {seconds, missed, isNew}
- *                                           open again; missed: bytes of output meanwhile; isNew: the server knows
- *                                           nothing of the input of the session before
+ *     resumed       {seconds, missed}       open again; missed: bytes of output meanwhile
  *     ended         {reason, message, code, exitCode, kind, name, causes}: see readStatus in channel.js
  *                   and unconfirmed: {sent, unsent}, input that may not have arrived, in keys
  *
@@ -392,7 +390,7 @@ export class ConsoleSession {
     if (this.#state === "resuming") {
       const seconds = this.#lostSeconds;
       this.#lostAt = null;
-      this.#enter("resumed", { seconds, missed: Math.max(0, (placed.end ?? 0) - placed.offset), isNew: this.#progress.isNew });
+      this.#enter("resumed", { seconds, missed: Math.max(0, (placed.end ?? 0) - placed.offset) });
     }
     this.#keepNow();
     this.#on.placed?.(placed);

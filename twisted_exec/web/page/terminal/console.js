@@ -41,7 +41,7 @@ export class Console {
     state: (name, detail) => this.#stateChanged(name, detail),
     opened: () => this.#opened(),
     lost: () => this.#lost(),
-    resumed: (detail) => this.#resumed(detail),
+    resumed: () => this.#resumed(),
     ended: (detail) => this.#ended(detail),
     unauthorized: () => this.context.api.dispatchEvent(new Event("unauthorized")),
     reopen: (detail) => this.#follow(detail),
@@ -407,8 +407,8 @@ export class Console {
     this.#showRole();
   }
 
-  #resumed({ isNew }) {
-    this.#announce(isNew ? "new session" : "reconnected");
+  #resumed() {
+    this.#announce("reconnected");
     this.#reached();
     this.#showRole();
   }

@@ -61,8 +61,7 @@ export function stateText(name, detail, now) {
   }
   if (name === "connecting") return { kind: "waiting", text: "Connecting" };
   if (name === "resumed") {
-    const what = detail.isNew ? "New session" : "Reconnected";
-    return { kind: "good", text: detail.seconds < 1 ? what : `${what} after ${duration(detail.seconds * 1000)}` };
+    return { kind: "good", text: detail.seconds < 1 ? "Reconnected" : `Reconnected after ${duration(detail.seconds * 1000)}` };
   }
   if (name === "open") {
     return { kind: "good", text: detail.resumable === false ? "Connected (cannot be resumed)" : "Connected" };
@@ -139,7 +138,8 @@ export function waitingText({ name, detail, silentSince }, waiting, now) {
 /** The server may have noticed the loss later than the page and still have the session: it gets none of the keys after that time. */
 function keptText(typed, { lostAt, seconds }, detail, now) {
   if (seconds && lostAt && now - lostAt > seconds * 1000) return `${typed} will not be sent: the server keeps a session for ${duration(seconds * 1000)}`;
-  return `${typed} will be sent${waitsForLogin(detail) ? " after your login" : ""} if the server still has this session`;
+  const condition = seconds ? `the connection is back within ${duration(seconds * 1000)}` : "the server still has this session";
+  return `${typed} will be sent${waitsForLogin(detail) ? " after your login" : ""} if ${condition}`;
 }
 
 /** Return who types, and for how long by now; `viewers` are those of the moment `at`. */
