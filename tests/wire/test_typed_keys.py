@@ -9,6 +9,7 @@ from twisted_exec.wire.typed_keys import (
     dropped_keys,
     is_typed,
     keys_in,
+    keys_of,
     unconfirmed_keys,
 )
 
@@ -52,6 +53,10 @@ class TypedKeysTests(SynchronousTestCase):
             (b"\x1b[200~ls\x1b[201~", 2),
         ):
             self.assertEqual(keys_in(data), count)
+
+    def test_items(self) -> None:
+        """A request counts as a key; the end of the input is none."""
+        self.assertEqual(keys_of([b"ab", "a request", None]), 3)
 
     def test_typed(self) -> None:
         """Reports of the mouse and of the focus are not typed."""

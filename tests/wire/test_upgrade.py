@@ -124,6 +124,7 @@ class SubprotocolTokenTests(SynchronousTestCase):
 
     def test_none(self) -> None:
         """Without a bearer subprotocol, or without a WebSocket upgrade, there is no token."""
+        self.assertIsNone(self.token(b"v5.channel.k8s.io, x-" + BEARER_SUBPROTOCOL + b"eA"))
         self.assertIsNone(self.token())
         self.assertIsNone(self.token(b"v5.channel.k8s.io"))
         self.assertIsNone(self.token(BEARER_SUBPROTOCOL + b"eA, v5.x", upgrade=b"SPDY/3.1"))
