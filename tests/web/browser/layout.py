@@ -42,7 +42,7 @@ _FAULTS = """(() => {
     const faults = [];
     const name = (each) => each.outerHTML.slice(0, 140);
     const isShown = (each) => each.checkVisibility({visibilityProperty: true, opacityProperty: true}) &&
-        getComputedStyle(each).clipPath !== 'inset(50%%)' && !each.closest('.visually-hidden, .xterm, .ap-player, .terminal-box, [inert], .facing thead');
+        getComputedStyle(each).clipPath === 'none' && !each.closest('.visually-hidden, .xterm, .ap-player, .terminal-box, [inert], .facing thead');
     const clips = (each) => each && each !== document.body && each !== document.documentElement &&
         (getComputedStyle(each).overflowX !== 'visible' || clips(each.parentElement));
     if (document.documentElement.scrollWidth > innerWidth) faults.push('the page scrolls sideways');
