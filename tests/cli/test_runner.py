@@ -52,6 +52,16 @@ class AskOnceTests(SynchronousTestCase):
         asking = "async def ask(reactor):\n    raise KeyError('a\\nb')\n"
         self.ends(asking, 1, "twisted-exec x: internal error: KeyError: 'a\\nb'\n")
 
+    def test_closed_output(self) -> None:
+        """A command whose output nobody reads any more ends without a word, as in ``... | head``."""
+        asking = """
+        async def ask(reactor):
+            reader, writer = os.pipe()
+            os.close(reader)
+            os.write(writer, b"x")
+        """
+        self.ends(asking, 1, "")
+
     def test_interrupted(self) -> None:
         """An interrupted command exits with code 130 and prints nothing."""
         asking = """

@@ -111,6 +111,8 @@ def run_in_reactor(command: str, asking: Asking, error_code: int = 1, *, quiet: 
 
     def report(failure: Failure) -> int:
         assert failure.value is not None
+        if failure.check(BrokenPipeError):  # twisted-exec ... | head
+            return error_code
         return crashed(command, failure.value, error_code)
 
     def begin() -> None:

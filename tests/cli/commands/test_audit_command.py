@@ -201,12 +201,13 @@ class WhoTests(AuditCase):
         self.start("apiserver", session="s-4", subresource="log")
         self.start("apiserver", session="s-5", subresource="screen")
         self.start("apiserver", session="s-7", subresource="content")
+        self.start("runtime", session="s-8", subresource="recording")
         (refused,) = self.start("apiserver", session="s-6", user="eve")
         refused.end("forbidden", code=403)
         for words, sessions in (
             ((), ["s-1", "s-3"]),
             (("-n", "lab"), ["s-1"]),
-            (("--logs",), ["s-1", "s-3", "s-4", "s-5", "s-7"]),
+            (("--logs",), ["s-1", "s-3", "s-4", "s-5", "s-7", "s-8"]),
             (("--refused",), ["s-1", "s-3", "s-6"]),
         ):
             self.assertEqual([each["session"] for each in self.who(*words)], sessions)

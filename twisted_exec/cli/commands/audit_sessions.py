@@ -25,7 +25,8 @@ _HOPS = ("apiserver", "nodeserver", "poollet", "broker", "runtime")
 START, END = "start", "end"
 _OBSERVE = "observe"
 _CLOSED = ("client closed", "backend closed")
-READS = frozenset({"log", "screen", "content"})
+READS = frozenset({"log", "screen", "content", "recording"})
+"""Subresources of readers; ``recording`` is the runtime's word for ``content`` of a ConsoleRecording."""
 
 Key = tuple[str, str, str]
 
