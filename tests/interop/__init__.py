@@ -31,7 +31,7 @@ Clients
       that openapi-generator makes of our OpenAPI documents.
     * ``kubelet_streams`` (kubelet-streams): the streaming server of kubelets and CRI runtimes.
     * ``ssh_clients`` (Debian's openssh-client and putty-tools, and ssh-clients, an environment with paramiko and
-      ansible-core; u-boot-qemu and qemu-system-x86 for BREAK; 2 min): what ``kubectl console --ssh-config`` prints
+      ansible-core; openssh-newest; u-boot-qemu and qemu-system-x86 for BREAK; 2 min): what ``kubectl console --ssh-config`` prints
       opens consoles and runs commands with OpenSSH, plink, paramiko and Ansible's ``raw``.
 
 Bare metal

@@ -230,6 +230,12 @@ BUILDS = (
         {"SSH_CLIENTS": "ssh-clients"},
     ),
     Build(
+        "openssh-newest",
+        "bin/openssh-newest/ssh",
+        "bash $INTEROP/openssh_newest.sh",
+        {"SSH_NEWEST": "bin/openssh-newest/ssh"},
+    ),
+    Build(
         # A module of its own, as for kubeflex-manager.
         "metal-operator-mock",
         "bin/metal-operator-mock",

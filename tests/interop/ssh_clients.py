@@ -28,6 +28,7 @@ ENVIRONMENT = os.environ.get("SSH_CLIENTS", "")
 _NO_ENVIRONMENT = (
     None if ENVIRONMENT else "SSH_CLIENTS names no environment with paramiko and ansible-core"
 )
+NEWEST = os.environ.get("SSH_NEWEST", "")
 _NO_PLINK = None if shutil.which("plink") else "plink is not on PATH (putty-tools)"
 _FAR = "10.0.0.1"
 _COLUMNS, _ROWS = 101, 31
@@ -183,15 +184,20 @@ class ClientContract:
 
 
 class OpenSSHTests(ClientContract, SSHCase):
-    """Stock ssh."""
+    """
+    Stock ssh.
+
+    :cvar ssh: the program.
+    """
 
     forwarding_code = 255
+    ssh = "ssh"
 
     def command(self, host: str, *words: str) -> tuple[str, ...]:
-        return "ssh", "-F", self.config, host, *words
+        return self.ssh, "-F", self.config, host, *words
 
     def forwarding(self) -> tuple[str, ...]:
-        return "ssh", "-F", self.config, "-W", f"{_FAR}:22", "vm.console"
+        return self.command("vm.console", "-W", f"{_FAR}:22")
 
     async def test_break(self) -> None:
         """``~B`` sends BREAK to a machine that has it, and ``~.`` leaves."""
@@ -204,6 +210,13 @@ class OpenSSHTests(ClientContract, SSHCase):
         await self.ended(program, 255)
 
     test_break.skip = SSHCase.skip or needs.qemu()  # type: ignore[attr-defined]
+
+
+class NewestOpenSSHTests(OpenSSHTests):
+    """The newest release of ssh."""
+
+    skip = OpenSSHTests.skip or (None if NEWEST else "SSH_NEWEST names no newest ssh")
+    ssh = NEWEST
 
 
 class PlinkTests(ClientContract, SSHCase):
