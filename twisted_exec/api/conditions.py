@@ -34,6 +34,11 @@ CONSOLE_LINE = "ConsoleLine"
 Condition of a machine whose driver chooses between several ways to the console: True while one is
 open. Its message names the chosen way, and why others were refused.
 """
+SERVER_OFF = "ServerOff"
+"""
+Reason of the condition Ready of a machine that is to be on, and whose server others have switched off, or that was off
+when its machine was created; its message says how to switch it on.
+"""
 _HAS_WRITER = "HasWriter"
 """Reason of :data:`CONSOLE_IN_USE` if the ids of the writers follow :data:`_WRITERS` in the message."""
 # Programs read the ids from the message: ironcore's IRI, and API servers of other projects, pass on conditions, and no

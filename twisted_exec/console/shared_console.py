@@ -101,6 +101,7 @@ class SharedConsole(Living[ConsoleLife]):
     :ivar life: the phase of its life.
     :ivar is_new_boot: the machine starts with the line.
     :ivar unsent: input that the line gets before any other once it is open.
+    :ivar announcement: see :meth:`announce`.
     """
 
     transitions = CONSOLE_TRANSITIONS
@@ -131,6 +132,7 @@ class SharedConsole(Living[ConsoleLife]):
         self.ending: Ending | None = None
         self.is_new_boot = False
         self.unsent = b""
+        self.announcement = ""
         self.size = size
         self._console = console
         self._line: Line | None = None
@@ -377,9 +379,23 @@ class SharedConsole(Living[ConsoleLife]):
             line.transport.write(answer)
 
     def noticed(self, text: bytes) -> None:
-        notice = Notice(decode_notice(text))
+        self.tell(decode_notice(text))
+
+    def tell(self, text: str) -> None:
+        """Show a notice to the viewers."""
         for viewer in self._viewers:
-            viewer.tell(notice)
+            viewer.tell(Notice(text))
+
+    def announce(self, text: str) -> None:
+        """
+        Show a notice to the viewers, and to those who join later.
+
+        :param text: empty if those who join later are to be shown nothing.
+        """
+        if text != self.announcement:
+            self.announcement = text
+            if text:
+                self.tell(text)
 
     def line_lost(self, number: int, ending: Ending, has_exited: bool) -> None:
         """Follow the end of a line."""

@@ -27,6 +27,7 @@ class ViewersConsole(ViewedConsole, Protocol):
     ending: Ending | None
     size: TerminalSize | None
     is_new_boot: bool
+    announcement: str
 
     @property
     def journal(self) -> IJournal: ...
@@ -186,6 +187,8 @@ class Viewers:
         viewer.output.pump()
         if console.outage:
             viewer.tell(Notice(console.outage))
+        elif console.announcement:
+            viewer.tell(Notice(console.announcement))
         if console.ending is not None:
             viewer.finish(console.ending)
         else:

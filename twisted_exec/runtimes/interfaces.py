@@ -72,6 +72,8 @@ class MachineFacts:
     :param changed: call this while the machine is on, with ``MACHINE_SUSPENDED`` or
         ``MACHINE_RUNNING``, and the reason (one word) and message of a problem, empty when it is
         solved.
+    :param found_off: call this when the driver has observed the power of a machine whose line is open: with an empty
+        text if it is on; otherwise with a sentence for users, which says that it is off and how to switch it on.
     :param described: call this with the condition ``ConsoleLine`` when the way to the console has
         changed.
     :param switches: returns how often users have switched the machine since this runtime has it; 0 if it was to be
@@ -99,6 +101,7 @@ class MachineFacts:
     event: Callable[[str, str, str], None]
     changed: Callable[[int, str, str], None] = _ignore_change
     described: Callable[[ConditionValue], None] = lambda condition: None
+    found_off: Callable[[str], None] = lambda message: None
     is_on: Callable[[], bool] = lambda: False
     switches: Callable[[], int] = lambda: 1
     booted: Callable[[], None] = lambda: None

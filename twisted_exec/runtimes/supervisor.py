@@ -17,6 +17,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.api.conditions import SERVER_OFF
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.acts import Act, ignore
 from twisted_exec.console.interfaces import IConsoleRecorder, IRecoveringTransport
@@ -52,6 +53,7 @@ _MOST_PROBLEMS = 10
 _BUG = "internal error of the machine runtime"
 
 _SHUTTING_DOWN = "the guest was asked to shut down"
+_ON_AGAIN = "the server is on again"
 _NEW_PROCESS = b"\r\n[the process has ended; a new one starts]\r\n"
 
 
@@ -117,6 +119,7 @@ class Supervisor:
         self._asking: Deferred[None] | None = None  # until the machine is off, or shall be on again
         self._asked_waiters: list[Deferred[None]] = []
         self._why_on = ("", "")  # reason and message of a machine that is to be off
+        self._found_off = ""  # what to do, of a machine that is to be on
         self.is_starting = False
         self.run: IRun | None = None
         self._opening: Any = None  # the run whose line is being opened, or was last
@@ -276,10 +279,28 @@ class Supervisor:
         if self.run is not None and self._course is not _Course.SHUT_DOWN:
             self._report(state, reason, message)
 
+    def found_off(self, message: str) -> None:
+        """See :class:`.MachineFacts`."""
+        if not self._should_run or message == self._found_off:
+            return
+        self._found_off = message
+        self._report(*self._condition)
+        is_running = self._condition[0] == pb.MACHINE_RUNNING
+        if not message and is_running and self.console is not None:
+            self.console.tell(_ON_AGAIN)
+
     def _report(self, state: int, reason: str, message: str) -> None:
-        """Note the state of the machine; why it is not off as it is to be comes first."""
+        """
+        Note the state of the machine.
+
+        Why it is not off as it is to be comes first, and that it is off although it is to be on last.
+        """
         self._condition = (state, reason, message)
-        self._state_changed(state, *(self._why_on if self._why_on[0] else (reason, message)))
+        off = self._found_off if state == pb.MACHINE_RUNNING else ""  # else it is being switched on
+        problems = (self._why_on, (reason, message), (off and SERVER_OFF, off))
+        self._state_changed(state, *next((each for each in problems if each[0]), ("", "")))
+        if self.console is not None:
+            self.console.announce(off)
 
     # Power off.
 
@@ -449,6 +470,7 @@ class Supervisor:
             await run.stop()
 
     def _prepare(self) -> tuple[IRun, SharedConsole]:
+        self._found_off = ""  # its run looks anew
         driver: Any = self._driver
         if self._adopted is not None:
             run: IRun = driver.adopt(self._facts, self._adopted)

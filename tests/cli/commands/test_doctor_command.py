@@ -755,6 +755,32 @@ class MachineTests(ChainTestCase):
         self.assertEqual(message, 'machine "vm" is powered off')
         self.assertIn('{"spec":{"power":"On"}}', remedy)
 
+    async def test_stays_on(self) -> None:
+        """A machine that cannot be powered off is not called off: the message says why it is still on."""
+        await self.make_class()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=1)
+        await self.make_machine(power="Off")
+        why = (
+            "the server could not be powered off: cannot reach the BMC; it may be on; trying again"
+        )
+        await self.machine_ready("PowerFailed", why)
+        _, results = await self.examined()
+        self.assertEqual(
+            results["machine"][:2],
+            ("warning", f'machine "vm" is Running and not ready: PowerFailed: {why}'),
+        )
+
+    async def test_server_off(self) -> None:
+        """A machine whose server others have switched off says so, with the remedy."""
+        await self.make_class()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=1)
+        await self.make_machine()
+        await self.machine_ready("ServerOff", "the server is off; set spec.power to Off and On")
+        _, results = await self.examined()
+        _, message, remedy = results["machine"]
+        self.assertIn("the server is off; set spec.power to Off and On", message)
+        self.assertIn("do what the message says", remedy)
+
     async def test_pool(self) -> None:
         """A pool that does not exist is an error."""
         await self.make_machine()

@@ -49,6 +49,7 @@ class FakeClient:
         self.refusal: Exception | None = None
         self.silent = False
         self.spec = {"power": "On"}
+        self.ready: dict[str, str] = {}
         self.asked: dict[str, str] = {}
         self.review: Any = {"status": {"allowed": True}}
         self.denied: tuple[str, str] | None = None
@@ -61,7 +62,8 @@ class FakeClient:
             return Deferred()
         if resource is CONSOLERECORDINGS.resource:
             return self.reading_recordings(name)
-        return succeed({"status": {"state": self.machines[name]}, "spec": self.spec})
+        status = {"state": self.machines[name], "conditions": [{"type": "Ready", **self.ready}]}
+        return succeed({"status": status, "spec": self.spec})
 
     async def create(self, resource: Any, review: Any, namespace: str | None = None) -> Any:
         if resource is SELFSUBJECTREVIEWS.resource:
@@ -471,6 +473,21 @@ class PowerTests(MenuCase):
                 drawn = self.type(b"y")
             self.assertIn("a is being powered", drawn)
             self.assertEqual(self.client.power, [("a", power)])
+
+    def test_not_ready(self) -> None:
+        """Why a machine is not ready is said, such as that others have switched its server off."""
+        self.open()
+        self.client.ready = {"status": "False", "message": "the server is off\x1b[2J, switch it on"}
+        drawn = self.type(b"~P").replace("\r\n", "\n").replace("\n  ", " ")
+        self.assertIn("its power is On.\nIt is not ready: the server is off", drawn)
+        self.assertNotIn("\x1b[2J", drawn)
+
+    def test_off_as_asked(self) -> None:
+        """A machine that is off as its user wants has no problem."""
+        self.open()
+        self.client.machines["a"], self.client.spec = "Shutdown", {"power": "Off"}
+        self.client.ready = {"status": "False", "message": "powered off, as spec.power says"}
+        self.assertNotIn("not ready", self.type(b"~P"))
 
     def test_not_started(self) -> None:
         """A machine that has not started cannot be powered off or reset, but on."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from twisted_exec.api.conditions import condition_of
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEPOLICIES, CONSOLERECORDINGS
 from twisted_exec.api.kinds.consolerecordings import CLOSED, FAILED
@@ -59,8 +60,30 @@ RECORDED = (
 """The web console says the same."""
 
 _LONGEST_PREFIX = 200
-_RUNNING, _PENDING = "Running", "Pending"
+_RUNNING, _PENDING, _SHUTDOWN = "Running", "Pending", "Shutdown"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True)
+class PowerOfMachine:
+    """
+    What the API server says of a machine.
+
+    :param power: the one that its users want: ``On`` or ``Off``.
+    :param problem: why it is not ready; empty if it is.
+    """
+
+    state: str
+    power: str
+    problem: str
+
+    def text(self, name: str) -> str:
+        """Return it as a message, with the power that is observed if that is another one."""
+        line = f"Machine {name} is {self.state}; its power is {self.power}."
+        is_as_wanted = self.power == "Off" and self.state == _SHUTDOWN
+        if not self.problem or is_as_wanted:
+            return line
+        return f"{line}\nIt is not ready: {self.problem.rstrip('.')}."
 
 
 @dataclass(frozen=True)
@@ -214,10 +237,12 @@ class MachineAccess:
         patch = {"spec": {"ended": True}}
         await client.patch(CONSOLERECORDINGS.resource, name, patch, self.config.namespace)
 
-    async def read(self, client: CommandClient) -> tuple[str, str]:
-        """Return the state, and ``On`` or ``Off``."""
+    async def read(self, client: CommandClient) -> PowerOfMachine:
         machine = await client.get(self.dialect.workload, self.name, self.config.namespace)
-        return _state(machine), str(machine.get("spec", {}).get("power") or "On")
+        ready = condition_of(machine, "Ready")
+        problem = str(ready.get("message") or "") if ready.get("status") == "False" else ""
+        power = str(machine.get("spec", {}).get("power") or "On")
+        return PowerOfMachine(_state(machine), power, safe(problem))
 
 
 async def act(
@@ -351,16 +376,16 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
     name = access.name
     async with access.client() as client:
         with dialog.waiting(f"asking the server about {name}"):
-            state, power = await access.read(client)
+            machine = await access.read(client)
             may_switch = await access.may(client, "patch")
             role, command = ("", "") if may_switch else await access.grant(client, "patch")
-        dialog.tell(f"Machine {name} is {state}; its power is {power}.")
+        dialog.tell(machine.text(name))
         if not may_switch:
             dialog.tell(
                 f"You may not change it; ask an administrator for the role {role}: {command}"
             )
             return None
-        if state == _PENDING and power != "Off":
+        if machine.state == _PENDING and machine.power != "Off":
             dialog.tell("It has not started yet: there is nothing to power off or to reset.")
             return None
         effects = {
@@ -368,7 +393,7 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             "r": f"Reset {name}? The programs of the machine end. {WHEN_RESET}",
         }
         offer = "f off, r reset (off and on)"
-        if power == "Off":
+        if machine.power == "Off":
             effects, offer = {"o": ""}, "o on"  # nothing is lost by that
         choice = await dialog.key(f"Power: {offer}; any other key cancels: ")
         if effect := effects.get(choice):
@@ -376,7 +401,7 @@ async def _power(dialog: Dialog, access: MachineAccess) -> NextSession | None:
             if await dialog.key("y confirms; any other key cancels: ") != "y":
                 choice = ""
         if choice not in effects:
-            why = f": it is {power} already" if choice in ("o", "f", "r") else ""
+            why = f": it is {machine.power} already" if choice in ("o", "f", "r") else ""
             dialog.tell(f"The power was not changed{why}.")
             return None
         power = "On" if choice == "o" else "Off"
@@ -465,7 +490,7 @@ async def switch_on_again(access: MachineAccess, switched_on: Callable[[], None]
     async with access.client() as client:
 
         async def is_running() -> bool:
-            return (await access.read(client))[0] == _RUNNING
+            return (await access.read(client)).state == _RUNNING
 
         async def is_off() -> bool:
             return not await is_running()

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
 
-from twisted_exec.api.conditions import CONSOLE_LINE, CONSOLE_STORED, condition_of
+from twisted_exec.api.conditions import CONSOLE_LINE, CONSOLE_STORED, SERVER_OFF, condition_of
 from twisted_exec.api.dialects import Dialect, missing_class, pool_labels
 from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import EVENTS, SELFSUBJECTACCESSREVIEWS, Object
@@ -226,18 +226,19 @@ class _MachineCheck:
             remedy = "wait until it is gone, and create it again"
             report.error("machine", f"{self._named} is being deleted", remedy)
             return False
-        if (machine.get("spec") or {}).get("power") == "Off":
+        state = str((machine.get("status") or {}).get("state") or "Unknown")
+        ready = condition_of(machine, "Ready")
+        is_unready = ready.get("status") in ("False", "Unknown")
+        is_still_on = state == "Running" and is_unready
+        if (machine.get("spec") or {}).get("power") == "Off" and not is_still_on:
             remedy = power_on(dialect, name, self._namespace)
             report.error("machine", f"{self._named} is powered off", remedy)
             return False
         if not dialect.pool_name(machine):
             await self._report_unplaced(machine)
             return False
-        state = str((machine.get("status") or {}).get("state") or "Unknown")
         way = condition_of(machine, CONSOLE_LINE)
         self._way = f": {_message_of(way)}" if way.get("status") == "True" else ""
-        ready = condition_of(machine, "Ready")
-        is_unready = ready.get("status") in ("False", "Unknown")
         if is_unready and _is_about_line(ready):
             self._line_condition = ready
         elif is_unready and not _is_missing(pool):  # otherwise the pool's error is the reason
@@ -283,7 +284,9 @@ class _MachineCheck:
         plural = self._dialect.workload.plural
         describe = f"see kubectl describe {plural} {self._name} -n {self._namespace}"
         self._unready = _message_of(ready)
-        mend = f"mend what the message names; {describe}" if self._unready else describe
+        is_remedy = ready.get("reason") == SERVER_OFF  # in its message
+        mend = "do what the message says" if is_remedy else "mend what the message names"
+        mend = f"{mend}; {describe}" if self._unready else describe
         self._unready_remedy = remedy or mend
         self._report.warning("machine", message, self._unready_remedy)
 

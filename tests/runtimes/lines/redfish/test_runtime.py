@@ -15,8 +15,13 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes import supervisor
 from twisted_exec.runtimes.handover import CannotHandOver, MachinesHandOver
-from twisted_exec.runtimes.lines.redfish import client, sessions
+from twisted_exec.runtimes.lines.redfish import claim, client, sessions
 from twisted_exec.runtimes.service import MachineRuntime
+
+
+def unwrapped(output: bytes) -> str:
+    """Return output with notices whose lines are joined."""
+    return " ".join(output.decode().split())
 
 
 class OneServerCase(BMCCase):
@@ -117,6 +122,66 @@ class RuntimeTests(OneServerCase):
         events = (await runtime.list_events(pb.ListEventsRequest())).events
         found = [each.spec.reason for each in events[before:]]
         self.assertEqual((found, self.bmc.power), (["ShuttingDown", "PoweredOff"], "Off"))
+
+
+class ObservedTests(OneServerCase):
+    """A server whose power others have switched: everybody is told, and nothing switches it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(claim, "LOOK_SECONDS", 0.02)
+
+    async def test_switched_off(self) -> None:
+        """The machine is not ready until the server is on again; users who are there, and who come, are told."""
+        runtime, id = await self.start(power=True)
+        early = MemoryStream(runtime.attach(Grant(id))[1])
+        self.bmc.set_power("Off")
+        message = await self.until_state(pb.MACHINE_RUNNING, "ServerOff")
+        self.assertEqual(
+            message,
+            "the server is off, though spec.power is On; set spec.power to Off and then to On, as a reset does, "
+            "to switch it on",
+        )
+        late = MemoryStream(runtime.attach(Grant(id))[1])
+        for viewer in (early, late):
+            self.assertIn(message, unwrapped(viewer.got))
+        self.bmc.set_power("On")
+        await self.until_state(pb.MACHINE_RUNNING)
+        last = MemoryStream(runtime.attach(Grant(id))[1])
+        for viewer in (early, late):
+            self.assertIn("the server is on again", unwrapped(viewer.got))
+        self.assertNotIn("the server is", unwrapped(last.got))
+        self.assertEqual(self.bmc.resets, [])
+
+    async def test_new_machine(self) -> None:
+        """So it is for a new machine whose server is off, until its user has reset it."""
+        self.bmc.set_power("Off")
+        await self.start(power=True)
+        await self.until_state(pb.MACHINE_RUNNING, "ServerOff")
+        await self.switch(pb.POWER_OFF)
+        await self.until_state(pb.MACHINE_STOPPED)
+        await self.switch(pb.POWER_ON)
+        await self.until_state(pb.MACHINE_RUNNING)
+        self.assertEqual(self.bmc.resets, ["On"])
+
+    async def test_without_power(self) -> None:
+        """Where the class does not switch the power, the message says who can."""
+        self.bmc.set_power("Off")
+        await self.start()
+        message = await self.until_state(pb.MACHINE_RUNNING, "ServerOff")
+        self.assertIn("switch it on at its BMC", message)
+        self.assertIn("power: true", message)
+
+    async def test_lost_line(self) -> None:
+        """A line that is lost comes first; the power is told again when it is back."""
+        await self.start(power=True)
+        self.bmc.set_power("Off")
+        await self.until_state(pb.MACHINE_RUNNING, "ServerOff")
+        port = self.bmc.port
+        await self.bmc.stop()
+        await self.until_state(pb.MACHINE_RUNNING, "LineLost")
+        self.bmc.start(port)
+        await self.until_state(pb.MACHINE_RUNNING, "ServerOff")
 
 
 class UnconfirmedTests(OneServerCase):

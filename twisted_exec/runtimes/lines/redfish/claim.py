@@ -17,7 +17,7 @@ from twisted_exec.runtimes.lines.redfish.discovery import Server, discover
 from twisted_exec.runtimes.lines.redfish.documents import Document, text
 from twisted_exec.runtimes.lines.redfish.line_mark import LineMark
 from twisted_exec.runtimes.lines.redfish.options import RedfishLine
-from twisted_exec.runtimes.lines.redfish.power_watch import OFF, PowerWatch
+from twisted_exec.runtimes.lines.redfish.power_watch import OFF, OFF_BY_OTHERS, PowerWatch
 from twisted_exec.runtimes.lines.redfish.sessions import Sessions
 
 _T = TypeVar("_T")
@@ -34,6 +34,9 @@ LOOK_SECONDS = 30.0
 """Longest time between looks at the power state."""
 LEAST_LOOK_SECONDS = 10.0
 """Shortest time, whatever the BMC says of its sessions: each look may have an Event. Redfish has 30 s as the least timeout."""
+
+_RESET_IT = "set spec.power to Off and then to On, as a reset does, to switch it on"
+_AT_ITS_BMC = "switch it on at its BMC: its class does not switch the power (power: true)"
 
 _SHARE_OF_SESSION = 0.4  # looks keep the session, which must be used before half of its timeout
 
@@ -182,6 +185,8 @@ class Claim:
         """Note a power state that the BMC reports."""
         if not self._has_ended:
             self._watch.note(state)
+            remedy = _RESET_IT if self.line.power else _AT_ITS_BMC
+            self.facts.found_off(f"{OFF_BY_OTHERS}; {remedy}" if self._watch.state == OFF else "")
             self._describe_again()
 
     # The console.

@@ -6,6 +6,8 @@ from twisted_exec.runtimes.interfaces import MachineFacts
 
 ON, OFF = "On", "Off"
 
+OFF_BY_OTHERS = "the server is off, though spec.power is On"
+
 
 class PowerWatch:
     """
@@ -36,5 +38,5 @@ class PowerWatch:
             self._facts.booted()
         elif state == OFF:
             if not self._is_switched_off:
-                self._facts.event("Normal", "PoweredOff", "the server is off")
+                self._facts.event("Normal", "PoweredOff", OFF_BY_OTHERS)
             self._is_switched_off = False
