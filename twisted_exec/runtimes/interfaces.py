@@ -78,6 +78,7 @@ class MachineFacts:
         changed.
     :param switches: returns how often users have switched the machine since this runtime has it; 0 if it was to be
         on when the runtime got it, so that its server's state stays as it is.
+    :param shutting_down: call this when a machine that exists without the runtime has taken the request to shut down.
     :param booted: call this when a driver of existing lines has switched the machine on.
     :param namespace: of the API object; empty, as are ``name`` and ``uid``, if unknown.
     :param storage: private directory for the machine's disks, which may not exist yet; the runtime
@@ -104,6 +105,7 @@ class MachineFacts:
     found_off: Callable[[str], None] = lambda message: None
     is_on: Callable[[], bool] = lambda: False
     switches: Callable[[], int] = lambda: 1
+    shutting_down: Callable[[], None] = lambda: None
     booted: Callable[[], None] = lambda: None
     namespace: str = ""
     name: str = ""

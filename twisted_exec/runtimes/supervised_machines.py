@@ -293,6 +293,7 @@ class SupervisedMachines:
             event=lambda *event: self._event(record, *event),
             changed=lambda *change: supervisors[record.id].noticed(*change),
             found_off=lambda message: supervisors[record.id].found_off(message),
+            shutting_down=lambda: supervisors[record.id].shutting_down(),
             booted=lambda: supervisors[record.id].journal.booted("PoweredOn"),
             described=lambda condition: self._described(record, condition),
             is_on=lambda: record.id in supervisors and supervisors[record.id].is_on,

@@ -8,6 +8,7 @@ machine that powers itself off, or that the driver does not restart, stays off.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -52,7 +53,9 @@ _MOST_PROBLEMS = 10
 """Limit for the Events of one power-off: a BMC may refuse with other words each time."""
 _BUG = "internal error of the machine runtime"
 
-_SHUTTING_DOWN = "the guest was asked to shut down"
+_SHUTTING_DOWN = "ShuttingDown"
+_ASKING = "its server is being asked to shut down"
+_ASKED = "the guest was asked to shut down"
 _ON_AGAIN = "the server is on again"
 _NEW_PROCESS = b"\r\n[the process has ended; a new one starts]\r\n"
 
@@ -64,6 +67,24 @@ class _Course(Enum):
     STOP = "the machine stays off"
     SHUT_DOWN = "the machine stays off, and its guest was asked to shut down"
     RELEASE = "the machine runs on without this process"
+
+
+@dataclass
+class _PowerOff:
+    """
+    The power-off of a machine that goes on until it is switched off.
+
+    It lasts until the machine is off, shall be on again, or is deleted.
+
+    :ivar why: reason and message of the condition of a machine that is not off yet; empty if it shall be on again.
+    :ivar has_event: its Event ``ShuttingDown`` was posted.
+    :ivar waiters: called at its end.
+    """
+
+    why: tuple[str, str] = (_SHUTTING_DOWN, _ASKING)
+    has_event: bool = False
+    waiters: list[Deferred[None]] = field(default_factory=list)
+    work: Deferred[None] = field(default_factory=Deferred)
 
 
 class Supervisor:
@@ -116,9 +137,7 @@ class Supervisor:
             "",
             "",
         )  # but for a request for power-off
-        self._asking: Deferred[None] | None = None  # until the machine is off, or shall be on again
-        self._asked_waiters: list[Deferred[None]] = []
-        self._why_on = ("", "")  # reason and message of a machine that is to be off
+        self._power_off: _PowerOff | None = None
         self._found_off = ""  # what to do, of a machine that is to be on
         self.is_starting = False
         self.run: IRun | None = None
@@ -133,7 +152,7 @@ class Supervisor:
     @property
     def is_on(self) -> bool:
         """True until the machine is to be off, and is: also while it waits for its next start."""
-        return self._should_run or self._asking is not None
+        return self._should_run or self._power_off is not None
 
     @property
     def is_off(self) -> bool:
@@ -146,7 +165,7 @@ class Supervisor:
 
     def power_on(self) -> None:
         self._should_run = True
-        if self._asking is not None and self._rest is not None:
+        if self._power_off is not None and self._rest is not None:
             self._rest.cancel()  # a request that has failed is not repeated
         if self._keeping is None:
             self._begin()
@@ -178,8 +197,8 @@ class Supervisor:
         if self._course is _Course.RESTART:
             is_asked = gently and keeping is not None and self._is_switched()
             self._course = _Course.RESTART if is_asked else _Course.STOP
-        if self._asking is not None and not gently:
-            self._asking.cancel()
+        if self._power_off is not None and not gently:
+            self._power_off.work.cancel()
         if is_asked:
             self._ask(ending)
         elif gently and self.run is not None and IShutdown.providedBy(self.run):
@@ -215,7 +234,7 @@ class Supervisor:
     @property
     def obstacle(self) -> str:
         """Why another process cannot continue the machine now; empty if it can."""
-        is_asking = self._asking is not None and self._rest is None
+        is_asking = self._power_off is not None and self._rest is None
         if self._course is _Course.SHUT_DOWN or is_asking:
             return "it is shutting down"
         run = self.run
@@ -297,7 +316,8 @@ class Supervisor:
         """
         self._condition = (state, reason, message)
         off = self._found_off if state == pb.MACHINE_RUNNING else ""  # else it is being switched on
-        problems = (self._why_on, (reason, message), (off and SERVER_OFF, off))
+        why_on = ("", "") if self._power_off is None else self._power_off.why
+        problems = (why_on, (reason, message), (off and SERVER_OFF, off))
         self._state_changed(state, *next((each for each in problems if each[0]), ("", "")))
         if self.console is not None:
             self.console.announce(off)
@@ -310,30 +330,37 @@ class Supervisor:
         return IShutdown.providedBy(run) and IReopenable.providedBy(run)
 
     def _ask(self, ending: Ending) -> None:
-        if self._asking is not None:
+        if self._power_off is not None:
             return
-        self._note_why_on("ShuttingDown", _SHUTTING_DOWN)
-        self._facts.event("Normal", "ShuttingDown", _SHUTTING_DOWN)
-        self._asking = Deferred()  # a run may answer at once
+        power_off = self._power_off = _PowerOff()  # a run may answer at once
+        self._report(*self._condition)
         if self._rest is not None:
             self._rest.cancel()
-        asking = self._asking = Deferred.fromCoroutine(self._until_off(ending))
-        asking.addErrback(lambda failure: failure.trap(CancelledError))
-        asking.addErrback(lambda failure: self._log.failure("powering off", failure=failure))
-        asking.addCallback(lambda _: self._asked())
+        work = power_off.work = Deferred.fromCoroutine(self._until_off(power_off, ending))
+        work.addErrback(lambda failure: failure.trap(CancelledError))
+        work.addErrback(lambda failure: self._log.failure("powering off", failure=failure))
+        work.addCallback(lambda _: self._asked(power_off))
 
-    def _asked(self) -> None:
-        self._asking, self._why_on = None, ("", "")
-        waiting, self._asked_waiters = self._asked_waiters, []
-        for waiter in waiting:
+    def _asked(self, power_off: _PowerOff) -> None:
+        self._power_off = None
+        for waiter in power_off.waiters:
             waiter.callback(None)
 
     async def _when_asked(self) -> None:
         """Wait until the machine is off, or is no longer to be off."""
-        if self._asking is not None:
+        if self._power_off is not None:
             waiter: Deferred[None] = Deferred()
-            self._asked_waiters.append(waiter)
+            self._power_off.waiters.append(waiter)
             await waiter
+
+    def shutting_down(self) -> None:
+        """See :class:`.MachineFacts`."""
+        power_off = self._power_off
+        if power_off is not None:
+            self._note_why_on(power_off, _SHUTTING_DOWN, _ASKED)
+            if not power_off.has_event:
+                power_off.has_event = True
+                self._facts.event("Normal", _SHUTTING_DOWN, _ASKED)
 
     async def _when_off(self, run: IRun) -> None:
         """Let a request for power-off end before a start, which would switch the machine on."""
@@ -341,13 +368,14 @@ class Supervisor:
         if self._is_ending:
             await self._leave(run)  # it may have claimed its line for the request
 
-    async def _until_off(self, ending: Ending) -> None:
+    async def _until_off(self, power_off: _PowerOff, ending: Ending) -> None:
         """Request a shutdown until the machine is off, or is to be on again."""
         backoff = Backoff(_FIRST_ASK_SECONDS, _LONGEST_ASK_SECONDS)
         problems: set[str] = set()
         while why := await self._problem_of_shutdown():
             if not (self._should_run or self._is_ending):
-                self._note_why_on("PowerFailed", f"{why}; it may be on; trying again")
+                message = f"{why}; it may be on; trying again"
+                self._note_why_on(power_off, "PowerFailed", message)
                 if why not in problems and len(problems) < _MOST_PROBLEMS:
                     problems.add(why)
                     self._facts.event("Warning", "PowerFailed", why)
@@ -356,8 +384,7 @@ class Supervisor:
             if self._is_ending:  # deleted, or the runtime stops: it is not asked again
                 return
             if self._should_run:
-                self._why_on = ("", "")
-                self._report(*self._condition)
+                self._note_why_on(power_off, "", "")
                 return
         if self._is_ending:
             return
@@ -381,16 +408,16 @@ class Supervisor:
             return f"the server could not be powered off: {_BUG}, see its log"
         return ""
 
-    def _note_why_on(self, reason: str, message: str) -> None:
-        self._why_on = (reason, message)
+    def _note_why_on(self, power_off: _PowerOff, reason: str, message: str) -> None:
+        power_off.why = (reason, message)
         self._report(*self._condition)
 
     def _shut_down(self, run: Any, ending: Ending) -> None:
         if self._course in (_Course.SHUT_DOWN, _Course.RELEASE):
             return
         self._course = _Course.SHUT_DOWN
-        self._state_changed(pb.MACHINE_RUNNING, "ShuttingDown", _SHUTTING_DOWN)
-        self._facts.event("Normal", "ShuttingDown", _SHUTTING_DOWN)
+        self._state_changed(pb.MACHINE_RUNNING, _SHUTTING_DOWN, _ASKED)
+        self._facts.event("Normal", _SHUTTING_DOWN, _ASKED)
         console = self.console
         assert console is not None
         shutdown: Deferred[None] = run.shut_down()
@@ -408,7 +435,7 @@ class Supervisor:
         elif ending is not None:
             self._course = _Course.STOP
         while not self._is_ending:
-            if self._asking is not None:
+            if self._power_off is not None:
                 await self._when_off(run)
                 continue
             began = self._clock.seconds()
@@ -436,7 +463,7 @@ class Supervisor:
                 self._course = _Course.STOP
             await self._leave(ended)
             self._settled()
-            if not self._is_ending and self._asking is None:
+            if not self._is_ending and self._power_off is None:
                 await self._wait(self._backoff)
                 await self._when_going_on()
         self._keeping = None

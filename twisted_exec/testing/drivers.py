@@ -254,6 +254,7 @@ class DriverCase(WaitingMixin, TestCase):
     :ivar events: the arguments of each ``facts.event``: type, reason, message.
     :ivar changes: the arguments of each ``facts.changed``: state, reason, message.
     :ivar boots: the ids of machines, for each ``facts.booted``.
+    :ivar shutdowns: the ids of machines, for each ``facts.shutting_down``.
     """
 
     def setUp(self) -> None:
@@ -264,6 +265,7 @@ class DriverCase(WaitingMixin, TestCase):
         self.events: list[tuple[str, str, str]] = []
         self.changes: list[tuple[int, str, str]] = []
         self.boots: list[str] = []
+        self.shutdowns: list[str] = []
         self.mark = f"test-{os.path.basename(self.directory)}"
 
     def driver_of(self, **keys: Any) -> Any:
@@ -290,6 +292,7 @@ class DriverCase(WaitingMixin, TestCase):
             event=lambda *arguments: self.events.append(arguments),
             changed=lambda *arguments: self.changes.append(arguments),
             booted=lambda: self.boots.append(id),
+            shutting_down=lambda: self.shutdowns.append(id),
             namespace="default",
             name=id,
         )

@@ -279,7 +279,7 @@ class PowerTests(SimulatedCase):
         """Off asks the system to shut down, and no more where it does."""
         run, _ = await self.opened_line(power=True)
         await run.shut_down()
-        self.assertEqual(self.bmc.power, "1s")
+        self.assertEqual((self.bmc.power, self.shutdowns), ("1s", ["m"]))
         await run.stop()
         self.assertEqual(self.bmc.power, "1s")
 
@@ -299,6 +299,7 @@ class PowerTests(SimulatedCase):
         await self.bmc.stop()
         with self.assertRaises(ServiceUnavailable):
             await run.shut_down()
+        self.assertEqual(self.shutdowns, [])
         await run.stop()
         self.assertEqual(self.reasons()[-1], "ConsoleNotReleased")
         self.assertIn("may keep the SOL session of this runtime", self.events[-1][2])

@@ -365,5 +365,5 @@ class DomainTests(DomainCase):
         line.transport.write(b"^")
         await line.until(b"^")
         await run.shut_down()
-        self.assertEqual(self.virsh("domstate", "web-1"), "shut off")
+        self.assertEqual((self.virsh("domstate", "web-1"), self.shutdowns), ("shut off", ["web-1"]))
         self.assertNotIn("SwitchedOff", [reason for _, reason, _ in self.events])

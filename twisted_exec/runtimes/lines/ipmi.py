@@ -270,6 +270,7 @@ class Chassis:
             await self._ask("soft")
         except ServiceUnavailable:
             return False  # not every BMC supports it
+        self._facts.shutting_down()
         return await until(
             self._is_off, clock, self._driver.look_seconds, self._line.shutdown_seconds
         )

@@ -154,6 +154,7 @@ class DomainPower:
         if await self._is_off():
             return True
         await self._ask("shutdown")
+        self._facts.shutting_down()
         return await until(self._is_off, clock, _LOOK_SECONDS, self._domain.shutdown_seconds)
 
     async def _is_off(self) -> bool:

@@ -92,6 +92,8 @@ class Power(Protocol):
         """
         Switch the machine off within a bounded time.
 
+        It calls ``facts.shutting_down()`` when the machine has taken the request to shut down.
+
         :raises APIError: the machine is not known to be off; the runtime tries again.
         """
 

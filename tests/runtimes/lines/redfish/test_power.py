@@ -83,9 +83,7 @@ class OffTests(PowerCase):
         await power.on()
         await power.off()
         self.assertEqual((self.bmc.resets, self.bmc.power), (["GracefulShutdown"], "Off"))
-        self.assertEqual(
-            self.reasons(), []
-        )  # the power-off of the machine is an Event of the runtime
+        self.assertEqual((self.reasons(), self.shutdowns), ([], ["m"]))  # Events of the runtime
 
     async def test_stays_on(self) -> None:
         """A server that does not shut down stays on, which is a failure."""
@@ -94,6 +92,13 @@ class OffTests(PowerCase):
             await self.power(off_seconds=0.05).off()
         self.assertEqual((self.bmc.resets, self.bmc.power), (["GracefulShutdown"], "On"))
         self.assertIn("and stays on: force_off: true", caught.exception.message)
+
+    async def test_refused(self) -> None:
+        """A BMC that does not take the request has not asked the server."""
+        self.bmc.faults.codes = {f"POST {self.bmc.system}/Actions/ComputerSystem.Reset": 503}
+        with self.assertRaises(ServiceUnavailable):
+            await self.power().off()
+        self.assertEqual(self.shutdowns, [])
 
     async def test_force(self) -> None:
         """Only if the class says so, it is then switched off."""
@@ -107,7 +112,7 @@ class OffTests(PowerCase):
         """A server that is off is not switched."""
         self.bmc.set_power("Off")
         await self.power().off()
-        self.assertEqual(self.bmc.resets, [])
+        self.assertEqual((self.bmc.resets, self.shutdowns), ([], []))
 
     async def test_busy(self) -> None:
         """A BMC that is busy while it switches is asked again."""

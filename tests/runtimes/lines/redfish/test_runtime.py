@@ -200,14 +200,14 @@ class UnconfirmedTests(OneServerCase):
         (record,) = self.made.machines.records
         message = await self.until_state(record.state, "PowerFailed")
         self.assertEqual((self.bmc.power, self.bmc.resets), ("On", []))
-        self.assertEqual(self.events_of_power(), ["ShuttingDown", "PowerFailed"])
+        self.assertEqual(self.events_of_power(), ["PowerFailed"])  # the server was not asked
         self.assertIn("it may be on; trying again", message)
         return message
 
     async def goes_off(self) -> None:
         await self.until_state(pb.MACHINE_STOPPED)
         self.assertEqual((self.bmc.power, self.bmc.resets), ("Off", ["GracefulShutdown"]))
-        self.assertEqual(self.events_of_power()[-1], "PoweredOff")
+        self.assertEqual(self.events_of_power()[-2:], ["ShuttingDown", "PoweredOff"])
         self.assertEqual(self.events_of_power().count("PoweredOff"), 1)
 
     async def test_away(self) -> None:
@@ -239,6 +239,17 @@ class UnconfirmedTests(OneServerCase):
         self.assertIn("login", await self.fails())
         self.bmc.password = PASSWORD
         await self.goes_off()
+
+    async def test_stays_on(self) -> None:
+        """A server that is asked again and again has one Event, and the condition says what is going on."""
+        await self.start(power=True, shutdown_seconds=0)
+        self.bmc.faults.ignores_graceful = True
+        await self.switch(pb.POWER_OFF)
+        for _ in range(2):
+            await self.until_state(pb.MACHINE_RUNNING, "PowerFailed")
+            message = await self.until_state(pb.MACHINE_RUNNING, "ShuttingDown")
+            self.assertEqual(message, "the guest was asked to shut down")
+        self.assertEqual(self.events_of_power(), ["ShuttingDown", "PowerFailed"])
 
     async def test_opening(self) -> None:
         """A machine whose console is still being opened is asked to shut down, and says off when it is."""

@@ -101,6 +101,7 @@ class _Switch:
         if server.reset_values and _GRACEFUL not in server.reset_values:
             return "the server cannot be asked to shut down"
         await self._reset(server, (_GRACEFUL,))
+        self._claim.facts.shutting_down()
         if await self._becomes(server, OFF, seconds):
             return ""
         return f"the server did not shut down in {seconds:g} s"
