@@ -108,19 +108,21 @@ class PlanTests(SynchronousTestCase):
         self.assertEqual((found.rows, found.create, found.delete), ([old], [], []))
 
     def test_two_servers(self) -> None:
-        """Of two Servers with one BMC the older one keeps it, whatever their names."""
+        """Of two Servers with one BMC the older one keeps it, whatever their names and systems."""
         young = server("a", created="2026-02-01T00:00:00Z")
         old = server("b", created="2026-01-01T00:00:00Z")
         bmcs = [bmc("a", "10.0.1.1"), bmc("b", "10.0.1.1")]
-        for rows in ([], [row("a", "10.0.1.1")]):
-            found = self.plan([young, old], bmcs, rows=rows)
-            self.assertEqual(found.rows, [row("b", "10.0.1.1")])
-            self.assertIn(
-                "default/b has the BMC 10.0.1.1 and this system already", found.waiting["a"]
-            )
-        young["spec"]["systemURI"] = "/redfish/v1/Systems/System_1/"
-        found = self.plan([young, old], bmcs)
-        self.assertEqual(found.rows, [row("b", "10.0.1.1"), row("a", "10.0.1.1", "System_1")])
+        other = server("a", created="2026-02-01T00:00:00Z")
+        other["spec"]["systemURI"] = "/redfish/v1/Systems/System_1/"
+        for second in (young, other):
+            for rows in ([], [row("a", "10.0.1.1")]):
+                found = self.plan([second, old], bmcs, rows=rows)
+                self.assertEqual(found.rows, [row("b", "10.0.1.1")])
+                self.assertIn(
+                    "default/b has the BMC 10.0.1.1 already, and a BMC has one line",
+                    found.waiting["a"],
+                )
+                self.assertEqual([each["metadata"]["name"] for each in found.create], ["b"])
 
     def test_missing(self) -> None:
         """A missing Server keeps row and Machine; one that is gone loses its Machine, then its row."""

@@ -74,12 +74,6 @@ class Server:
     labels: Mapping[str, str] = field(default_factory=dict)
     line: int = field(default=0, compare=False)
 
-    def clashes_with(self, other: Server) -> bool:
-        """Return whether two rows may name one server: a BMC without a system is all of it."""
-        return self.address == other.address and (
-            self.system == other.system or not (self.system and other.system)
-        )
-
 
 @dataclass(frozen=True)
 class ServerList:
@@ -283,7 +277,7 @@ def _checked(rows: Sequence[_Row]) -> ServerList:
     servers: list[Server] = []
     refused: list[tuple[str, str]] = []
     names: dict[str, Server] = {}
-    addresses: dict[str, list[Server]] = {}
+    addresses: dict[str, Server] = {}
     for row in rows:
         name = row.document.get("name")
         shown = name if isinstance(name, str) else ""
@@ -292,27 +286,26 @@ def _checked(rows: Sequence[_Row]) -> ServerList:
             if row.problem:
                 raise reader.error(row.problem)
             server = _server(reader, row.document.line)
-            _check_twice(reader, server, names, addresses.setdefault(server.address, []))
+            _check_twice(reader, server, names, addresses)
         except ConfigError as problem:
             refused.append((shown, str(problem)))
             continue
         names[server.name] = server
-        addresses[server.address].append(server)
+        addresses[server.address] = server
         servers.append(server)
     return ServerList(servers, refused)
 
 
 def _check_twice(
-    reader: Reader, server: Server, names: Mapping[str, Server], neighbours: Sequence[Server]
+    reader: Reader, server: Server, names: Mapping[str, Server], addresses: Mapping[str, Server]
 ) -> None:
     if server.name in names:
         raise reader.error(f"line {names[server.name].line} has this name already; rename one")
-    for other in neighbours:
-        if server.clashes_with(other):
-            raise reader.error(
-                f"two rows must not name one server, and line {other.line} ({other.name}) has "
-                f"{server.address} already; remove one: a BMC has one line"
-            )
+    if other := addresses.get(server.address):
+        raise reader.error(
+            f"line {other.line} ({other.name}) has the BMC {server.address} already, and a BMC has one "
+            "line; remove one of both rows"
+        )
 
 
 def _server(reader: Reader, line: int) -> Server:

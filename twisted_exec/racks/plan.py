@@ -110,9 +110,7 @@ def plan(
             planned.append(row)
     waiting: dict[str, str] = {}
     create: list[Object] = []
-    taken: dict[str, list[Server]] = {}
-    for row in planned:
-        taken.setdefault(row.address, []).append(row)
+    taken = {row.address: row for row in planned}
     for server in present:
         name = server["metadata"]["name"]
         try:
@@ -121,10 +119,10 @@ def plan(
         except NoRow as problem:
             waiting[name] = str(problem)
             old = before.get(f"{target.namespace}/{name}")
-            if old is None or any(old.clashes_with(each) for each in taken.get(old.address, ())):
+            if old is None or old.address in taken:
                 continue
             row = old
-        taken.setdefault(row.address, []).append(row)
+        taken[row.address] = row
         planned.append(row)
         if name in found:
             made = target.dialect.class_name(found[name])
@@ -152,9 +150,11 @@ def _age(server: Object) -> tuple[str, str]:
     return server["metadata"].get("creationTimestamp", ""), server["metadata"]["name"]
 
 
-def _check_free(row: Server, taken: Mapping[str, Sequence[Server]], count: int) -> None:
-    for other in taken.get(row.address, ()):
-        if row.clashes_with(other):
-            raise NoRow(f"{other.name} has the BMC {row.address} and this system already")
+def _check_free(row: Server, taken: Mapping[str, Server], count: int) -> None:
+    if other := taken.get(row.address):
+        raise NoRow(
+            f"{other.name} has the BMC {row.address} already, and a BMC has one line; give this Server a BMC "
+            "address of its own, or leave it out with --server-selector"
+        )
     if count >= MAX_SERVERS:
         raise NoRow(f"a list has at most {MAX_SERVERS} servers; divide them with --server-selector")

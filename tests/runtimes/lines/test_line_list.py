@@ -191,7 +191,7 @@ class ConfigTests(ListCase):
         for row, why in (
             ("web-9,192.0.2.9,,", "192.0.2.9 is in none of the networks of the class"),
             ("lab/web-9,bmc.lab,,", "address 'bmc.lab' is not an IP address"),
-            ("web-9,10.0.1.11,,", "two rows must not name one server"),
+            ("web-9,10.0.1.11,,", "line 2 (web-1) has the BMC 10.0.1.11 already"),
         ):
             self.write("web-1,10.0.1.11,,", row)
             driver = self.driver()
