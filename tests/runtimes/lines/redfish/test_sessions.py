@@ -65,6 +65,36 @@ class SessionTests(BMCCase):
         await self.sessions().close()
         self.assertEqual(self.bmc.sessions, {})
 
+    def keep_as(self, user: str) -> None:
+        """Make the kept session one of another user."""
+        with open(self.session_path) as file:
+            kept = json.load(file)
+        write(self.directory, "kept.session", json.dumps({**kept, "user": user}).encode())
+
+    async def test_other_user(self) -> None:
+        """The session of an earlier runtime with another user is deleted, and never used."""
+        for user in ("gone", ""):  # an earlier release has not kept the user
+            await self.sessions().get(SYSTEMS)
+            self.keep_as(user)
+            logins = self.bmc.logins
+            await self.sessions().get(SYSTEMS)
+            self.assertEqual((self.bmc.logins, len(self.bmc.sessions)), (logins + 1, 1))
+
+    async def test_other_user_later(self) -> None:
+        """While the BMC does not delete it, it is kept for the next attempt."""
+        await self.sessions().get(SYSTEMS)
+        self.keep_as("gone")
+        (session,) = self.bmc.sessions.values()
+        deletion = f"DELETE {SESSIONS}/{session.id}"
+        self.bmc.faults.codes = {deletion: 503}
+        sessions = self.sessions()
+        with self.assertRaises(ServiceUnavailable):
+            await sessions.get(SYSTEMS)
+        self.assertEqual((self.bmc.logins, os.path.exists(self.session_path)), (1, True))
+        self.bmc.faults.codes = {}
+        await sessions.get(SYSTEMS)
+        self.assertEqual((self.bmc.logins, len(self.bmc.sessions)), (2, 1))
+
     async def test_broken_file(self) -> None:
         """A file that is no session is the same as none."""
         for content in (b"", b"{", b"[]", b'{"token": 3}', b'{"token": "a\\nb"}'):
@@ -260,3 +290,22 @@ class SessionTests(BMCCase):
         await self.sessions(basic=True).get(SYSTEMS)
         self.assertEqual((self.bmc.logins, self.bmc.sessions), (0, {}))
         self.assertFalse(os.path.exists(self.session_path))
+
+    async def test_basic_refused(self) -> None:
+        """It gets a wrong password once a minute at most, too; a new one at once."""
+        self.bmc.takes_basic = True
+        write(self.directory, "password", b"wrong-canary\n")
+        clock = Clock()
+        sessions = self.sessions(clock, basic=True)
+        refusal = await self.refusal(sessions)
+        self.assertEqual((refusal.condition, sessions.problem), ("LoginRefused", refusal))
+        self.assertIn("refuses the login of user admin (401): see ", refusal.message)
+        self.assertNotIn("canary", refusal.message)
+        self.assertNotIn("login: basic", refusal.message)
+        asking = Deferred.fromCoroutine(sessions.get(SYSTEMS))
+        clock.advance(30)
+        self.assertEqual(self.bmc.requests, [("GET", SYSTEMS)])
+        write(self.directory, "password", b"canary-password\n")
+        clock.advance(2)
+        await asking
+        self.assertIsNone(sessions.problem)

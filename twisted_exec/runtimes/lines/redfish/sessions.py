@@ -71,10 +71,12 @@ class Session:
     A session of a BMC.
 
     :param path: to delete it; empty if the BMC did not say.
+    :param user: whose rights it has.
     """
 
     token: str = field(repr=False)
     path: str = ""
+    user: str = ""
 
 
 class SessionFile:
@@ -169,9 +171,7 @@ class Sessions:
         :raises APIError: the BMC cannot be reached, or refuses the request.
         """
         if self._basic:
-            answer = await self._client.send(
-                method, path, body=body, headers=[self._basic_header()]
-            )
+            answer = await self._send_basic(method, path, body)
         else:
             token = await self.token()
             answer = await self._send_with(token, method, path, body)
@@ -193,6 +193,7 @@ class Sessions:
         """
         async with self._deleting:  # a session that is being deleted is of no use
             self._load()
+            await self._end_of_other_user()
         while self._session is None:
             if not self._is_logging_in:
                 await self._pause()
@@ -210,7 +211,7 @@ class Sessions:
 
     async def socket_headers(self) -> SocketHeaders:
         if self._basic:
-            name, value = self._basic_header()
+            name, value = self._basic_header(self._credentials.password())
             return SocketHeaders([(name.encode(), value.encode())])
         return SocketHeaders.of_token(await self.token())
 
@@ -273,6 +274,17 @@ class Sessions:
 
     # Inner parts.
 
+    async def _end_of_other_user(self) -> None:
+        """Delete the session of an earlier runtime that had another user; its token may do that."""
+        session = self._session
+        if session is None or session.user == self._credentials.user:
+            return
+        if session.path:
+            answer = await self._send_with(session.token, "DELETE", session.path, None)
+            if not (answer.is_success or answer.code in (Unauthorized.code, NotFound.code)):
+                raise refused(answer, "DELETE", session.path)
+        self._forget()
+
     def _load(self) -> None:
         if not self._is_loaded:
             self._is_loaded = True
@@ -287,8 +299,33 @@ class Sessions:
     ) -> Any:
         return self._client.send(method, path, body=body, headers=[(TOKEN_HEADER, token)])
 
-    def _basic_header(self) -> tuple[str, str]:
-        pair = f"{self._credentials.user}:{self._credentials.password()}".encode()
+    async def _send_basic(
+        self, method: str, path: str, body: Mapping[str, object] | None
+    ) -> Answer:
+        await self._pause()
+        password = self._credentials.password()
+        header = self._basic_header(password)
+        answer: Answer = await self._client.send(method, path, body=body, headers=[header])
+        if answer.code == Unauthorized.code:
+            self.problem = self._refusal(answer.code, password)
+            self._not_before = self._clock.seconds() + _LONGEST_PAUSE_SECONDS
+            raise self.problem
+        self.problem, self._not_before = None, 0.0
+        return answer
+
+    def _refusal(self, code: int, password: str) -> CannotStart:
+        """Note that the BMC refuses a password; return the error."""
+        self._refused_password = password
+        remedy = "" if self._basic else f"; if the BMC has no sessions, {_SET_BASIC}"
+        return CannotStart(
+            LOGIN_REFUSED,
+            f"the BMC refuses the login of user {self._credentials.user} ({code}): see "
+            f"{self._credentials.password_file}; it is tried again when that has changed, or in "
+            f"{_LONGEST_PAUSE_SECONDS:g} s{remedy}",
+        )
+
+    def _basic_header(self, password: str) -> tuple[str, str]:
+        pair = f"{self._credentials.user}:{password}".encode()
         return "authorization", "Basic " + base64.b64encode(pair).decode("ascii")
 
     async def _pause(self) -> None:
@@ -329,7 +366,7 @@ class Sessions:
         if answer.is_success:
             if not _is_token(answer.token):
                 raise BadGateway("the BMC accepts the login, but gives no token")
-            self._session = Session(answer.token, self._path_of(answer))
+            self._session = Session(answer.token, self._path_of(answer), self._credentials.user)
             self._file.save(self._session)
             return
         ids = answer.message_ids()
@@ -340,13 +377,7 @@ class Sessions:
                 "end sessions of other programs, or let them expire",
             )
         if answer.code in (Unauthorized.code, 403):
-            self._refused_password = password
-            raise CannotStart(
-                LOGIN_REFUSED,
-                f"the BMC refuses the login of user {self._credentials.user} ({answer.code}): see "
-                f"{self._credentials.password_file}; it is tried again when that has changed, or in "
-                f"{_LONGEST_PAUSE_SECONDS:g} s; if the BMC has no sessions, {_SET_BASIC}",
-            )
+            raise self._refusal(answer.code, password)
         if answer.code == NotFound.code:
             raise ServiceUnavailable(f"the BMC has no sessions; {_SET_BASIC}")
         raise refused(answer, "POST", SESSIONS)
