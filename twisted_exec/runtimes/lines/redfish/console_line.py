@@ -47,11 +47,6 @@ class ConsoleLine(LineLayer):
         self._told = 0
         self._told_at = clock.seconds() - _SECONDS_BETWEEN_NOTES
 
-    @property
-    def dropped(self) -> int:
-        """The number of bytes of users that were not sent."""
-        return self._guard.dropped
-
     # Protocol of the transport of ssh.
 
     def connectionMade(self) -> None:

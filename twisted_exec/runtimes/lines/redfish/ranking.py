@@ -72,12 +72,6 @@ class Ranking:
     choices: tuple[Choice, ...]
     refused: tuple[Refused, ...]
 
-    def text(self) -> str:
-        """Return both as one line, such as for ``doctor``."""
-        parts = [f"{each.transport.value}: {each.why}" for each in self.choices]
-        parts += [f"not {each.transport.value}: {each.why}" for each in self.refused]
-        return "; ".join(parts)
-
 
 def rank(server: Server, quirk: Quirk, host: str) -> Ranking:
     """
