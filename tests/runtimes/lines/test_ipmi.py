@@ -13,12 +13,14 @@ from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
 from tests import needs
+from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.peers import IPMISim, reactor
 from tests.runtimes.support import RuntimeCase
 from tests.tiers import PROGRAMS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes import supervisor
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IShutdown
@@ -314,10 +316,8 @@ class PowerTests(SimulatedCase):
         await second.until(b"line is back")
 
 
-class UnconfirmedTests(SimulatedCase):
-    """A chassis that is to be off, in a whole runtime."""
-
-    starts = PROGRAMS
+class ServedCase(SimulatedCase):
+    """A server whose class names its BMC, in a whole runtime."""
 
     async def create(self) -> tuple[MachineRuntime, MachineRecord]:
         self.bmc.set_power(True)
@@ -338,9 +338,46 @@ class UnconfirmedTests(SimulatedCase):
         answer = await runtime.create_machine(request)
         return runtime, runtime.machines.records.get(answer.machine.metadata.id)
 
-    async def switch_off(self, runtime: MachineRuntime, record: MachineRecord) -> None:
-        request = pb.UpdateMachinePowerRequest(machine_id=record.id, power=pb.POWER_OFF)
+    async def switch(self, runtime: MachineRuntime, record: MachineRecord, power: int) -> None:
+        request = pb.UpdateMachinePowerRequest(machine_id=record.id, power=power)  # type: ignore[arg-type]
         await runtime.update_machine_power(request)
+
+
+class RuntimeTests(ServedCase):
+    """Its console and its power."""
+
+    starts = PROGRAMS
+
+    async def echoes(self, runtime: MachineRuntime, record: MachineRecord, typed: bytes) -> None:
+        user = MemoryStream(runtime.attach(Grant(record.id))[1])
+        # Two packets: ipmi_sim drops the first one of a session if it has the number of the last one before.
+        for part in (typed[:1], typed[1:]):
+            user.viewer.data_received(part)
+            await self.until(lambda: part in user.got)  # noqa: B023
+        user.viewer.detached("leaves")
+
+    async def test_power_cycle(self) -> None:
+        """Its console echoes, also after the machine was off and on; the deletion switches nothing."""
+        runtime, record = await self.create()
+        await self.until(lambda: record.state == pb.MACHINE_RUNNING)
+        await self.echoes(runtime, record, b"1first")
+        await self.switch(runtime, record, pb.POWER_OFF)
+        await self.until(lambda: record.state == pb.MACHINE_STOPPED)
+        self.assertEqual((self.bmc.power, record.conditions), ("s", []))
+        await self.switch(runtime, record, pb.POWER_ON)
+        await self.until(lambda: record.state == pb.MACHINE_RUNNING)
+        await self.echoes(runtime, record, b"2second")
+        await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=record.id))
+        self.assertEqual(self.bmc.power, "s1")
+        reasons = [each.spec.reason for each in runtime.machines.records.events]
+        expected = ["Started", "ShuttingDown", "PoweredOff", "PoweredOn", "Started", "Deleted"]
+        self.assertEqual(reasons, expected)
+
+
+class UnconfirmedTests(ServedCase):
+    """A chassis that is to be off."""
+
+    starts = PROGRAMS
 
     def write_password(self, password: str) -> None:
         with open(self.bmc.path("password"), "w") as file:
@@ -351,7 +388,7 @@ class UnconfirmedTests(SimulatedCase):
         runtime, record = await self.create()
         await self.until(lambda: record.state == pb.MACHINE_RUNNING)
         self.write_password("another")
-        await self.switch_off(runtime, record)
+        await self.switch(runtime, record, pb.POWER_OFF)
         await self.until(lambda: [each.reason for each in record.conditions] == ["PowerFailed"])
         self.assertIn("it may be on; trying again", record.conditions[0].message)
         self.assertEqual((record.state, self.bmc.power), (pb.MACHINE_RUNNING, ""))
@@ -363,7 +400,7 @@ class UnconfirmedTests(SimulatedCase):
         """A machine whose console is still being opened is asked to shut down first."""
         runtime, record = await self.create()
         self.assertEqual(record.state, pb.MACHINE_PENDING)
-        await self.switch_off(runtime, record)
+        await self.switch(runtime, record, pb.POWER_OFF)
         await self.until(lambda: record.state == pb.MACHINE_STOPPED)
         self.assertEqual(self.bmc.power, "s")
 
