@@ -61,9 +61,7 @@ class LineTests(MachineDriverContract, ConsoleContract, RedfishCase):
         self.bmc.console.tokens = {}  # type: ignore[assignment]
         driver = self.make_driver()
         for _ in range(3):
-            self.assertIn(
-                "refuses the session for its console", (await self.refusal(driver)).message
-            )
+            self.assertIn("refuses its user the console", (await self.refusal(driver)).message)
             self.assertEqual(self.bmc.sessions, {})
 
     async def test_session_dies(self) -> None:
@@ -280,7 +278,7 @@ class FaultTests(RedfishCase):
         refusal = await self.refusal(driver)
         status, reason, message = self.conditions[-1]
         self.assertEqual((status, reason), ("False", refusal.condition), f"{fault} {path}")
-        self.assertTrue(message, f"{fault} {path}")
+        self.assertRegex(message, "BMC|answer is larger than", f"{fault} {path}")
         self.assertNotIn("canary", refusal.message + message)
 
     async def test_each(self) -> None:

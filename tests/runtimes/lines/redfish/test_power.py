@@ -65,13 +65,21 @@ class OnTests(PowerCase):
             await self.power().on()
         self.assertEqual(caught.exception.condition, "PowerFailed")
 
+    async def test_not_permitted(self) -> None:
+        """A user of the BMC who may not switch is one of another role."""
+        self.bmc.set_power("Off")
+        self.bmc.faults.codes = {f"POST {RESET}": 403}
+        with self.assertRaises(CannotStart) as caught:
+            await self.power().on()
+        self.assertIn("give its user the role Operator there", caught.exception.message)
+
     async def test_no_reset(self) -> None:
         """So is a server without a switch."""
         self.bmc.set_power("Off")
         del self.bmc.documents[self.bmc.system]["Actions"]
         with self.assertRaises(CannotStart) as caught:
             await self.power().on()
-        self.assertIn("no reset action", caught.exception.message)
+        self.assertIn("has no reset action; remove power: true for it", caught.exception.message)
 
 
 class OffTests(PowerCase):

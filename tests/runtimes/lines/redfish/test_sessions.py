@@ -232,7 +232,7 @@ class SessionTests(BMCCase):
     async def test_bad_answers(self) -> None:
         """A login without a token, and codes of a busy BMC, are errors with a reason."""
         self.bmc.faults.empty = {f"POST {SESSIONS}"}
-        with self.assertRaises(BadGateway):
+        with self.assertRaisesRegex(BadGateway, "gives no token; set login: basic"):
             await self.sessions().get(SYSTEMS)
         self.bmc.faults.empty = set()
         for code in (429, 503):

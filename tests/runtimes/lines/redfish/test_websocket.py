@@ -118,7 +118,7 @@ class OpenTests(ConsoleCase):
         endpoint = await self.serve(targets=("/console/default", "/console0"))
         await self.open(endpoint)
         nowhere = self.make_endpoint(targets=("/a", "/b"))
-        self.assertIn("not found", (await self.refusal(nowhere)).message)
+        self.assertIn("has no WebSocket there", (await self.refusal(nowhere)).message)
 
     async def test_new_login(self) -> None:
         """A session that has ended is replaced by one login, not by more."""

@@ -75,7 +75,8 @@ class BMC:
         if claim is not None and claim.facts.id != facts.id:
             raise CannotStart(
                 IN_USE,
-                f'line "{name}": machine "{claim.facts.label}" still has the BMC {line.host}',
+                f'line "{name}": machine "{claim.facts.label}" still has the BMC {line.host}; '
+                "wait until it is off, or delete it",
             )
         if not self._is_locked:
             try:

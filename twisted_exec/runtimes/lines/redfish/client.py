@@ -25,6 +25,7 @@ from twisted_exec.api.obstacles import Obstacle, obstacles_of
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
+    Forbidden,
     NotFound,
     ServiceUnavailable,
     TooManyRequests,
@@ -213,6 +214,8 @@ def refused(answer: Answer, method: str, path: str) -> APIError:
         return BadGateway(f"{what}: redirects are not followed")
     if answer.code == Unauthorized.code:
         return Unauthorized(what)
+    if answer.code == Forbidden.code:
+        return Forbidden(f"{what}: give its user the role Operator there")
     if answer.code == NotFound.code:
         return NotFound("documents", path, message=what)
     if answer.code == TooManyRequests.code:

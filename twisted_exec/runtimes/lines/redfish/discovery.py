@@ -124,7 +124,7 @@ class _Discovery:
 
     async def _read(self, path: str) -> Document:
         if not self._left:
-            raise BadGateway(f"its documents refer to more than {_MAX_DOCUMENTS} others")
+            raise BadGateway(f"the BMC's documents refer to more than {_MAX_DOCUMENTS} others")
         self._left -= 1
         return await self._get(path)
 
@@ -141,7 +141,7 @@ class _Discovery:
         root = await self._read(ROOT)
         systems = link(root, "Systems")
         if not systems:
-            raise BadGateway("its service root names no Systems")
+            raise BadGateway("the BMC's service root names no Systems")
         path, system = await self._system(links(await self._read(systems), "Members"), wanted)
         managers = links(system, "Links", "ManagedBy")
         if not managers and link(root, "Managers"):

@@ -37,7 +37,7 @@ def parse(body: bytes) -> Document:
     except APIError:
         # Without the error's words: they quote the body, which may hold a token.
         raise BadGateway(
-            "its answer is no JSON object" if body else "its answer has an empty body"
+            "the BMC's answer is no JSON object" if body else "the BMC's answer has an empty body"
         ) from None
 
 
@@ -99,7 +99,7 @@ def local_path(link: str) -> str:
     :raises BadGateway: the link leads to another host, or is no plain path.
     """
     if not _PATH.fullmatch(link) or "//" in link or "/.." in link:
-        raise BadGateway("a link in its documents leads elsewhere, and is not followed")
+        raise BadGateway("a link in the BMC's documents leads elsewhere, and is not followed")
     return link
 
 

@@ -24,7 +24,7 @@ from twisted_exec.runtimes.lines.redfish.bmc import BMC
 from twisted_exec.runtimes.lines.redfish.claim import Claim
 from twisted_exec.runtimes.lines.redfish.console_line import ConsoleLine
 from twisted_exec.runtimes.lines.redfish.discovery import Server
-from twisted_exec.runtimes.lines.redfish.entry import TAKEN
+from twisted_exec.runtimes.lines.redfish.entry import TAKEN, TAKEN_MESSAGE
 from twisted_exec.runtimes.lines.redfish.quirks import Quirk, Transport, find
 from twisted_exec.runtimes.lines.redfish.ranking import Choice, Ranking, Refused, rank
 from twisted_exec.runtimes.lines.redfish.websocket import WebSocketEndpoint
@@ -150,11 +150,7 @@ class ConsoleEndpoint:
             if not (is_taken or SOL_TAKEN in problem.message):
                 raise
             if not releases:
-                raise CannotStart(
-                    TAKEN,
-                    "another client has the console, and the BMC has one only: end its session "
-                    "there, or set steal: true",
-                ) from None
+                raise CannotStart(TAKEN, TAKEN_MESSAGE) from None
         whose = "an earlier run of this runtime" if is_ours else "another client (steal: true)"
         self._claim.facts.event(
             "Warning", "ConsoleReleased", f"the console's session of {whose} is ended"
@@ -206,7 +202,9 @@ class ConsoleEndpoint:
         line = self._claim.line
         if not line.known_hosts:
             raise CannotStart(
-                NO_HOST_KEY, "known_hosts is missing: the file with the host's key (ssh-keyscan)"
+                NO_HOST_KEY,
+                "known_hosts is missing: write the key that ssh-keyscan shows to a file, compare it, and name "
+                "the file in the classes file",
             )
         rules = quirk if choice.has_shell else replace(quirk, prompts=())
 

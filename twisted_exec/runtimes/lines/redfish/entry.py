@@ -27,6 +27,10 @@ BEGIN_SECONDS = 5.0
 """How long after the command the console begins, if the BMC says nothing, or not what its row expects."""
 
 TAKEN, REFUSED = "ConsoleTaken", "EntryFailed"
+TAKEN_MESSAGE = (
+    "another client has the console, and the BMC has one only: end its session there, or set steal: true in the classes "
+    "file, and reload the runtime"
+)
 
 _MOST_KEPT = 64 << 10
 _MOST_PROMPT = 512
@@ -263,10 +267,7 @@ class EntryDialogue:
         )
 
     def _taken(self) -> Fail:
-        return Fail(
-            TAKEN,
-            "another session has the console, and the BMC has one only; end it there, or set steal: true",
-        )
+        return Fail(TAKEN, TAKEN_MESSAGE)
 
     def _late(self) -> Fail:
         waited = f"within {TOTAL_SECONDS:g} s"

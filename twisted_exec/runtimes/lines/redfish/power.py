@@ -89,7 +89,7 @@ class _Switch:
         await self._reset(server, _ON_VALUES)
         if not await self._becomes(server, ON, seconds):
             raise ServiceUnavailable(
-                f"the server was not on {seconds:g} s after the BMC had accepted that"
+                f"the server is not on {seconds:g} s after the BMC accepted that; see why on the BMC's own page"
             )
 
     async def shut_down(self, seconds: float) -> str:
@@ -111,13 +111,15 @@ class _Switch:
         await self._reset(server, (_FORCE,))
         if not await self._becomes(server, OFF, seconds):
             raise ServiceUnavailable(
-                f"the server was not off {seconds:g} s after the BMC had accepted that"
+                f"the server is not off {seconds:g} s after the BMC accepted that; see why on the BMC's own page"
             )
 
     async def _reset(self, server: Server, values: Sequence[str]) -> None:
         """Request the first of several resets that the server has."""
         if not server.reset_target:
-            raise BadGateway("the BMC cannot switch this server: it has no reset action")
+            raise BadGateway(
+                "the BMC cannot switch this server: it has no reset action; remove power: true for it"
+            )
         known = [each for each in values if each in server.reset_values]
         if not known and server.reset_values:
             raise BadGateway(

@@ -365,7 +365,7 @@ class Sessions:
         answer = await self._client.send("POST", SESSIONS, body=user)
         if answer.is_success:
             if not _is_token(answer.token):
-                raise BadGateway("the BMC accepts the login, but gives no token")
+                raise BadGateway(f"the BMC accepts the login, but gives no token; {_SET_BASIC}")
             self._session = Session(answer.token, self._path_of(answer), self._credentials.user)
             self._file.save(self._session)
             return

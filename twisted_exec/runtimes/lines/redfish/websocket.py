@@ -169,9 +169,12 @@ class WebSocketEndpoint:
 def _refusal(code: int) -> APIError:
     """Return the error for a status code; the BMC's words may quote the token, and are not repeated."""
     if code in (401, 403):
-        return Unauthorized(f"the BMC refuses the session for its console (status code {code})")
+        return Unauthorized(
+            f"the BMC refuses its user the console (status code {code}): give the user that right there, with "
+            "OpenBMC by the group hostconsole"
+        )
     if code == 404:
-        return NotFound("console", "the BMC's WebSocket")
+        return NotFound("console", "", message="the BMC has no WebSocket there")
     if 300 <= code < 400:
         return BadGateway(
             f"the BMC redirects its console (status code {code}), which is not followed"
