@@ -7,7 +7,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.test.iosim import FakeTransport, connect
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,11 +17,9 @@ if (skip := needs.conch()) is None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from twisted.conch.ssh.channel import SSHChannel
     from twisted.conch.ssh.common import NS
-    from twisted.conch.ssh.connection import SSHConnection
     from twisted.conch.ssh.session import packRequest_pty_req, packRequest_window_change
-    from twisted.conch.ssh.transport import SSHClientTransport
-    from twisted.conch.ssh.userauth import SSHUserAuthClient
 
+    from tests.ssh.client import Client
     from twisted_exec.ssh.channel import (
         INPUT_BYTES,
         NO_FORWARDING,
@@ -31,22 +28,9 @@ if (skip := needs.conch()) is None:
         SessionChannel,
         SessionRequest,
     )
-    from twisted_exec.ssh.server import MOST_SESSIONS, OneConnection
+    from twisted_exec.ssh.connection import MOST_SESSIONS
+    from twisted_exec.ssh.server import OneConnection
     from twisted_exec.wire.resize import TerminalSize
-
-    class Client(SSHClientTransport):
-        """Logs in without a key."""
-
-        def __init__(self) -> None:
-            self.connection = SSHConnection()
-
-        def verifyHostKey(self, hostKey: bytes, fingerprint: bytes) -> Deferred[int]:
-            verified: Deferred[int] = Deferred()
-            verified.callback(1)
-            return verified
-
-        def connectionSecure(self) -> None:
-            self.requestService(SSHUserAuthClient(b"ada", self.connection))
 
     class ClientChannel(SSHChannel):
         """

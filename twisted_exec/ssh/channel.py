@@ -11,15 +11,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.conch.ssh.channel import SSHChannel
 from twisted.conch.ssh.common import getNS
-from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR, SSHConnection
+from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR
 from twisted.conch.ssh.session import parseRequest_pty_req, parseRequest_window_change
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.wire.resize import TerminalSize
+
+if TYPE_CHECKING:
+    from twisted_exec.ssh.connection import Connection
 
 INPUT_BYTES = 32 << 10
 """The client's window: as much input arrives while nobody takes it."""
@@ -100,7 +103,7 @@ class SessionChannel(SSHChannel):
     """A session: requests, then input and output, then the exit code."""
 
     name = b"session"
-    conn: SSHConnection
+    conn: Connection
 
     def __init__(self, sessions: Sessions, clock: IReactorTime, **more: Any) -> None:
         super().__init__(localWindow=INPUT_BYTES, **more)
@@ -109,7 +112,7 @@ class SessionChannel(SSHChannel):
         self._terminal: PseudoTerminal | None = None
         self._environment: dict[str, str] = {}
         self._refusals: dict[str, None] = {}  # which the user reads at the beginning
-        self._has_begun = self._takes_no_input = self._withholds = False
+        self._has_begun = self._takes_no_input = self._withholds = self._was_full = False
         self._early: (
             list[Callable[[], None]] | None
         ) = []  # events before the session; None behind it
@@ -237,17 +240,24 @@ class SessionChannel(SSHChannel):
 
     @property
     def is_full(self) -> bool:
-        """True if output waits for the client's window."""
-        return bool(self.buf or self.extBuf)
+        """True if output waits for the client: for its window, or for all of its connection."""
+        return bool(self.buf or self.extBuf or self.conn.is_stopped)
 
     def stopWriting(self) -> None:
-        self._end.full()
+        self.output_changed()
 
     def addWindowBytes(self, data: int) -> None:
-        was_full = self.is_full
         super().addWindowBytes(data)
-        if was_full and not self.is_full:
-            self._end.drained()
+        self.output_changed()
+
+    def output_changed(self) -> None:
+        """Tell the end if the client takes output again, or no more."""
+        if self.is_full != self._was_full:
+            self._was_full = not self._was_full
+            if self._was_full:
+                self._end.full()
+            else:
+                self._end.drained()
 
     def finish(self, code: int) -> None:
         """End the session with an exit code; output that waits is still sent."""

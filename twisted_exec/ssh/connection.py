@@ -1,0 +1,91 @@
+"""
+The connection protocol (RFC 4254) behind a login: sessions alone, and a bounded number of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.conch.error import ConchError
+from twisted.conch.interfaces import IConchUser
+from twisted.conch.ssh.connection import (
+    OPEN_ADMINISTRATIVELY_PROHIBITED,
+    OPEN_RESOURCE_SHORTAGE,
+    OPEN_UNKNOWN_CHANNEL_TYPE,
+    SSHConnection,
+)
+from twisted.internet.interfaces import IReactorTime
+from zope.interface import implementer
+
+from twisted_exec.ssh.channel import NO_FORWARDING, SessionChannel, Sessions
+from twisted_exec.ssh.transport import IFlowControlled
+
+MOST_SESSIONS = 10
+"""Sessions of one connection at a time, as ``MaxSessions`` of OpenSSH's server."""
+
+_FORWARDED = (b"direct-tcpip", b"direct-streamlocal@openssh.com")
+
+
+@implementer(IConchUser)
+class User:
+    """The user of a connection, whose channels are sessions."""
+
+    def __init__(self, sessions: Sessions, clock: IReactorTime) -> None:
+        self._sessions, self._clock = sessions, clock
+        self.conn: Any = None  # Conch sets it
+
+    def lookupChannel(
+        self, channelType: bytes, windowSize: int, maxPacket: int, data: bytes
+    ) -> SessionChannel:
+        if channelType in _FORWARDED:
+            raise ConchError(NO_FORWARDING, OPEN_ADMINISTRATIVELY_PROHIBITED)
+        if channelType != SessionChannel.name or not maxPacket:
+            raise ConchError("there are only sessions", OPEN_UNKNOWN_CHANNEL_TYPE)
+        if len(self.conn.channels) >= MOST_SESSIONS:
+            why = f"a connection has at most {MOST_SESSIONS} sessions at a time"
+            raise ConchError(why, OPEN_RESOURCE_SHORTAGE)
+        return SessionChannel(
+            self._sessions,
+            self._clock,
+            remoteWindow=windowSize,
+            remoteMaxPacket=maxPacket,
+            data=data,
+            avatar=self,
+        )
+
+    def lookupSubsystem(self, subsystem: bytes, data: bytes) -> None:
+        return None
+
+    def gotGlobalRequest(self, requestType: bytes, data: bytes) -> bool:
+        return False  # such as forwarding of ports
+
+
+@implementer(IFlowControlled)
+class Connection(SSHConnection):
+    """
+    The service behind the login.
+
+    Each channel is a :class:`SessionChannel`.
+    """
+
+    transport: Any
+    channels: dict[int, SessionChannel]
+
+    def adjustWindow(self, channel: Any, bytesToAdd: int) -> None:
+        if not channel.withholds_window():
+            super().adjustWindow(channel, bytesToAdd)
+
+    @property
+    def is_stopped(self) -> bool:
+        """True while the connection takes no output, whatever the windows of the channels allow."""
+        return bool(self.transport.is_stopped)
+
+    def output_stopped(self) -> None:
+        self._output_changed()
+
+    def output_resumed(self) -> None:
+        self._output_changed()
+
+    def _output_changed(self) -> None:
+        for channel in list(self.channels.values()):
+            channel.output_changed()
