@@ -23,6 +23,7 @@ from twisted_exec.ssh.transport import IFlowControlled
 MOST_SESSIONS = 10
 """Sessions of one connection at a time, as ``MaxSessions`` of OpenSSH's server."""
 
+_LEAST_PACKET_BYTES = 1024  # each costs CPU, however little is in it
 _FORWARDED = (b"direct-tcpip", b"direct-streamlocal@openssh.com")
 
 
@@ -39,7 +40,10 @@ class User:
     ) -> SessionChannel:
         if channelType in _FORWARDED:
             raise ConchError(NO_FORWARDING, OPEN_ADMINISTRATIVELY_PROHIBITED)
-        if channelType != SessionChannel.name or not maxPacket:
+        if maxPacket < _LEAST_PACKET_BYTES:
+            why = f"packets of a channel must have at least {_LEAST_PACKET_BYTES} bytes"
+            raise ConchError(why, OPEN_RESOURCE_SHORTAGE)
+        if channelType != SessionChannel.name:
             raise ConchError("there are only sessions", OPEN_UNKNOWN_CHANNEL_TYPE)
         if len(self.conn.channels) >= MOST_SESSIONS:
             why = f"a connection has at most {MOST_SESSIONS} sessions at a time"

@@ -18,7 +18,7 @@ Paths are relative to the file's directory.  All parts are optional, but there m
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from weakref import WeakKeyDictionary
@@ -143,9 +143,8 @@ class LoginFile(Service):
     def __init__(self, path: str, reactor: IReactorTime) -> None:
         self._path, self._clock = path, reactor
         self._logins = Logins()
-        self._paths: Sequence[str] = (path,)
         self._stamp: _Stamp = ()
-        self._problem = CLOSED
+        self._problem = CLOSED  # empty if the files can be used
         self._generation = 0
         self._checked: WeakKeyDictionary[Credential, int] = WeakKeyDictionary()
         self._looking: LoopingCall | None = None
@@ -156,7 +155,10 @@ class LoginFile(Service):
 
         :raises ConfigError: they cannot be used.
         """
-        self._take(*read_logins(self._path))
+        result = read_logins(self._path)
+        if isinstance(result.logins, ConfigError):
+            raise result.logins
+        self._take(result)
 
     def startService(self) -> None:
         super().startService()
@@ -170,29 +172,26 @@ class LoginFile(Service):
             self._looking.stop()
 
     def _look(self) -> Deferred[None]:
-        return deferToThread(self._read).addCallback(self._have_read)
+        return deferToThread(self._read).addCallback(self._take)
 
-    def _read(self) -> tuple[Logins, Sequence[str], _Stamp] | str | None:
-        """Return what has changed: the logins, or why they cannot be used."""
-        if stamp_of(self._paths) == self._stamp and not self._problem:
+    def _read(self) -> Reading | None:
+        """Return what the files say, or ``None`` if none has changed."""
+        if stamp_of(path for path, *_ in self._stamp) == self._stamp:
             return None
-        try:
-            return read_logins(self._path)
-        except ConfigError as error:
-            return str(error)
+        return read_logins(self._path)
 
-    def _have_read(self, result: tuple[Logins, Sequence[str], _Stamp] | str | None) -> None:
-        if isinstance(result, str):
-            if result != self._problem:
-                self._problem = result
-                self._log.error("nobody can log in with ssh: {problem}", problem=result)
-        elif result is not None:
-            self._take(*result)
-            self._log.info("read {path}", path=self._path)
-
-    def _take(self, logins: Logins, paths: Sequence[str], stamp: _Stamp) -> None:
-        self._logins, self._paths, self._stamp, self._problem = logins, paths, stamp, ""
+    def _take(self, reading: Reading | None) -> None:
+        if reading is None:
+            return
+        self._stamp = reading.stamp
+        if isinstance(reading.logins, ConfigError):
+            if self._problem != str(reading.logins):
+                self._problem = str(reading.logins)
+                self._log.error("nobody can log in with ssh: {problem}", problem=self._problem)
+            return
+        self._logins, self._problem = reading.logins, ""
         self._generation += 1
+        self._log.info("read {path}", path=self._path)
 
     def identify(
         self, algorithm: bytes, key_blob: bytes, source_address: str, now: float
@@ -218,7 +217,7 @@ class LoginFile(Service):
         return None
 
 
-def stamp_of(paths: Sequence[str]) -> _Stamp:
+def stamp_of(paths: Iterable[str]) -> _Stamp:
     """Return what differs after one of the files has changed."""
     stamps = []
     for path in paths:
@@ -231,14 +230,31 @@ def stamp_of(paths: Sequence[str]) -> _Stamp:
     return tuple(stamps)
 
 
-def read_logins(path: str) -> tuple[Logins, Sequence[str], _Stamp]:
+@dataclass(frozen=True)
+class Reading:
     """
-    Read the file, and those that it names.
+    One reading of the files.
 
-    :return: the logins, all paths, and their stamp from before reading.
-    :raises ConfigError: one cannot be used.
+    :param logins: what they say, or why they cannot be used.
+    :param stamp: of all that were read, from before that.
     """
+
+    logins: Logins | ConfigError
+    stamp: _Stamp
+
+
+def read_logins(path: str) -> Reading:
+    """Read the file, and those that it names."""
     files = _Files(path)
+    logins: Logins | ConfigError
+    try:
+        logins = _logins(files, path)
+    except ConfigError as error:
+        logins = error
+    return Reading(logins, tuple(files.stamps))
+
+
+def _logins(files: _Files, path: str) -> Logins:
     reader = Reader(parse_document(files.read(path), path), path)
     authorities: dict[bytes, tuple[str, ...]] = {}
     keys: dict[bytes, _Key] = {}
@@ -254,7 +270,7 @@ def read_logins(path: str) -> tuple[Logins, Sequence[str], _Stamp]:
         revocations = parse_revocations(files.read(revoked)) if revoked else RevocationList()
     except RevocationError as error:
         raise ConfigError(f"{revoked}: {error}") from None
-    return Logins(authorities, keys, revocations), files.paths, files.stamp()
+    return Logins(authorities, keys, revocations)
 
 
 def _read_authority(
@@ -329,15 +345,14 @@ def _time(reader: Reader) -> float:
 
 class _Files:
     """
-    The files of one reading.
+    The files of one reading; names are relative to the directory of the first.
 
-    :ivar paths: all that were read.
+    :ivar stamps: of each, from before its reading.
     """
 
     def __init__(self, path: str) -> None:
         self._directory = os.path.dirname(path)
-        self._stamps: list[_Stamp] = []
-        self.paths: list[str] = []
+        self.stamps: list[tuple[str, int, int, int]] = []
 
     def read(self, path: str) -> bytes:
         """
@@ -345,8 +360,9 @@ class _Files:
 
         :raises ConfigError: it cannot be read, is too large, or changes meanwhile.
         """
-        path = os.path.join(self._directory, path) if self.paths else path
-        before = stamp_of([path])
+        path = os.path.join(self._directory, path) if self.stamps else path
+        stamp = stamp_of([path])
+        self.stamps += stamp
         try:
             with open(path, "rb", opener=regular) as file:
                 content = file.read(_MOST_FILE_BYTES + 1)
@@ -354,11 +370,6 @@ class _Files:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
         if len(content) > _MOST_FILE_BYTES:
             raise ConfigError(f"{path} is larger than {_MOST_FILE_BYTES >> 20} MiB")
-        if stamp_of([path]) != before:
+        if stamp_of([path]) != stamp:
             raise ConfigError(f"{path} changes just now")
-        self.paths.append(path)
-        self._stamps.append(before)
         return content
-
-    def stamp(self) -> _Stamp:
-        return tuple(each for stamp in self._stamps for each in stamp)

@@ -86,6 +86,7 @@ _CLOSING_SECONDS = 5.0
 _EXCHANGE_SECONDS = 60.0
 _FEWEST_BYTES_OF_KEYS = 16 << 10  # as OpenSSH's least RekeyLimit
 _FEWEST_SECONDS_OF_KEYS = 1.0
+_MOST_EARLY_EXCHANGES = 10
 _MOST_HELD_BYTES = 256 << 10
 _PACKET_OVERHEAD = 64
 _WITHOUT_ANSWER = (MSG_IGNORE, MSG_UNIMPLEMENTED, MSG_DEBUG)
@@ -211,8 +212,8 @@ class ModernTransport(SSHServerTransport):
         self.is_logged_in = False
         self._is_over = False
         # Input.
-        self._input: list[bytes] = []
-        self._input_bytes, self._wanted = 0, 1
+        self._input = bytearray()
+        self._wanted = 1
         self._received_before_login = 0
         self._opener: Opener = NoCipher()
         # Output.
@@ -227,7 +228,7 @@ class ModernTransport(SSHServerTransport):
         self._next_in: Opener | None = None
         self._algorithms: Sequence[bytes] = ()
         self._bytes_out = self._bytes_in = 0  # with the present keys
-        self._keys_since = 0.0
+        self._keys_since, self._early_exchanges = 0.0, 0
         self._timers: dict[str, IDelayedCall] = {}
 
     # The connection.
@@ -243,7 +244,7 @@ class ModernTransport(SSHServerTransport):
         self._is_over = True
         for name in list(self._timers):
             self._cancel(name)
-        self._held, self._input = [], []
+        self._held, self._input = [], bytearray()
         if self.service is not None:
             self.service.serviceStopped()
         if hasattr(self, "avatar"):  # Conch's login has set both
@@ -300,15 +301,20 @@ class ModernTransport(SSHServerTransport):
     # Input.
 
     def dataReceived(self, data: bytes) -> None:
-        self._input.append(data)
-        self._input_bytes += len(data)
+        if self._is_over:
+            return
         if not self.is_logged_in:
             self._received_before_login += len(data)
             if self._received_before_login > MOST_BYTES_BEFORE_LOGIN:
                 self.sendDisconnect(DISCONNECT_PROTOCOL_ERROR, b"too many bytes before the login")
-        if self._input_bytes < self._wanted or self._is_over:
-            return
-        view = memoryview(b"".join(self._input))
+                return
+        if self._input or len(data) < self._wanted:
+            self._input += data
+            if len(self._input) < self._wanted:
+                return
+            data = bytes(self._input)
+            self._input.clear()
+        view = memoryview(data)
         start = self._version(view)
         while not self._is_over:
             end = self._packet_end(view, start)
@@ -317,13 +323,12 @@ class ModernTransport(SSHServerTransport):
                 break
             self._packet(view[start:end])
             start = end
-        rest = bytes(view[start:])
-        self._input, self._input_bytes = [rest], len(rest)
+        self._input += view[start:]
 
     @property
     def missing_bytes(self) -> int:
         """How many more bytes must come before something is done with them."""
-        return max(0, self._wanted - self._input_bytes)
+        return max(0, self._wanted - len(self._input))
 
     def _version(self, view: memoryview) -> int:
         """Read the client's version, once; return its size."""
@@ -343,7 +348,7 @@ class ModernTransport(SSHServerTransport):
         if not self.gotVersion:
             return len(view) + 1
         if len(view) - start < LENGTH_BYTES:
-            return start + LENGTH_BYTES if len(view) - start < LENGTH_BYTES else start
+            return start + LENGTH_BYTES
         length = int.from_bytes(view[start : start + LENGTH_BYTES], "big")
         most = MOST_PACKET_BYTES if self.is_logged_in else MOST_PACKET_BYTES_BEFORE_LOGIN
         if length > most or not self._opener.is_length(length):
@@ -551,11 +556,14 @@ class ModernTransport(SSHServerTransport):
         self._exchange = Exchange.AGREED
 
     def _may_have_keys(self) -> bool:
-        """Return whether the client may have new keys now: they cost far more CPU than what it sends."""
-        return self.is_logged_in and (
-            self._bytes_in + self._bytes_out >= _FEWEST_BYTES_OF_KEYS
-            or self.clock.seconds() - self._keys_since >= _FEWEST_SECONDS_OF_KEYS
-        )
+        """Return whether the client may have new keys now: they cost far more CPU than what it sends for them."""
+        if (
+            self._bytes_in + self._bytes_out < _FEWEST_BYTES_OF_KEYS
+            and self.clock.seconds() - self._keys_since < _FEWEST_SECONDS_OF_KEYS
+        ):
+            # OpenSSH with a small RekeyLimit does it before its first large packet.
+            self._early_exchanges += 1
+        return self.is_logged_in and self._early_exchanges <= _MOST_EARLY_EXCHANGES
 
     def _getHostKeys(self, keyAlg: bytes) -> Any:
         signed = _Signed(self.host_keys[keyAlg], keyAlg)
