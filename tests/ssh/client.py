@@ -6,8 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.connection import SSHConnection
-from twisted.conch.ssh.transport import MSG_KEXINIT, MSG_NEWKEYS, SSHCiphers, SSHClientTransport
+from twisted.conch.ssh.transport import (
+    MSG_KEXINIT,
+    MSG_NEWKEYS,
+    MSG_SERVICE_ACCEPT,
+    MSG_SERVICE_REQUEST,
+    SSHCiphers,
+    SSHClientTransport,
+)
 from twisted.conch.ssh.userauth import SSHUserAuthClient
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -51,6 +59,8 @@ class PlainClient(SSHClientTransport):
     supportedKeyExchanges = [b"curve25519-sha256", STRICT]
     supportedPublicKeys = [b"ssh-ed25519"]
     is_strict = True
+    transport: Any
+    currentEncryptions: Any
 
     def __init__(self) -> None:
         self.messages: list[tuple[int, bytes]] = []
@@ -102,12 +112,16 @@ class PlainClient(SSHClientTransport):
         if len(self.buf) < max(LENGTH_BYTES, end):
             return None
         packet, self.buf = self.buf[:end], self.buf[end:]
-        message = opener.open(self.incomingPacketSequence, memoryview(packet))
+        message: bytes = opener.open(self.incomingPacketSequence, memoryview(packet))
         self.incomingPacketSequence += 1
         if message[0] == MSG_NEWKEYS and self.is_strict:
             self.incomingPacketSequence = 0
         self.messages.append((message[0], message[1:]))
         return message
+
+    def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
+        if messageNum != MSG_SERVICE_ACCEPT and (self.service is not None or messageNum < 50):
+            super().dispatchMessage(messageNum, payload)
 
     def received(self, number: int) -> list[bytes]:
         """Return the payloads of the messages with a number."""
@@ -128,4 +142,9 @@ class Client(PlainClient):
 
     def connectionSecure(self) -> None:
         super().connectionSecure()
-        self.requestService(SSHUserAuthClient(b"ada", self.connection))
+        self.log_in(SSHUserAuthClient(b"ada", self.connection))
+
+    def log_in(self, service: SSHUserAuthClient) -> None:
+        """Begin a login."""
+        self.send(MSG_SERVICE_REQUEST, NS(service.name))
+        self.setService(service)

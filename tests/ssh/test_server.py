@@ -102,8 +102,8 @@ class ServerCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.begun: list[tuple[SessionChannel, SessionRequest, End]] = []
-        factory = OneConnection(Ed25519PrivateKey.generate(), self, self.clock)
-        self.server, self.client = factory.buildProtocol(None), Client()
+        self.factory = OneConnection(Ed25519PrivateKey.generate(), self, self.clock)
+        self.server, self.client = self.factory.buildProtocol(None), Client()
         self.pump = connect(
             self.server,
             FakeTransport(self.server, isServer=True),
@@ -265,7 +265,7 @@ class RequestTests(ServerCase):
     def test_lost(self) -> None:
         """The end of the connection hangs up all sessions."""
         ends = [self.session()[2] for _ in range(2)]
-        lost = self.server.factory.lost
+        lost = self.factory.lost
         self.assertNoResult(lost)
         self.client.transport.loseConnection()
         self.pump.flush()
