@@ -6,6 +6,7 @@ OpenSSH certificates, of users and hosts: their form and the signature of their 
 
 from __future__ import annotations
 
+import struct
 from base64 import b64encode
 from dataclasses import dataclass
 
@@ -91,7 +92,7 @@ def read_certificate(blob: bytes) -> Certificate:
         key, authority = _key(read.public_key()), _key(read.signature_key())
     except (CertificateError, PublicKeyError) as error:
         raise CertificateError(str(error)) from None
-    except (ValueError, LookupError, TypeError, UnsupportedAlgorithm, NotImplementedError):
+    except (struct.error, ValueError, TypeError, UnsupportedAlgorithm, NotImplementedError):
         raise CertificateError("the certificate is malformed") from None
     if algorithm == b"ssh-rsa":
         raise CertificateError(

@@ -10,6 +10,8 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import itemgetter
 
 from twisted_exec.ssh.certificate import Certificate
 from twisted_exec.ssh.public_keys import PublicKeyError, key_lines
@@ -36,16 +38,18 @@ class _OfAuthority:
     Certificates of one authority, or of all.
 
     :ivar ranges: first and last serial numbers; sorted and apart after :meth:`sort`.
-    :ivar bitmaps: the serial number of the lowest bit, and the bits as a big-endian number.
+    :ivar bitmaps: the serial number of the lowest bit, and the bits as a big-endian number; sorted, too.
+    :ivar bitmap_ends: behind each bitmap and all before it.
     """
 
     serials: set[int] = field(default_factory=set)
     ranges: list[tuple[int, int]] = field(default_factory=list)
     bitmaps: list[tuple[int, bytes]] = field(default_factory=list)
+    bitmap_ends: list[int] = field(default_factory=list)
     key_ids: set[bytes] = field(default_factory=set)
 
     def sort(self) -> None:
-        """Merge the ranges, so that finding one takes a logarithm of their number."""
+        """Prepare :meth:`has`, so that it takes a logarithm of the number of entries."""
         merged: list[tuple[int, int]] = []
         for first, last in sorted(self.ranges):
             if merged and first <= merged[-1][1] + 1:
@@ -54,6 +58,8 @@ class _OfAuthority:
                 merged.append((first, last))
         self.ranges = merged
         self.bitmaps.sort()
+        ends = (lowest + 8 * len(bits) for lowest, bits in self.bitmaps)
+        self.bitmap_ends = list(accumulate(ends, max))
 
     def has(self, serial: int, key_id: bytes) -> bool:
         if key_id in self.key_ids:
@@ -68,12 +74,13 @@ class _OfAuthority:
         return index >= 0 and serial <= self.ranges[index][1]
 
     def _is_in_bitmaps(self, serial: int) -> bool:
-        for lowest, bits in self.bitmaps:
-            if lowest > serial:
-                break
+        index = bisect_right(self.bitmaps, serial, key=itemgetter(0)) - 1
+        while index >= 0 and serial < self.bitmap_ends[index]:
+            lowest, bits = self.bitmaps[index]
             byte, bit = divmod(serial - lowest, 8)
-            if byte < len(bits) and bits[len(bits) - 1 - byte] >> bit & 1:
+            if byte < len(bits) and bits[-1 - byte] >> bit & 1:
                 return True
+            index -= 1
         return False
 
 
