@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -74,7 +74,7 @@ def new_key(_: object) -> Any:
 
 def at_once(function: Any) -> Deferred[Any]:
     """Call a function, as a thread would."""
-    return succeed(function())
+    return maybeDeferred(function)
 
 
 class IdentifyTests(FileCase):
@@ -223,6 +223,20 @@ class ChangeTests(FileCase):
         os.unlink(os.path.join(self.directory, "ca.pub"))
         self.assertEqual(self.reasons(), [None, None])
         self.assertEqual(self.refused(LoginRefused, blob_of(self.ada)), CLOSED)
+
+    def test_bug(self) -> None:
+        """An error that nobody has thought of closes the logins, until the files can be read."""
+        read = login_file.read_logins
+        login_file.read_logins = lambda path: 1 / 0  # type: ignore[assignment,return-value]
+        self.write("logins.yaml", self.content + "\n")
+        try:
+            self.assertEqual(self.reasons(), [None, None])
+        finally:
+            login_file.read_logins = read
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertEqual(self.refused(LoginRefused, blob_of(self.ada)), CLOSED)
+        self.assertEqual(self.reasons(), [None, None])
+        self.identify(blob_of(self.ada))
 
     def test_read_once(self) -> None:
         """Files are read when they change alone, be they good or not."""

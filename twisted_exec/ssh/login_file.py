@@ -29,6 +29,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.program.config_file import ConfigError, Reader, parse_document
@@ -162,7 +163,7 @@ class LoginFile(Service):
 
     def startService(self) -> None:
         super().startService()
-        self._looking = LoopingCall(self._look)
+        self._looking = LoopingCall(self.look)
         self._looking.clock = self._clock
         self._looking.start(LOOK_SECONDS, now=False)
 
@@ -171,8 +172,9 @@ class LoginFile(Service):
         if self._looking is not None and self._looking.running:
             self._looking.stop()
 
-    def _look(self) -> Deferred[None]:
-        return deferToThread(self._read).addCallback(self._take)
+    def look(self) -> Deferred[None]:
+        """Read the files if one has changed; fire when that is done."""
+        return deferToThread(self._read).addCallback(self._take).addErrback(self._failed)
 
     def _read(self) -> Reading | None:
         """Return what the files say, or ``None`` if none has changed."""
@@ -192,6 +194,11 @@ class LoginFile(Service):
         self._logins, self._problem = reading.logins, ""
         self._generation += 1
         self._log.info("read {path}", path=self._path)
+
+    def _failed(self, failure: Failure) -> None:
+        # A bug must not stop the looking, nor let in somebody who is withdrawn.
+        self._problem = CLOSED
+        self._log.failure("nobody can log in with ssh", failure)
 
     def identify(
         self, algorithm: bytes, key_blob: bytes, source_address: str, now: float
