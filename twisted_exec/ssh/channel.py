@@ -19,6 +19,8 @@ from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR
 from twisted.conch.ssh.session import parseRequest_pty_req, parseRequest_window_change
 from twisted.internet.interfaces import IReactorTime
 
+from twisted_exec.ssh.quiet import QuietLogger
+from twisted_exec.ssh.text import shown
 from twisted_exec.wire.resize import TerminalSize
 
 if TYPE_CHECKING:
@@ -104,6 +106,7 @@ class SessionChannel(SSHChannel):
 
     name = b"session"
     conn: Connection
+    _log = QuietLogger()
 
     def __init__(self, sessions: Sessions, clock: IReactorTime, **more: Any) -> None:
         super().__init__(localWindow=INPUT_BYTES, **more)
@@ -141,7 +144,7 @@ class SessionChannel(SSHChannel):
         elif kind == b"subsystem":
             # Granted, and over at once: ssh prints no message of a subsystem that is refused.
             self._has_begun = True
-            self._clock.callLater(0, self._refuse, NO_SUBSYSTEM.format(_shown(getNS(data)[0])))
+            self._clock.callLater(0, self._refuse, NO_SUBSYSTEM.format(shown(getNS(data)[0])))
         elif kind == b"auth-agent-req@openssh.com":
             self._refusals[NO_AGENT] = None
             return False
@@ -169,7 +172,7 @@ class SessionChannel(SSHChannel):
     def _set_variable(self, name: bytes, value: bytes) -> bool:
         if name.startswith(b"LC_") or len(value) > _MOST_VARIABLE_BYTES:
             return False  # many systems' ssh sends their locale, unasked
-        if (word := _shown(name)) not in VARIABLES:
+        if (word := shown(name)) not in VARIABLES:
             if len(self._refusals) < _MOST_REFUSALS:
                 names = ", ".join(sorted(VARIABLES))
                 self._refusals[f'the variable "{word}" is refused: there are {names}'] = None
@@ -273,8 +276,3 @@ def _size(columns: int, rows: int) -> TerminalSize | None:
     if not (0 < columns <= 0xFFFF and 0 < rows <= 0xFFFF):
         return None
     return TerminalSize(columns, rows)
-
-
-def _shown(name: bytes) -> str:
-    text = name[:64].decode("utf-8", "replace")
-    return "".join(each if each.isprintable() else "?" for each in text)

@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.ssh.channel import NO_FORWARDING, SessionChannel, Sessions
+from twisted_exec.ssh.quiet import QuietLogger
 from twisted_exec.ssh.transport import IFlowControlled
 
 MOST_SESSIONS = 10
@@ -72,6 +73,7 @@ class Connection(SSHConnection):
     Each channel is a :class:`SessionChannel`.
     """
 
+    _log = QuietLogger()
     transport: Any
     channels: dict[int, SessionChannel]
 

@@ -13,6 +13,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from twisted.conch.ssh.common import getNS
 from twisted.conch.ssh.keys import BadKeyError, Key
 
+from twisted_exec.ssh.text import shown
+
 LEAST_RSA_BITS, MOST_RSA_BITS = 2048, 8192
 
 KEY_TYPES = frozenset(
@@ -46,7 +48,7 @@ def key_of(blob: bytes) -> Key:
     try:
         kind = bytes(getNS(blob)[0])
         if kind not in KEY_TYPES:
-            raise PublicKeyError(f"keys of the type {_shown(kind)} are not used")
+            raise PublicKeyError(f'keys of the type "{shown(kind)}" are not used')
         key: Key = Key.fromString(blob, "blob")
         is_canonical = key.blob() == blob
     except PublicKeyError:
@@ -104,7 +106,3 @@ def key_lines(text: str, most: int) -> list[bytes]:
         except PublicKeyError as error:
             raise PublicKeyError(f"line {number}: {error}") from None
     return blobs
-
-
-def _shown(name: bytes) -> str:
-    return ascii(name[:64].decode("utf-8", "replace"))

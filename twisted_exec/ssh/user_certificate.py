@@ -8,9 +8,10 @@ from ipaddress import ip_address, ip_network
 
 from twisted_exec.ssh.certificate import Certificate
 from twisted_exec.ssh.people import LoginRefused, name_problem
+from twisted_exec.ssh.text import shown
 
 _SOURCE_ADDRESS = b"source-address"
-_MOST_SHOWN = 100
+_MOST_KEY_ID_BYTES = 100
 
 
 def certified_user(certificate: Certificate, source_address: str, now: float) -> str:
@@ -43,7 +44,7 @@ def certified_user(certificate: Certificate, source_address: str, now: float) ->
 
 def certificate_text(certificate: Certificate) -> str:
     """Return the key id and the serial number, for people and logs."""
-    return f"{shown(certificate.key_id)} (serial {certificate.serial})"
+    return f"{shown(certificate.key_id, _MOST_KEY_ID_BYTES)} (serial {certificate.serial})"
 
 
 def _user(certificate: Certificate) -> str:
@@ -80,9 +81,3 @@ def _check_source(networks: bytes, source_address: str) -> None:
         ) from None
     if not any(address in each for each in allowed):
         raise LoginRefused(f"your ssh certificate is not for the address {address}")
-
-
-def shown(text: bytes) -> str:
-    """Return the text of a certificate, so that it cannot do harm in a terminal or a log."""
-    characters = text[:_MOST_SHOWN].decode("utf-8", "replace")
-    return "".join(each if each.isprintable() and each not in '"\\' else "?" for each in characters)
