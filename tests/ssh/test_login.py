@@ -243,6 +243,24 @@ class LoginTests(SynchronousTestCase):
             answers = self.log_in(None, blob, name, sign=by)
             self.assertEqual(answers == [MSG_USERAUTH_SUCCESS], is_served)
 
+    def test_security_key_of_nist(self) -> None:
+        """So does one with ECDSA."""
+        private = ec.generate_private_key(ec.SECP256R1())
+        name = b"sk-ecdsa-sha2-nistp256@openssh.com"
+        blob = self.known(NS(name) + blob_of(private)[23:] + NS(b"ssh:"))
+
+        def sign(flags: int, message: bytes) -> bytes:
+            tail = struct.pack(">BL", flags, 7)
+            digests = [hashlib.sha256(each).digest() for each in (b"ssh:", message)]
+            signed = Key(private).sign(digests[0] + tail + digests[1])
+            return NS(name) + NS(getNS(signed, 2)[1]) + tail
+
+        self.assertEqual(
+            self.log_in(None, blob, name, sign=partial(sign, 0)), [MSG_USERAUTH_FAILURE]
+        )
+        answers = self.log_in(None, blob, name, sign=partial(sign, 1))
+        self.assertEqual(answers, [MSG_USERAUTH_SUCCESS])
+
     def test_refused(self) -> None:
         """A sentence about a key is for its owner alone, behind the signature."""
         private = Ed25519PrivateKey.generate()

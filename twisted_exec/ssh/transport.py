@@ -39,7 +39,7 @@ from twisted.internet.interfaces import (
     IReactorTime,
     ITCPTransport,
 )
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 from twisted.python.randbytes import secureRandom
 from zope.interface import Interface, implementer
@@ -382,8 +382,12 @@ class ModernTransport(SSHServerTransport):
         try:
             super().dispatchMessage(messageNum, payload)
         except _MALFORMED as error:
-            self._log.debug(
-                "message {number} is malformed: {error!r}", number=messageNum, error=error
+            # Strangers could fill a disk with it.
+            self._log.emit(
+                LogLevel.warn if self.is_logged_in else LogLevel.debug,
+                "message {number} is malformed: {error!r}",
+                number=messageNum,
+                error=error,
             )
             self.sendDisconnect(DISCONNECT_PROTOCOL_ERROR, b"message %d is malformed" % messageNum)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import struct
 
-from twisted.conch.ssh.common import getNS
+from twisted.conch.ssh.common import NS, getNS
 from twisted.conch.ssh.keys import Key
 
 _CERTIFIED = b"-cert-v01@openssh.com"
@@ -60,14 +60,8 @@ def is_signed(algorithm: bytes, key: Key, signature: bytes, message: bytes) -> b
                     hashlib.sha256(message).digest(),
                 )
             )
-            kind = kind.removeprefix(b"sk-").removesuffix(b"@openssh.com")
         elif rest:
             return False
-        return _verify(key, kind, content, message)
+        return bool(key.verify(NS(kind) + NS(content), message))
     except (struct.error, ValueError):
         return False
-
-
-def _verify(key: Key, kind: bytes, content: bytes, message: bytes) -> bool:
-    packed = b"".join(struct.pack(">L", len(each)) + each for each in (kind, content))
-    return bool(key.verify(packed, message))
