@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from twisted.conch.ssh.channel import SSHChannel
 from twisted.conch.ssh.common import getNS
@@ -22,9 +22,6 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.ssh.quiet import QuietLogger
 from twisted_exec.ssh.text import shown
 from twisted_exec.wire.resize import TerminalSize
-
-if TYPE_CHECKING:
-    from twisted_exec.ssh.connection import Connection
 
 INPUT_BYTES = 32 << 10
 """The client's window: as much input arrives while nobody takes it."""
@@ -105,7 +102,7 @@ class SessionChannel(SSHChannel):
     """A session: requests, then input and output, then the exit code."""
 
     name = b"session"
-    conn: Connection
+    conn: Any  # a Connection of the module above
     _log = QuietLogger()
 
     def __init__(self, sessions: Sessions, clock: IReactorTime, **more: Any) -> None:
