@@ -250,7 +250,6 @@ class RequestTests(ServerCase):
         )
         self.pump.flush()
         self.failureResultOf(answer)
-        self.flushLoggedErrors()
 
     def test_many_sessions(self) -> None:
         """A connection has a bounded number of sessions at a time."""
@@ -260,7 +259,23 @@ class RequestTests(ServerCase):
         channels[0].loseConnection()
         self.pump.flush()
         self.assertTrue(self.open(ClientChannel()).is_open)
-        self.flushLoggedErrors()
+
+    def test_small_packets(self) -> None:
+        """A channel of a client that wants very small packets is refused: each costs much."""
+        client = self.open(ClientChannel(localMaxPacket=1023))
+        self.assertIn("at least 1024 bytes", str(client.problem))
+
+    def test_beyond_window(self) -> None:
+        """A client that sends more than its window is not served any longer."""
+        for size in (INPUT_BYTES + 1, 2**32 - 1):
+            client = self.open(ClientChannel())
+            client.write(b"x" * 100)
+            self.pump.flush()
+            number = struct.pack(">L", client.conn.channelsToRemoteChannel[client])
+            self.client.sendPacket(94, number + struct.pack(">L", size) + b"x")
+            self.pump.flush()
+            self.assertTrue(self.client.is_lost)
+            self.setUp()
 
     def test_lost(self) -> None:
         """The end of the connection hangs up all sessions."""

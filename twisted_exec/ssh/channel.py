@@ -19,7 +19,6 @@ from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR
 from twisted.conch.ssh.session import parseRequest_pty_req, parseRequest_window_change
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.ssh.quiet import QuietLogger
 from twisted_exec.ssh.text import shown
 from twisted_exec.wire.resize import TerminalSize
 
@@ -103,7 +102,6 @@ class SessionChannel(SSHChannel):
 
     name = b"session"
     conn: Any  # a Connection of the module above
-    _log = QuietLogger()
 
     def __init__(self, sessions: Sessions, clock: IReactorTime, **more: Any) -> None:
         super().__init__(localWindow=INPUT_BYTES, **more)
@@ -116,6 +114,9 @@ class SessionChannel(SSHChannel):
         self._early: (
             list[Callable[[], None]] | None
         ) = []  # events before the session; None behind it
+
+    def channelOpen(self, specificData: bytes) -> None:
+        """The client waits for nothing more; Conch would log it."""
 
     # Requests.
 

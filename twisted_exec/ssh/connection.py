@@ -4,11 +4,16 @@ The connection protocol (RFC 4254) behind a login: sessions alone, and a bounded
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from twisted.conch.error import ConchError
 from twisted.conch.interfaces import IConchUser
+from twisted.conch.ssh.common import NS, getNS
 from twisted.conch.ssh.connection import (
+    MSG_CHANNEL_CLOSE,
+    MSG_CHANNEL_OPEN_CONFIRMATION,
+    MSG_CHANNEL_OPEN_FAILURE,
     OPEN_ADMINISTRATIVELY_PROHIBITED,
     OPEN_RESOURCE_SHORTAGE,
     OPEN_UNKNOWN_CHANNEL_TYPE,
@@ -18,7 +23,6 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.ssh.channel import NO_FORWARDING, SessionChannel, Sessions
-from twisted_exec.ssh.quiet import QuietLogger
 from twisted_exec.ssh.transport import IFlowControlled
 
 MOST_SESSIONS = 10
@@ -70,16 +74,59 @@ class Connection(SSHConnection):
     """
     The service behind the login.
 
-    Each channel is a :class:`SessionChannel`.
+    Each channel is a :class:`SessionChannel`.  In the place of Conch's methods that log whatever a client does, which could
+    fill a disk, there are some that do not.
     """
 
-    _log = QuietLogger()
     transport: Any
     channels: dict[int, SessionChannel]
 
     def adjustWindow(self, channel: Any, bytesToAdd: int) -> None:
         if not channel.withholds_window():
             super().adjustWindow(channel, bytesToAdd)
+
+    def ssh_CHANNEL_OPEN(self, packet: bytes) -> None:
+        kind, rest = getNS(packet)
+        sender, window, most = struct.unpack(">3L", rest[:12])
+        try:
+            channel = self.getChannel(kind, window, most, rest[12:])
+        except ConchError as refusal:
+            why, code = refusal.args
+            self.transport.sendPacket(
+                MSG_CHANNEL_OPEN_FAILURE, struct.pack(">2L", sender, code) + NS(why) + NS(b"")
+            )
+            return
+        number = channel.id = self.localChannelID
+        self.localChannelID += 1
+        self.channels[number] = channel
+        self.channelsToRemoteChannel[channel] = self.localToRemoteChannel[number] = sender
+        sizes = (channel.localWindowSize, channel.localMaxPacket)
+        self.transport.sendPacket(
+            MSG_CHANNEL_OPEN_CONFIRMATION, struct.pack(">4L", sender, number, *sizes)
+        )
+
+    def ssh_CHANNEL_DATA(self, packet: bytes) -> None:
+        self._check_window(*struct.unpack(">2L", packet[:8]))
+        super().ssh_CHANNEL_DATA(packet)
+
+    def ssh_CHANNEL_EXTENDED_DATA(self, packet: bytes) -> None:
+        channel, _, size = struct.unpack(">3L", packet[:12])
+        self._check_window(channel, size)
+        super().ssh_CHANNEL_EXTENDED_DATA(packet)
+
+    def _check_window(self, number: int, size: int) -> None:
+        channel = self.channels[number]
+        if size > min(channel.localWindowLeft, channel.localMaxPacket):
+            raise ValueError("there is more data than the window allows")
+
+    def sendClose(self, channel: SessionChannel) -> None:
+        if channel.localClosed:
+            return
+        number = self.channelsToRemoteChannel[channel]
+        self.transport.sendPacket(MSG_CHANNEL_CLOSE, struct.pack(">L", number))
+        channel.localClosed = True
+        if channel.remoteClosed:
+            self.channelClosed(channel)
 
     @property
     def is_stopped(self) -> bool:

@@ -62,7 +62,7 @@ class PublicKeyLogin(SSHUserAuthServer):
 
     transport: Any
     most_attempts = _MOST_ATTEMPTS
-    _log = Logger()
+    log = Logger()
 
     def __init__(
         self, people: IPeople, entrance: Entrance, wall_clock: Callable[[], float]
@@ -151,7 +151,7 @@ class PublicKeyLogin(SSHUserAuthServer):
         return peer.host if isinstance(peer, IPv4Address | IPv6Address) else ""
 
     def _refuse(self, sentence: str) -> None:
-        self._log.info("ssh login refused: {sentence}", sentence=sentence)
+        self.log.info("ssh login refused: {sentence}", sentence=sentence)
         self._has_told = False
         self._tell(sentence)
         self._fail()

@@ -26,6 +26,7 @@ from twisted.conch.ssh.transport import (
     MSG_EXT_INFO,
     MSG_IGNORE,
     MSG_KEXDH_INIT,
+    MSG_KEXDH_REPLY,
     MSG_KEXINIT,
     MSG_NEWKEYS,
     MSG_UNIMPLEMENTED,
@@ -44,6 +45,7 @@ from twisted.python.failure import Failure
 from twisted.python.randbytes import secureRandom
 from zope.interface import Interface, implementer
 
+from twisted_exec.ssh.key_exchange import EXCHANGES, derived_keys, exchange_hash
 from twisted_exec.ssh.packet_ciphers import (
     AEAD_CIPHERS,
     CIPHERS,
@@ -56,12 +58,6 @@ from twisted_exec.ssh.packet_ciphers import (
     packet_cipher,
 )
 
-KEY_EXCHANGES = (
-    b"mlkem768x25519-sha256",
-    b"curve25519-sha256",
-    b"curve25519-sha256@libssh.org",
-)
-"""The second two, which ssh-audit warns of, are for OpenSSH before 9.9 and for PuTTY before 0.83."""
 USER_SIGNATURES = (
     b"ssh-ed25519",
     b"sk-ssh-ed25519@openssh.com",
@@ -81,6 +77,7 @@ MOST_PACKET_BYTES_BEFORE_LOGIN = 35_000
 MOST_BYTES_BEFORE_LOGIN = 256 << 10
 """All that a client may send before it is logged in."""
 
+_EXTENSIONS_CLIENT, _EXTENSIONS_SERVER = b"ext-info-c", b"ext-info-s"
 _STRICT_CLIENT, _STRICT_SERVER = b"kex-strict-c-v00@openssh.com", b"kex-strict-s-v00@openssh.com"
 _CLOSING_SECONDS = 5.0
 _EXCHANGE_SECONDS = 60.0
@@ -163,19 +160,6 @@ class ModernFactory(SSHFactory):
         return transport
 
 
-class _Signed:
-    """A host key for one algorithm, as Conch's key exchanges use the public and the private key."""
-
-    def __init__(self, key: HostKey, algorithm: bytes) -> None:
-        self._key, self._algorithm = key, algorithm
-
-    def blob(self) -> bytes:
-        return self._key.blob(self._algorithm)
-
-    def sign(self, data: bytes, signatureType: bytes) -> bytes:
-        return self._key.sign(data, self._algorithm)
-
-
 @implementer(IPushProducer)
 class ModernTransport(SSHServerTransport):
     """
@@ -191,9 +175,7 @@ class ModernTransport(SSHServerTransport):
     """
 
     ourVersionString = b"SSH-2.0-Twisted"
-    supportedKeyExchanges = [
-        each for each in KEY_EXCHANGES if each in SSHServerTransport.supportedKeyExchanges
-    ]
+    supportedKeyExchanges = [*EXCHANGES]
     supportedCiphers = [*AEAD_CIPHERS, *CIPHERS]
     supportedMACs = [*MACS]
     supportedCompressions = [b"none"]
@@ -203,7 +185,7 @@ class ModernTransport(SSHServerTransport):
     rekey_seconds = 3600.0
 
     transport: Any
-    _log = Logger()
+    log = Logger()
 
     def __init__(self, host_keys: Sequence[HostKey], clock: IReactorTime) -> None:
         self.host_keys = {name: key for key in reversed(host_keys) for name in key.algorithms}
@@ -224,7 +206,7 @@ class ModernTransport(SSHServerTransport):
         self._congested_bytes = 0
         # Keys.
         self._exchange = Exchange.NONE
-        self._is_strict = self._has_keys = False
+        self._is_strict = self._has_keys = self._takes_extensions = False
         self._next_in: Opener | None = None
         self._algorithms: Sequence[bytes] = ()
         self._bytes_out = self._bytes_in = 0  # with the present keys
@@ -383,7 +365,7 @@ class ModernTransport(SSHServerTransport):
             super().dispatchMessage(messageNum, payload)
         except _MALFORMED as error:
             # Strangers could fill a disk with it.
-            self._log.emit(
+            self.log.emit(
                 LogLevel.warn if self.is_logged_in else LogLevel.debug,
                 "message {number} is malformed: {error!r}",
                 number=messageNum,
@@ -505,7 +487,7 @@ class ModernTransport(SSHServerTransport):
 
     def sendKexInit(self) -> None:
         names = [
-            [*self.supportedKeyExchanges, self._EXT_INFO_S, _STRICT_SERVER],
+            [*self.supportedKeyExchanges, _EXTENSIONS_SERVER, _STRICT_SERVER],
             self.supportedPublicKeys,
             self.supportedCiphers,
             self.supportedCiphers,
@@ -553,7 +535,7 @@ class ModernTransport(SSHServerTransport):
             return
         if not self._has_keys:
             self._is_strict = _STRICT_CLIENT in exchanges
-            self._peerSupportsExtensions = self._EXT_INFO_C in exchanges
+            self._takes_extensions = _EXTENSIONS_CLIENT in exchanges
         guesses = (exchanges[0], host_keys[0])
         best = (self.supportedKeyExchanges[0], self.supportedPublicKeys[0])
         self.ignoreNextPacket = bool(rest[0] and guesses != best)
@@ -569,18 +551,41 @@ class ModernTransport(SSHServerTransport):
             self._early_exchanges += 1
         return self.is_logged_in and self._early_exchanges <= _MOST_EARLY_EXCHANGES
 
-    def _getHostKeys(self, keyAlg: bytes) -> Any:
-        signed = _Signed(self.host_keys[keyAlg], keyAlg)
-        return signed, signed
-
-    def _keySetup(self, sharedSecret: bytes, exchangeHash: bytes) -> None:
-        """Take the keys of an exchange; those for output are used at once."""
-        if self.sessionID is None:
-            self.sessionID = exchangeHash
-        iv_in, iv_out, key_in, key_out, mac_key_in, mac_key_out = (
-            self._getKey(letter, sharedSecret, exchangeHash)
-            for letter in (b"A", b"B", b"C", b"D", b"E", b"F")
+    def ssh_KEX_DH_GEX_REQUEST_OLD(self, packet: bytes) -> None:
+        """Handle the client's share; Conch names its number so."""
+        if self.ignoreNextPacket:
+            self.ignoreNextPacket = 0
+            return
+        share, _ = getNS(packet)
+        host_key = self.host_keys[self.keyAlg]
+        secret, reply = EXCHANGES[self.kexAlg](share)
+        signed = exchange_hash(
+            secret,
+            self.otherVersionString,
+            self.ourVersionString,
+            self.otherKexInitPayload,
+            self.ourKexInitPayload,
+            host_key.blob(self.keyAlg),
+            share,
+            reply,
         )
+        signature = host_key.sign(signed, self.keyAlg)
+        parts = (host_key.blob(self.keyAlg), reply, signature)
+        self._write(MSG_KEXDH_REPLY, b"".join(map(NS, parts)))
+        if self.sessionID is None:
+            self.sessionID = signed
+        self._use_keys(*derived_keys(secret, signed, self.sessionID))
+
+    def _use_keys(
+        self,
+        iv_in: bytes,
+        iv_out: bytes,
+        key_in: bytes,
+        key_out: bytes,
+        mac_key_in: bytes,
+        mac_key_out: bytes,
+    ) -> None:
+        """Take the keys of an exchange; those for output are used at once."""
         cipher_in, cipher_out, mac_in, mac_out = self._algorithms
         self._next_in = packet_cipher(cipher_in, mac_in, key_in, iv_in, mac_key_in, sends=False)
         self._write(MSG_NEWKEYS, b"")
@@ -589,7 +594,7 @@ class ModernTransport(SSHServerTransport):
             self.outgoingPacketSequence = 0
         self._bytes_out = 0
         self._exchange = Exchange.KEYED
-        if not self._has_keys and self._peerSupportsExtensions:
+        if not self._has_keys and self._takes_extensions:
             names = b",".join(self.user_signatures)
             self._write(MSG_EXT_INFO, struct.pack(">L", 1) + NS(b"server-sig-algs") + NS(names))
         held, self._held, self._held_bytes = self._held, [], 0
