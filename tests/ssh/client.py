@@ -6,13 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.connection import SSHConnection
 from twisted.conch.ssh.transport import (
     MSG_KEXINIT,
     MSG_NEWKEYS,
     MSG_SERVICE_ACCEPT,
-    MSG_SERVICE_REQUEST,
     SSHCiphers,
     SSHClientTransport,
 )
@@ -66,6 +64,7 @@ class PlainClient(SSHClientTransport):
         self.messages: list[tuple[int, bytes]] = []
         self.is_secure = self.is_lost = False
         self._gotNewKeys = 0
+        self.instance: Any = None  # the service that is requested
 
     def verifyHostKey(self, hostKey: bytes, fingerprint: bytes) -> Deferred[int]:
         self.host_key = hostKey
@@ -120,7 +119,8 @@ class PlainClient(SSHClientTransport):
         return message
 
     def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
-        if messageNum != MSG_SERVICE_ACCEPT and (self.service is not None or messageNum < 50):
+        is_expected = self.service is not None or messageNum < 50
+        if self.instance is not None if messageNum == MSG_SERVICE_ACCEPT else is_expected:
             super().dispatchMessage(messageNum, payload)
 
     def received(self, number: int) -> list[bytes]:
@@ -142,9 +142,4 @@ class Client(PlainClient):
 
     def connectionSecure(self) -> None:
         super().connectionSecure()
-        self.log_in(SSHUserAuthClient(b"ada", self.connection))
-
-    def log_in(self, service: SSHUserAuthClient) -> None:
-        """Begin a login."""
-        self.send(MSG_SERVICE_REQUEST, NS(service.name))
-        self.setService(service)
+        self.requestService(SSHUserAuthClient(b"ada", self.connection))
