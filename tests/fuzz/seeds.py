@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import needs
 from twisted_exec.testing.collectors import encode_partial_success
 from twisted_exec.wire.blocks import Mark, head
 from twisted_exec.wire.endings import COMPLETED, INTERNAL, LINE_LOST, Ending, encode_status
@@ -119,6 +120,7 @@ def all_seeds() -> Iterator[bytes]:
     )
     yield seed("requests", b"DELETE /exec\nAuthorization:Bearer t\nX-Empty:", 2)
     yield from _of_spdy()
+    yield from _of_ssh()
     yield from _of_captures()
     for message in (b"\0ls\n", b"\1", b"4{}", b"\xff\0", b"0bHM=", b"3e30="):
         for protocol in range(6):
@@ -143,6 +145,13 @@ def all_seeds() -> Iterator[bytes]:
         for mark in Mark:
             yield seed("session blocks", head(5) + b"hello" + head(1) + b"!" + mark.value, split)
         yield seed("session blocks", head(2) + b"hi" + Mark.END.value + Mark.READY.value, split)
+
+
+def _of_ssh() -> Iterator[bytes]:
+    if needs.conch() is None:
+        from . import ssh
+
+        yield from (seed(name, data, split) for name, data, split in ssh.seeds())
 
 
 def _of_spdy() -> Iterator[bytes]:

@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from twisted.web.http import parse_qs
 from zope.interface import implementer
 
+from tests import needs
 from tests.auth import forge
 from tests.auth.oidc.support import user_of
 from tests.retained import weight
@@ -725,3 +726,7 @@ TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "session blocks": session_blocks,
     "switches": switches,
 }
+if needs.conch() is None:
+    from . import ssh
+
+    TARGETS.update(ssh.TARGETS)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.test.iosim import FakeTransport, connect
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,11 +17,9 @@ if (skip := needs.conch()) is None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from twisted.conch.ssh.channel import SSHChannel
     from twisted.conch.ssh.common import NS
-    from twisted.conch.ssh.connection import SSHConnection
     from twisted.conch.ssh.session import packRequest_pty_req, packRequest_window_change
-    from twisted.conch.ssh.transport import SSHClientTransport
-    from twisted.conch.ssh.userauth import SSHUserAuthClient
 
+    from tests.ssh.client import Client
     from twisted_exec.ssh.channel import (
         INPUT_BYTES,
         NO_FORWARDING,
@@ -31,22 +28,9 @@ if (skip := needs.conch()) is None:
         SessionChannel,
         SessionRequest,
     )
-    from twisted_exec.ssh.server import MOST_SESSIONS, OneConnection
+    from twisted_exec.ssh.connection import MOST_SESSIONS
+    from twisted_exec.ssh.server import OneConnection
     from twisted_exec.wire.resize import TerminalSize
-
-    class Client(SSHClientTransport):
-        """Logs in without a key."""
-
-        def __init__(self) -> None:
-            self.connection = SSHConnection()
-
-        def verifyHostKey(self, hostKey: bytes, fingerprint: bytes) -> Deferred[int]:
-            verified: Deferred[int] = Deferred()
-            verified.callback(1)
-            return verified
-
-        def connectionSecure(self) -> None:
-            self.requestService(SSHUserAuthClient(b"ada", self.connection))
 
     class ClientChannel(SSHChannel):
         """
@@ -118,8 +102,8 @@ class ServerCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.begun: list[tuple[SessionChannel, SessionRequest, End]] = []
-        factory = OneConnection(Ed25519PrivateKey.generate(), self, self.clock)
-        self.server, self.client = factory.buildProtocol(None), Client()
+        self.factory = OneConnection(Ed25519PrivateKey.generate(), self, self.clock)
+        self.server, self.client = self.factory.buildProtocol(None), Client()
         self.pump = connect(
             self.server,
             FakeTransport(self.server, isServer=True),
@@ -266,7 +250,6 @@ class RequestTests(ServerCase):
         )
         self.pump.flush()
         self.failureResultOf(answer)
-        self.flushLoggedErrors()
 
     def test_many_sessions(self) -> None:
         """A connection has a bounded number of sessions at a time."""
@@ -276,12 +259,28 @@ class RequestTests(ServerCase):
         channels[0].loseConnection()
         self.pump.flush()
         self.assertTrue(self.open(ClientChannel()).is_open)
-        self.flushLoggedErrors()
+
+    def test_small_packets(self) -> None:
+        """A channel of a client that wants very small packets is refused: each costs much."""
+        client = self.open(ClientChannel(localMaxPacket=1023))
+        self.assertIn("at least 1024 bytes", str(client.problem))
+
+    def test_beyond_window(self) -> None:
+        """A client that sends more than its window is not served any longer."""
+        for size in (INPUT_BYTES + 1, 2**32 - 1):
+            client = self.open(ClientChannel())
+            client.write(b"x" * 100)
+            self.pump.flush()
+            number = struct.pack(">L", client.conn.channelsToRemoteChannel[client])
+            self.client.sendPacket(94, number + struct.pack(">L", size) + b"x")
+            self.pump.flush()
+            self.assertTrue(self.client.is_lost)
+            self.setUp()
 
     def test_lost(self) -> None:
         """The end of the connection hangs up all sessions."""
         ends = [self.session()[2] for _ in range(2)]
-        lost = self.server.factory.lost
+        lost = self.factory.lost
         self.assertNoResult(lost)
         self.client.transport.loseConnection()
         self.pump.flush()

@@ -15,10 +15,11 @@ from typing import Any, Protocol
 
 from twisted.conch.ssh.channel import SSHChannel
 from twisted.conch.ssh.common import getNS
-from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR, SSHConnection
+from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR
 from twisted.conch.ssh.session import parseRequest_pty_req, parseRequest_window_change
 from twisted.internet.interfaces import IReactorTime
 
+from twisted_exec.ssh.text import shown
 from twisted_exec.wire.resize import TerminalSize
 
 INPUT_BYTES = 32 << 10
@@ -100,7 +101,7 @@ class SessionChannel(SSHChannel):
     """A session: requests, then input and output, then the exit code."""
 
     name = b"session"
-    conn: SSHConnection
+    conn: Any  # a Connection of the module above
 
     def __init__(self, sessions: Sessions, clock: IReactorTime, **more: Any) -> None:
         super().__init__(localWindow=INPUT_BYTES, **more)
@@ -109,10 +110,13 @@ class SessionChannel(SSHChannel):
         self._terminal: PseudoTerminal | None = None
         self._environment: dict[str, str] = {}
         self._refusals: dict[str, None] = {}  # which the user reads at the beginning
-        self._has_begun = self._takes_no_input = self._withholds = False
+        self._has_begun = self._takes_no_input = self._withholds = self._was_full = False
         self._early: (
             list[Callable[[], None]] | None
         ) = []  # events before the session; None behind it
+
+    def channelOpen(self, specificData: bytes) -> None:
+        """The client waits for nothing more; Conch would log it."""
 
     # Requests.
 
@@ -138,7 +142,7 @@ class SessionChannel(SSHChannel):
         elif kind == b"subsystem":
             # Granted, and over at once: ssh prints no message of a subsystem that is refused.
             self._has_begun = True
-            self._clock.callLater(0, self._refuse, NO_SUBSYSTEM.format(_shown(getNS(data)[0])))
+            self._clock.callLater(0, self._refuse, NO_SUBSYSTEM.format(shown(getNS(data)[0])))
         elif kind == b"auth-agent-req@openssh.com":
             self._refusals[NO_AGENT] = None
             return False
@@ -166,7 +170,7 @@ class SessionChannel(SSHChannel):
     def _set_variable(self, name: bytes, value: bytes) -> bool:
         if name.startswith(b"LC_") or len(value) > _MOST_VARIABLE_BYTES:
             return False  # many systems' ssh sends their locale, unasked
-        if (word := _shown(name)) not in VARIABLES:
+        if (word := shown(name)) not in VARIABLES:
             if len(self._refusals) < _MOST_REFUSALS:
                 names = ", ".join(sorted(VARIABLES))
                 self._refusals[f'the variable "{word}" is refused: there are {names}'] = None
@@ -237,17 +241,24 @@ class SessionChannel(SSHChannel):
 
     @property
     def is_full(self) -> bool:
-        """True if output waits for the client's window."""
-        return bool(self.buf or self.extBuf)
+        """True if output waits for the client: for its window, or for all of its connection."""
+        return bool(self.buf or self.extBuf or self.conn.is_stopped)
 
     def stopWriting(self) -> None:
-        self._end.full()
+        self.output_changed()
 
     def addWindowBytes(self, data: int) -> None:
-        was_full = self.is_full
         super().addWindowBytes(data)
-        if was_full and not self.is_full:
-            self._end.drained()
+        self.output_changed()
+
+    def output_changed(self) -> None:
+        """Tell the end if the client takes output again, or no more."""
+        if self.is_full != self._was_full:
+            self._was_full = not self._was_full
+            if self._was_full:
+                self._end.full()
+            else:
+                self._end.drained()
 
     def finish(self, code: int) -> None:
         """End the session with an exit code; output that waits is still sent."""
@@ -263,8 +274,3 @@ def _size(columns: int, rows: int) -> TerminalSize | None:
     if not (0 < columns <= 0xFFFF and 0 < rows <= 0xFFFF):
         return None
     return TerminalSize(columns, rows)
-
-
-def _shown(name: bytes) -> str:
-    text = name[:64].decode("utf-8", "replace")
-    return "".join(each if each.isprintable() else "?" for each in text)

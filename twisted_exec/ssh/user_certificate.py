@@ -1,0 +1,83 @@
+"""
+Who a user certificate says that its owner is, and whether it holds now.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+
+from twisted_exec.ssh.certificate import Certificate
+from twisted_exec.ssh.people import LoginRefused, name_problem
+from twisted_exec.ssh.text import shown
+
+_SOURCE_ADDRESS = b"source-address"
+_MOST_KEY_ID_BYTES = 100
+
+
+def certified_user(certificate: Certificate, source_address: str, now: float) -> str:
+    """
+    Return the user of a certificate, whose authority the caller knows.
+
+    :param source_address: the client's IP address; empty if it has none.
+    :param now: in seconds since 1970.
+    :raises LoginRefused: it is not for one user, or not for now, or not from there.
+    """
+    if not certificate.is_of_user:
+        raise LoginRefused(
+            "this is the certificate of a host, not of a user; ssh-keygen -s without -h signs for users"
+        )
+    if now < certificate.valid_after:
+        raise LoginRefused(
+            "your ssh certificate is not valid yet; compare the clocks of both hosts"
+        )
+    if certificate.valid_before is not None and now >= certificate.valid_before:
+        raise LoginRefused("your ssh certificate has expired; get a new one")
+    user = _user(certificate)
+    for name, value in certificate.critical_options.items():
+        if name != _SOURCE_ADDRESS:
+            raise LoginRefused(
+                f'your ssh certificate has the critical option "{shown(name)}", which is not known here'
+            )
+        _check_source(value, source_address)
+    return user
+
+
+def certificate_text(certificate: Certificate) -> str:
+    """Return the key id and the serial number, for people and logs."""
+    return f"{shown(certificate.key_id, _MOST_KEY_ID_BYTES)} (serial {certificate.serial})"
+
+
+def _user(certificate: Certificate) -> str:
+    if not certificate.principals:
+        raise LoginRefused(
+            "your ssh certificate has no principal, so it is for any user; "
+            "ssh-keygen -n USER names the one"
+        )
+    if len(certificate.principals) > 1:
+        raise LoginRefused(
+            f"your ssh certificate has {len(certificate.principals)} principals; "
+            "it must have one, which is the user"
+        )
+    [principal] = certificate.principals
+    try:
+        user = principal.decode()
+        problem = name_problem(user)
+    except UnicodeDecodeError:
+        problem = "is not UTF-8"
+    if problem:
+        raise LoginRefused(f'the principal "{shown(principal)}" is no user: it {problem}')
+    return user
+
+
+def _check_source(networks: bytes, source_address: str) -> None:
+    try:
+        address = ip_address(source_address.partition("%")[0])
+        mapped = getattr(address, "ipv4_mapped", None)
+        address = mapped or address
+        allowed = [ip_network(each) for each in networks.decode("ascii").split(",")]
+    except ValueError:
+        raise LoginRefused(
+            "your ssh certificate is for certain addresses, and they or yours cannot be read"
+        ) from None
+    if not any(address in each for each in allowed):
+        raise LoginRefused(f"your ssh certificate is not for the address {address}")
