@@ -120,7 +120,7 @@ class DoorCase(SSHCase):
         return int(address.port)
 
     def gate(
-        self, *arguments: str, key: str = "ada", level: str = "ERROR", **more: Any
+        self, *arguments: str, key: str = "ada", level: str = "INFO", **more: Any
     ) -> ConsoleProcess:
         """Start ssh as the owner of a key; ``USER@gate`` is the door."""
         known_hosts = Path(self.path("gate_known_hosts"))

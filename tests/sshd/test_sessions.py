@@ -127,7 +127,7 @@ class CommandTests(DoorCase):
     async def test_refused_features(self) -> None:
         """Nothing is forwarded, there are no subsystems, and no other variables; each has a sentence."""
         self.serve(Shell("vm"))
-        process = self.gate("-W", "10.0.0.1:22", "vm@gate", level="INFO")
+        process = self.gate("-W", "10.0.0.1:22", "vm@gate")
         self.assertEqual(await process.ended, 255)
         self.assertIn(NO_FORWARDING.encode(), process.stderr)
         process = self.gate("-s", "vm@gate", "sftp")

@@ -34,6 +34,11 @@ from twisted_exec.tls.turns import IFramed, origin_of
 FAREWELL_SECONDS = 0.3
 """Time for sessions that the door ends to print why."""
 
+CLOSING_SECONDS = 2.0
+"""Time for a client to read the last message, and to close the connection."""
+MOST_CLOSING = 100
+"""Connections that wait for that; a further one ends the oldest of them."""
+
 
 class Phase(Enum):
     """The phases of a connection."""
@@ -158,8 +163,19 @@ class DoorConnection(ModernTransport):
     def _close(self, line: str, code: int) -> None:
         if self.phase in (Phase.CLOSING, Phase.OVER):
             return
-        self.phase = Phase.CLOSING
         super().sendDisconnect(code, line.encode())
+
+    def _end(self) -> None:
+        self.phase = Phase.CLOSING
+        self._is_over = True
+        self.transport.unregisterProducer()
+        # The client closes the connection: a close by the door, while the client still sends, would take the last
+        # message away.
+        self.transport.loseWriteConnection()
+        self.transport.resumeProducing()
+        self._timer("end", CLOSING_SECONDS, self.transport.abortConnection)
+        self.factory.admission.leave(self)
+        self.factory.closing(self)
 
 
 class Door(ModernFactory):
@@ -187,6 +203,7 @@ class Door(ModernFactory):
         self.admission = Admission(limits)
         self.login_seconds, self.now, self._keys = login_seconds, now, keys
         self.connections: dict[DoorConnection, None] = {}
+        self._closing: dict[DoorConnection, None] = {}
         super().__init__(reactor)
         self.protocol = DoorConnection
         self.services = {
@@ -205,9 +222,16 @@ class Door(ModernFactory):
         sessions = transport.serve(person, target)
         return User(sessions, self.reactor), lambda: None
 
+    def closing(self, connection: DoorConnection) -> None:
+        """Take note of a connection whose client has to close it."""
+        if len(self._closing) >= MOST_CLOSING:
+            next(iter(self._closing)).transport.abortConnection()
+        self._closing[connection] = None
+
     def left(self, connection: DoorConnection) -> None:
         """Forget a connection that is over."""
         self.connections.pop(connection, None)
+        self._closing.pop(connection, None)
         self.admission.leave(connection)
         if connection.person is not None:
             self.admission.log_out(connection.person.user)
