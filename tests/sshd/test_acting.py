@@ -13,7 +13,7 @@ from twisted_exec.kube.kubeconfig.headers import impersonation_headers
 from twisted_exec.ssh.people import Credential, LoginRefused, Person
 from twisted_exec.sshd.acting import DoorLogin
 
-_KUBECONFIG = """
+KUBECONFIG = """
 apiVersion: v1
 kind: Config
 current-context: lab
@@ -29,7 +29,7 @@ class DoorLoginTests(SynchronousTestCase):
 
     def login(self, user: str = "token: secret") -> DoorLogin:
         path = Path(self.mktemp())
-        path.write_text(_KUBECONFIG % user)
+        path.write_text(KUBECONFIG % user)
         return DoorLogin(str(path), None)
 
     def test_user(self) -> None:

@@ -14,7 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.cli.console.space import visit
 from twisted_exec.cli.explanations import explain, not_allowed
 from twisted_exec.cli.messages import FAILED_CODE, one_line
@@ -151,13 +151,15 @@ def explain_at_door(error: BaseException, line: str) -> str:
         return "the ssh door cannot use its own login at the API server: ask its operator"
     if not isinstance(error, APIError):
         return line
-    if error.code == 401:
+    if error.code == Unauthorized.code:
         return (
             "the API server does not accept the login of the ssh door, which is not yours: "
             "ask the operator of the door"
         )
-    if error.code == 403 and "impersonate" in error.message:
+    if error.code == Forbidden.code and "cannot impersonate" in error.message:
         return f"the ssh door may not act as you, its operator has to allow that: {error.message}"
+    if error.code == Forbidden.code and "impersonated users do not count" in error.message:
+        return f"{line}; by ssh you are impersonated, and kubectl console connects as yourself"
     return line
 
 
