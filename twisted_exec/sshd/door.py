@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.program.turns import ShortTurns
+from twisted_exec.program.turns import SharedTurns, ShortTurns
 from twisted_exec.ssh.connection import Connection, User
 from twisted_exec.ssh.login import PublicKeyLogin
 from twisted_exec.ssh.people import IPeople, LoginRefused, Person
@@ -31,6 +31,8 @@ from twisted_exec.sshd.metrics import DoorMetrics, Refusal
 from twisted_exec.sshd.sessions import DoorSessions
 from twisted_exec.tls.turns import IFramed, origin_of
 
+STRANGERS_SHARE = 0.25
+"""The largest part of the time for all who have not logged in: an exchange of keys takes as much as hundreds of keys."""
 FAREWELL_SECONDS = 0.3
 """Time for sessions that the door ends to print why."""
 
@@ -70,6 +72,8 @@ class DoorConnection(ModernTransport):
         self.origin = self.source_address = ""
         self.person: Person | None = None
         self.sessions: DoorSessions | None = None
+        self._early: list[bytes] = []  # of a stranger, until its turn
+        self._has_offered = False
 
     # Of the transport.
 
@@ -85,19 +89,37 @@ class DoorConnection(ModernTransport):
             return
         door.connections[self] = None
 
+    def sendKexInit(self) -> None:
+        if self._has_offered:
+            super().sendKexInit()
+
     def dataReceived(self, data: bytes) -> None:
-        if self.phase in (Phase.CLOSING, Phase.OVER):
-            return
-        super().dataReceived(data)
+        if self.phase is Phase.STRANGER:
+            self._early.append(data)
+            self.transport.pauseProducing()
+            self.factory.turns.soon(self._take_turn, self.origin)
+        elif self.phase is Phase.OPEN or self.phase is Phase.ENDING:
+            super().dataReceived(data)
+
+    def _take_turn(self) -> None:
+        """Handle what a stranger has sent, such as the exchange of keys."""
+        early, self._early = b"".join(self._early), []
+        if not self._has_offered:
+            self._has_offered = True  # not before: most of what connects says nothing
+            self.sendKexInit()
+        super().dataReceived(early)
+        if self.phase is not Phase.OVER:
+            self.transport.resumeProducing()
 
     def frame_rest(self, size: int) -> int | None:
-        """See :class:`IFramed`."""
-        return max(0, self._wanted - self._input_bytes)
+        """See :class:`IFramed`; strangers have turns of their own."""
+        return None if self.phase is Phase.STRANGER else self.missing_bytes
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         if self.phase is Phase.OVER:
             return
         self.phase = Phase.OVER
+        self.factory.turns.cancel(self._take_turn)
         self.factory.left(self)
         super().connectionLost(reason)
 
@@ -167,6 +189,7 @@ class DoorConnection(ModernTransport):
 
     def _end(self) -> None:
         self.phase = Phase.CLOSING
+        self.factory.turns.cancel(self._take_turn)
         self._is_over = True
         self.transport.unregisterProducer()
         # The client closes the connection: a close by the door, while the client still sends, would take the last
@@ -201,6 +224,7 @@ class Door(ModernFactory):
     ) -> None:
         self.login, self.people, self.reactor, self.metrics = login, people, reactor, metrics
         self.admission = Admission(limits)
+        self.turns = SharedTurns(reactor, STRANGERS_SHARE)
         self.login_seconds, self.now, self._keys = login_seconds, now, keys
         self.connections: dict[DoorConnection, None] = {}
         self._closing: dict[DoorConnection, None] = {}
