@@ -125,6 +125,19 @@ class GateTests(GateCase):
         self.refused(self.gate(), Forbidden, {**self.token, **AS_JANE})
         self.assertEqual(self.subject.user, "ann")  # on record, though refused
 
+    def test_extra_of_impersonated(self) -> None:
+        """What the caller says about the user is on record."""
+        extra = {
+            "Impersonate-Extra-ssh-key": ["SHA256:a+b/c"],
+            "Impersonate-Extra-ssh-certificate": ["ada & co (serial 7)", "x=y"],
+        }
+        context = self.identified(self.gate(), {**self.token, **AS_JANE, **extra})
+        self.assertEqual(
+            context.subject.extra,
+            "ssh-certificate=ada+%26+co+%28serial+7%29&ssh-certificate=x%3Dy&ssh-key=SHA256:a%2Bb/c",
+        )
+        self.assertEqual(self.identified(self.gate(), self.token).subject.extra, "")
+
     def test_impersonation_elsewhere(self) -> None:
         """Refused by a poollet; dropped unread by a node server."""
         gate = self.gate(impersonation=ImpersonationPolicy.REFUSED)

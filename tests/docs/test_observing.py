@@ -43,6 +43,8 @@ from twisted_exec.runtimes.serving.kept_sessions import KeptSessions
 from twisted_exec.shipping.metrics import ShippingMetrics
 from twisted_exec.shipping.shipper import Shipper
 from twisted_exec.spacemanager.metrics import ProviderCallMetrics, SpaceMetrics
+from twisted_exec.sshd.limits import Admission, Limits
+from twisted_exec.sshd.metrics import ConnectionMetrics, DoorMetrics
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.sessions.registry import Sessions
 from twisted_exec.streaming.sessions.round_trips import RoundTripMetrics
@@ -118,6 +120,8 @@ class ObservingPageTests(SynchronousTestCase):
         LeafMetrics(registry, simple()[1])
         ProviderCallMetrics(registry).called("p", "get", 1.0, 502)
         RackMetrics(registry, lambda: {"listed": 1})
+        DoorMetrics(registry)
+        ConnectionMetrics(registry, Admission(Limits()))
         self.register_spaces(registry)
         self.register_shipping(registry)
         alert = {"metadata": {"namespace": "a", "name": "b"}}

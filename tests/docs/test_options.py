@@ -21,6 +21,7 @@ from twisted_exec.racks import tap as racks
 from twisted_exec.runtimes import tap as runtimes
 from twisted_exec.runtimes.machinebroker import tap as machinebroker
 from twisted_exec.spacemanager import tap as spacemanager
+from twisted_exec.sshd import tap as sshd
 from twisted_exec.standalone import tap as standalone
 
 from . import pages
@@ -34,6 +35,7 @@ TAPS = {
     "exec-nodeserver": nodeserver.Options,
     "exec-spacemanager": spacemanager.Options,
     "exec-racks": racks.Options,
+    "exec-sshd": sshd.Options,
 }
 
 Defaults = dict[str, str | None]

@@ -50,12 +50,20 @@ class SSHCase(TestCase):
         self.addCleanup(shutil.rmtree, self.directory)
         self.addCleanup(self.nothing_left)
         await self.deployment.create_machine("vm", "shell")
+        self.config = str(self.directory / "config")
+        await self.configure()
+
+    async def configure(self) -> None:
+        """Write the configuration for ssh."""
         self.kubeconfig = str(self.directory / "kubeconfig")
         shutil.copy(self.deployment.admin, self.kubeconfig)
-        self.config = str(self.directory / "config")
         command = ("kubectl", "console", "--ssh-config", f"--kubeconfig={self.kubeconfig}")
         printed = await self.ended(self.start(command))
         Path(self.config).write_bytes(printed.stdout)
+
+    def host(self, machine: str) -> str:
+        """Return the name of a machine for ssh."""
+        return f"{machine}.console"
 
     def start(
         self, argv: tuple[str, ...], env: Mapping[str, str] | None = None
@@ -124,8 +132,8 @@ class ClientContract:
         """Return the environment for a session with a reason."""
         return {"EXEC_REASON": reason}
 
-    def console(self, host: str = "vm.console") -> programs.Program:
-        argv = self.command(host)
+    def console(self, machine: str = "vm") -> programs.Program:
+        argv = self.command(self.host(machine))
         environment = {"XDG_STATE_HOME": str(self.directory), "TERM": "xterm"}
         program = programs.terminal(argv, columns=_COLUMNS, rows=_ROWS, **environment)
         self.addCleanup(program.stop)
@@ -133,13 +141,13 @@ class ClientContract:
 
     async def test_run(self) -> None:
         """The command's output is the output, and its exit code the exit code."""
-        words = ("vm.console", "run", "printf 'a\\nb'; exit 7")
+        words = (self.host("vm"), "run", "printf 'a\\nb'; exit 7")
         program = await self.ended(self.start(self.command(*words)), 7)
         self.assertEqual((program.stdout, program.output), (b"a\nb", b"a\nb"))
 
     async def test_much(self) -> None:
         """A long output arrives whole."""
-        words = ("vm.console", "run", "seq 1 100000")
+        words = (self.host("vm"), "run", "seq 1 100000")
         program = await self.ended(self.start(self.command(*words)))
         self.assertEqual(program.stdout, b"".join(b"%d\n" % each for each in range(1, 100001)))
 
@@ -164,7 +172,7 @@ class ClientContract:
 
     async def test_unknown(self) -> None:
         """The user reads that there is no such machine."""
-        words = ("nosuch.console", "run", "true")
+        words = (self.host("nosuch"), "run", "true")
         program = await self.ended(self.start(self.command(*words)), 125)
         self.assertIn(b'"nosuch" not found', program.output)
 
@@ -176,7 +184,7 @@ class ClientContract:
     async def test_reason(self) -> None:
         """A policy wants a reason, and the variable has it."""
         await self.require_reason()
-        argv = self.command("vm.console", "run", "echo in")
+        argv = self.command(self.host("vm"), "run", "echo in")
         refused = await self.ended(self.start(argv), 125)
         self.assertIn(b"with ssh, the variable EXEC_REASON gives it", refused.output)
         program = await self.ended(self.start(argv, self.with_reason("ticket 4711")))
@@ -202,7 +210,7 @@ class OpenSSHTests(ClientContract, SSHCase):
     async def test_break(self) -> None:
         """``~B`` sends BREAK to a machine that has it, and ``~.`` leaves."""
         await self.deployment.create_machine("qemu", "vm")
-        program = self.console("qemu.console")
+        program = self.console("qemu")
         await program.until(rb"Connected to qemu\.")
         program.type(b"\r~B")
         await program.until(rb"BREAK sent")

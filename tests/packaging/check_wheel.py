@@ -47,6 +47,7 @@ PROGRAMS = (
     "exec-nodeserver",
     "exec-poollet",
     "exec-racks",
+    "exec-sshd",
     "exec-runtime",
     "exec-spacemanager",
     "exec-standalone",

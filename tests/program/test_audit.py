@@ -104,6 +104,13 @@ class TrailTests(SynchronousTestCase):
         self.assertEqual(self.sink.records[1]["code"], 403)
         self.assertNotIn("code", self.sink.records[0])
 
+    def test_optional_facts(self) -> None:
+        """A record has the extra of the user, and the recording, if there are any."""
+        self.trail.start({**SUBJECT, "extra": "ssh-key=SHA256:abc", "recording": ""})
+        [record] = self.sink.records
+        self.assertEqual(record["extra"], "ssh-key=SHA256:abc")
+        self.assertNotIn("recording", record)
+
     def test_unknown_facts(self) -> None:
         """A request refused before anything is known has all keys, empty."""
         self.trail.refused({"session": "s1"}, 401, "Unauthorized")

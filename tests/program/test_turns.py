@@ -95,6 +95,38 @@ class SharedTurnsTests(SynchronousTestCase):
         self.turns.cancel(self.parties[1])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_share(self) -> None:
+        """With a share of a quarter, others have three times as long after each turn, also while nobody waits."""
+        turns = SharedTurns(self.clock, 0.25)
+        begins: list[float] = []
+
+        def work() -> None:
+            begins.append(self.clock.seconds())
+            self.clock.rightNow += 1
+
+        first, second, third = (partial(work) for _ in range(3))
+        turns.soon(first)
+        turns.soon(second)
+        self.clock.advance(0)
+        self.assertEqual(begins, [0])
+        self.clock.pump([1] * 3)
+        self.assertEqual(begins, [0, 4])
+        turns.soon(third)
+        self.clock.pump([1] * 3)
+        self.assertEqual(begins, [0, 4, 8])
+
+    def test_failed_turn(self) -> None:
+        """A turn that fails does not keep the others from theirs."""
+
+        def fail() -> None:
+            raise ValueError
+
+        self.turns.soon(fail)
+        self.turns.soon(self.parties[0])
+        self.assertRaises(ValueError, self.clock.advance, 0)
+        self.clock.advance(0)
+        self.assertEqual(self.done, [0])
+
     def test_rest(self) -> None:
         """A coroutine rests when its turn has been long enough; one that is cancelled leaves no turn."""
         now = self.clock.seconds()

@@ -67,6 +67,13 @@ racks = ProgramMaker(
     "exec-racks",
 )
 
+sshd = ProgramMaker(
+    "exec-sshd",
+    "twisted_exec.sshd.tap",
+    "Consoles for stock ssh, on a network.",
+    "exec-sshd",
+)
+
 standalone = ProgramMaker(
     "exec-standalone",
     "twisted_exec.standalone.tap",

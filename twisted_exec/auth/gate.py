@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
+from urllib.parse import urlencode
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -147,6 +148,7 @@ class Gate:
         identity = RequestIdentity(user)
         if user is not sender:
             identity = RequestIdentity(user, sender)
+            facts["extra"] = urlencode(sorted(user.extra.items()), doseq=True, safe="/:@")
         elif self.policy.proxy_is_caller and sender.forwarded_by is not None:
             identity = RequestIdentity(user, sender.forwarded_by, rejoin)
             facts["uid"] = machine_uid

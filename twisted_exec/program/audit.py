@@ -24,7 +24,7 @@ SUBJECT_KEYS = (
     "address",
     "declared_reason",
 )
-OPTIONAL_KEYS = ("recording", "recording_uid")
+OPTIONAL_KEYS = ("extra", "recording", "recording_uid")
 """Keys of the subject that a record has only with a value."""
 # ``reason`` of a record is why the session ended.
 _FACTS = [(key, "reason" if key == "declared_reason" else key) for key in SUBJECT_KEYS]

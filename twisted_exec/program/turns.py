@@ -66,10 +66,13 @@ class SharedTurns:
 
     The users take turns, so a user with a hundred parties delays each turn of another user by one
     turn only.
+
+    :param share: the largest part of the time for all turns together; others have the rest.
     """
 
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
+    def __init__(self, clock: IReactorTime, share: float = 1.0) -> None:
+        self._clock, self._rest = clock, 1 / share - 1
+        self._not_before = 0.0
         self._users: dict[Callable[[], object], str] = {}
         self._waiting: dict[str, dict[Callable[[], object], None]] = {}  # the next user comes first
         self._call: IDelayedCall | None = None
@@ -119,7 +122,8 @@ class SharedTurns:
 
     def _schedule(self) -> None:
         if self._waiting and self._call is None:
-            self._call = self._clock.callLater(0, self._run)
+            pause = max(0.0, self._not_before - self._clock.seconds())
+            self._call = self._clock.callLater(pause, self._run)
         elif not self._waiting and self._call is not None:
             self._call.cancel()
             self._call = None
@@ -132,5 +136,10 @@ class SharedTurns:
         del turns[turn], self._users[turn]
         if turns:
             self._waiting[user] = turns  # behind all others
-        self._schedule()
-        turn()
+        began = self._clock.seconds()
+        try:
+            turn()
+        finally:
+            now = self._clock.seconds()
+            self._not_before = now + (now - began) * self._rest
+            self._schedule()

@@ -30,6 +30,11 @@ class Subject:
     """The host that the request comes from."""
     reason: str = ""
     """The reason that the user declares, see :mod:`twisted_exec.api.declared_reasons`."""
+    extra: str = ""
+    """
+    What ``caller`` says about ``user`` beside name and groups, such as the key of a login by ssh: as in a query,
+    ``key=value&key=value``.
+    """
     recording: str = ""
     """The name of the recording of the session; empty on the poollet and the runtime."""
     recording_uid: str = ""

@@ -19,16 +19,17 @@ import sys
 import threading
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from functools import partial
 
 from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
-from tests.benchmarks.console import connect
 from tests.flows.sessions.test_hostile import frame
 from twisted_exec.api import kinds
 from twisted_exec.wire.spdy_connection import SPDYConnection
+
+from . import ssh_attacks
+from .work import Access, Done, Work
 
 SINK, LOUD = "sink", "loud"
 """Machines: one that discards its input, one that runs ``yes`` if a row says so."""
@@ -58,42 +59,10 @@ _OPENERS = 20
 FROZEN = "frozen-disk"
 DISK_FAULTS = (FROZEN, "read-only-disk")
 """Rows in which the journals' disk of the attacked chain fails while a machine prints."""
+SSH = ("ssh-strangers", "ssh-exchanges", "ssh-input", "yes-ssh")
+"""Rows in which the quiet user types through an ssh door, and others come to it; they need OpenSSH."""
 BMC = "bmc"
 """The row in which BMCs of the attacked chain's runtime misbehave."""
-
-
-@dataclass(frozen=True)
-class Access:
-    """
-    Address and credentials of an API server.
-
-    :param users: certificate and key by user.
-    """
-
-    port: int
-    ca: str
-    users: dict[str, tuple[str, str]]
-    seconds: float
-
-    def connect(self, user: str = "") -> ssl.SSLSocket:
-        """Connect as a user, or without a client certificate."""
-        tls = ssl.create_default_context(cafile=self.ca)
-        if user:
-            tls.load_cert_chain(*self.users[user])
-        return connect(self.port, tls)
-
-
-@dataclass
-class Done:
-    """:ivar refusals: by the code, or by how the connection ended."""
-
-    sent: int = 0
-    answers: Counter[str] = field(default_factory=Counter)
-    refusals: Counter[str] = field(default_factory=Counter)
-
-
-Work = Callable[[Access, Done, float], None]
-"""Works on one connection after another until a time; called in a thread."""
 
 
 def _again(work: Callable[[Access, Done, float], None]) -> Work:
@@ -607,13 +576,17 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
         _requests(EDITOR, _request("DELETE", f"{_MACHINES}?dryRun=All", b"{}"))
     ],
     **dict.fromkeys(DISK_FAULTS, lambda: [_again(_reader)]),
+    "ssh-strangers": lambda: [ssh_attacks.strangers],
+    "ssh-exchanges": lambda: [_again(ssh_attacks.exchanges)] * 8,
+    "ssh-input": lambda: [_again(partial(ssh_attacks.typing, SINK))],
+    "yes-ssh": lambda: [_again(partial(ssh_attacks.reading, LOUD))] * 4,
     BMC: lambda: [_absent],
 }
 """
 What each row runs side by side.  Those called ``yes`` need the machine to print; so do
 :data:`IMAGES`, :data:`SLOW` and those in :data:`DISK_FAULTS`, which need a file system of their own.  Those in :data:`CROWDED` need many machines, and :data:`BMC` needs :mod:`.bmcs`.
 """
-ORDINARY = tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED, BMC))
+ORDINARY = tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED, *SSH, BMC))
 """Rows that need nothing more than a chain."""
 
 

@@ -13,7 +13,8 @@ the 90th.
 ``python -m tests.benchmarks fairness [ROW ...]``; ``FAIRNESS_SECONDS`` and ``FAIRNESS_ROUNDS`` set
 the length of a run and the number of rounds.  Some rows are left out unless they are named: those with a
 disk that fails need root, and have the journals of each chain on an ext4 in a file; those with
-4 000 further machines; and ``bmc``, in which each runtime has 32 servers beside the other machines, and their BMCs
+4 000 further machines; those with ``ssh``, in which the quiet user types with OpenSSH through an ssh door, beside strangers and
+users of that door (only these rows together); and ``bmc``, in which each runtime has 32 servers beside the other machines, and their BMCs
 begin to misbehave, each in one way: answers of 100 MB and of endless depth, 503, no answer to the login, to the first
 and to a later document, and at the console, and consoles that print without end.
 """
@@ -32,7 +33,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,14 @@ from .attacks import (
     ROWS,
     SINK,
     SLOW,
+    SSH,
     STRANGER,
     TARGET,
-    Access,
     crowd_machine,
 )
+from .doors import Door, role
 from .quiet import Trips, Typist, median, percentile
+from .work import Access
 
 SECONDS = float(os.environ.get("FAIRNESS_SECONDS", "3"))
 ROUNDS = int(os.environ.get("FAIRNESS_ROUNDS", "3"))
@@ -80,6 +83,7 @@ KEY_GOAL, OPEN_GOAL = 2.0, 3.0
 """The largest ratios to controls that a row should have."""
 _PLUGINS = {"api": "apiserver", "poollet": "poollet", "runtime": "runtime"}
 HOPS = tuple(_PLUGINS)
+DOOR = "door"
 QUIET = "quiet"
 """A user and a machine."""
 _PATIENCE_SECONDS = 60.0
@@ -109,10 +113,12 @@ class MeasuredDeployment(Deployment):
 
     :ivar disk: where the journals' own disk is mounted; empty without one.
     :ivar rack: the servers of the runtime, if it has some.
+    :ivar door: the ssh door, if it has one.
     """
 
     disk = ""
     rack: Rack | None = None
+    door: Door | None = None
 
     def twistd(self, plugin: str, *options: str) -> programs.Program:
         figures = self.path(f"{plugin}.turns")
@@ -138,6 +144,14 @@ class MeasuredDeployment(Deployment):
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": TARGET}, "data": data}
         await self.client.create(kinds.SECRETS.resource, secret, namespace="default")
 
+    async def use_door(self) -> None:
+        """Start an ssh door."""
+        await self.client.create(kinds.CLUSTERROLES.resource, yaml.safe_load(role()))
+        bound = {**binding("exec-sshd", "exec-sshd"), "kind": "ClusterRoleBinding"}
+        await self.client.create(kinds.CLUSTERROLEBINDINGS.resource, bound)
+        self.door = Door(self, (QUIET, EDITOR))
+        await self.door.start()
+
     async def crowd(self) -> None:
         """Create the machines whose pool does not exist; an editor may list all namespaces."""
         everywhere = {**binding(EDITOR, "view"), "kind": "ClusterRoleBinding"}
@@ -150,7 +164,8 @@ class MeasuredDeployment(Deployment):
             )
 
     def pid(self, hop: str) -> int:
-        pid = getattr(self, hop).transport.pid
+        program = self.door.program if hop == DOOR and self.door is not None else getattr(self, hop)
+        pid = program.transport.pid
         assert isinstance(pid, int)
         return pid
 
@@ -158,7 +173,10 @@ class MeasuredDeployment(Deployment):
         """The attackers' way to this chain."""
         pairs = {user: self.pki.pair(f"user-{user}") for user in (EDITOR, STRANGER)}
         users = {user: (pair.certificate, pair.key) for user, pair in pairs.items()}
-        return Access(self.port, self.pki.serving_ca, users, seconds)
+        access = Access(self.port, self.pki.serving_ca, users, seconds)
+        if self.door is None:
+            return access
+        return replace(access, ssh_port=self.door.port, ssh_key=self.door.path(EDITOR))
 
     def console(self, user: str, machine: str) -> tuple[ssl.SSLSocket, Console]:
         """Open a console of a machine."""
@@ -185,7 +203,8 @@ class MeasuredDeployment(Deployment):
 
     def turns(self) -> dict[str, Turns]:
         """The turns of each hop since this was called last."""
-        files = {hop: Path(self.path(f"exec-{name}.turns")) for hop, name in _PLUGINS.items()}
+        plugins = _PLUGINS if self.door is None else _PLUGINS | {DOOR: "sshd"}
+        files = {hop: Path(self.path(f"exec-{name}.turns")) for hop, name in plugins.items()}
         for hop, file in files.items():
             file.unlink(missing_ok=True)
             os.kill(self.pid(hop), signal.SIGUSR1)
@@ -424,7 +443,13 @@ class Bench:
         return self._attacker.stdout.readline()
 
     def _sit_down(self) -> Typist:
-        line, console = self._chain.opened(QUIET, QUIET)
+        line: Any
+        console: Any
+        if self._chain.door is not None:
+            line = console = self._chain.door.console(QUIET, QUIET)
+            console.until(b"Connected to")
+        else:
+            line, console = self._chain.opened(QUIET, QUIET)
         mark = os.urandom(8).hex().encode()
         console.type(mark)
         console.until(mark)
@@ -444,7 +469,8 @@ class Bench:
         if rack is not None:
             rack.wait()
         self._typist.type_for(0.1)
-        before = {hop: procfs.cpu_seconds(attacked.pid(hop)) for hop in HOPS}
+        hops = HOPS if attacked.door is None else (*HOPS, DOOR)
+        before = {hop: procfs.cpu_seconds(attacked.pid(hop)) for hop in hops}
         self._chain.turns()
         self._tell_attacker(row, attacked)
         frozen = attacked.freeze_disk(SECONDS * 0.75) if row == FROZEN else None
@@ -460,7 +486,7 @@ class Bench:
         if frozen is not None:
             frozen.join()
         turns = self._chain.turns()
-        cpu = {hop: procfs.cpu_seconds(attacked.pid(hop)) - before[hop] for hop in HOPS}
+        cpu = {hop: procfs.cpu_seconds(attacked.pid(hop)) - before[hop] for hop in hops}
         report = json.loads(self._attacker_says())
         if rack is not None:
             done = rack.tell("behave")
@@ -539,6 +565,8 @@ class Row:
             counts.update(one.done["refusals"])
         told = ", ".join(f"{what} x{count}" for what, count in counts.most_common(3))
         spent = ", ".join(f"{median([one.cpu[hop] for one in self.attacks]):.1f}" for hop in HOPS)
+        if DOOR in self.attacks[0].turns:
+            spent += f", door {median([one.cpu[DOOR] for one in self.attacks]):.1f} (turn {self._turn(DOOR).strip()})"
         opens = self._opens() if self.attacks[0].opens else ""
         return f"{opens}{attacked:.2f} MB/s ({control:.2f}), CPU s {spent}" + (told and f"; {told}")
 
@@ -606,11 +634,15 @@ def main(directory: Path, *names: str) -> None:
             for each in chains if set(rows) & set(DISK_FAULTS) else ():
                 each.use_disk()
             await gatherResults([Deferred.fromCoroutine(each.prepare()) for each in chains])
+            if set(rows) & set(SSH):
+                await gatherResults([Deferred.fromCoroutine(each.use_door()) for each in chains])
             if set(rows) & set(CROWDED):
                 await gatherResults([Deferred.fromCoroutine(each.crowd()) for each in chains])
             await deferToThread(measure, *chains, rows)
         finally:
             for each in chains:
+                if each.door is not None:
+                    await each.door.program.stop()
                 await each.stop()
                 each.remove_disk()
                 if each.rack is not None:

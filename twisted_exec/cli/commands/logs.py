@@ -56,6 +56,18 @@ def register(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the machine was deleted; of several with that name, the one deleted last",
     )
+    parser.add_argument(
+        "--grep",
+        metavar="RE",
+        help="only lines that match this regular expression (RE2); --tail counts those",
+    )
+    add_line_options(parser)
+    add_cluster_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def add_line_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that :func:`log_options` reads: which lines, and in which form."""
     boots = parser.add_mutually_exclusive_group()
     boots.add_argument(
         "--boot",
@@ -64,9 +76,6 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="only one boot: 0 is the newest, -1 the one before it, a positive number is a boot's own",
     )
     boots.add_argument("-p", "--previous", action="store_true", help="the same as --boot -1")
-    parser.add_argument(
-        "--grep", metavar="RE", help="only lines that match this regular expression (RE2)"
-    )
     plain = parser.add_mutually_exclusive_group()
     plain.add_argument(
         "--plain",
@@ -83,10 +92,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="print all bytes, also sequences that change the terminal",
     )
     parser.add_argument(
-        "--tail",
-        metavar="LINES",
-        type=_count,
-        help="only the last lines, this many; with --grep, of those that match",
+        "--tail", metavar="LINES", type=_count, help="only the last lines, this many"
     )
     times = parser.add_mutually_exclusive_group()
     times.add_argument(
@@ -108,8 +114,6 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-f", "--follow", action="store_true", help="continue until the machine is deleted"
     )
-    add_cluster_options(parser)
-    parser.set_defaults(run=_run)
 
 
 def _failed(options: argparse.Namespace) -> int:
@@ -150,8 +154,6 @@ def log_options(options: argparse.Namespace, *, is_terminal: bool = False) -> Lo
         raise InputError("the second time of --between is before the first")
     if last is not None and options.follow:
         raise InputError("--between has an end: omit --follow")
-    if options.deleted and options.follow:
-        raise InputError("a deleted machine prints nothing more: omit --follow")
     return LogOptions(
         follow=options.follow,
         timestamps=options.timestamps,
@@ -177,6 +179,8 @@ async def _print_log(options: argparse.Namespace, reactor: Any) -> int:
             progress.stop()
 
     try:
+        if options.deleted and options.follow:
+            raise InputError("a deleted machine prints nothing more: omit --follow")
         search = _search(options)
         query = log_options(options, is_terminal=sys.stdout.isatty())
         config = config_of(options)

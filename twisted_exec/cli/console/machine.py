@@ -68,7 +68,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 class MachineConsole(ConsoleProgram):
-    """The console of a machine."""
+    """
+    The console of a machine.
+
+    :cvar agent: the client's name in the audit.
+    """
+
+    agent = AGENT
 
     def __init__(
         self, options: argparse.Namespace, config: ClientConfig, streams: UserStreams
@@ -81,6 +87,14 @@ class MachineConsole(ConsoleProgram):
         self._wait: ApprovalWait | None = None  # the present one
         self._is_off = False  # for a reset, which has to power the machine on again
         self._problem = ""  # why the server could not be reached, as the user has read
+
+    def current_config(self) -> ClientConfig:
+        """
+        Return the configuration as it is now, for a session that follows.
+
+        :raises KubeConfigError: it cannot be used.
+        """
+        return config_of(self._options)
 
     @property
     def subject(self) -> str:
@@ -242,7 +256,7 @@ class MachineConsole(ConsoleProgram):
             try:
                 if not self._config.needs_plugin:
                     # A server may write a new file at its start.
-                    self._config = config_of(self._options)
+                    self._config = self.current_config()
                 stream = await self._attempt(user, reactor, options)
             except KubeConfigError as error:
                 # exec-standalone writes the file when it is ready.
@@ -286,7 +300,7 @@ class MachineConsole(ConsoleProgram):
     ) -> Deferred[ConsoleStream]:
         timeout = self._options.request_timeout or TIMEOUT_SECONDS
 
-        def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleStream]:
+        def opened(config: ClientConfig, agent: str = self.agent) -> Deferred[ConsoleStream]:
             screen = self._first_screen(user, reactor, config.namespace, agent)
 
             def requested(current: ClientConfig, dialect: Dialect) -> None:

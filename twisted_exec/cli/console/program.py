@@ -186,6 +186,14 @@ class ConsoleProgram:
         """End the session as a deadly signal does."""
         self._session.interrupted(number)
 
+    def end(self, line: str) -> None:
+        """
+        End the session, and no other follows.
+
+        :param line: why, for the user.
+        """
+        self._session.failed(line)
+
     def send_break(self) -> None:
         self._session.handle([EscapeCommand.BREAK])
 

@@ -14,13 +14,12 @@ from twisted.internet.main import CONNECTION_DONE
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
-from twisted_exec.cli.console.options import parse_options
 from twisted_exec.cli.console.process import collect_garbage, start_log, the_reactor
 from twisted_exec.cli.console.terminal import TerminalInput, TerminalOutput
 from twisted_exec.cli.failures import failed
 from twisted_exec.cli.options import config_of
 from twisted_exec.cli.ssh.hosts import ConsoleHost, console_host
-from twisted_exec.cli.ssh.session import ConsoleSessions
+from twisted_exec.cli.ssh.session import ConsoleSessions, console_options
 from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
 from twisted_exec.ssh.host_keys import HostKeyError, host_key, user_directory
 from twisted_exec.ssh.server import OneConnection
@@ -104,7 +103,7 @@ class _Pipe:
 
 def _console_options(options: argparse.Namespace, host: ConsoleHost) -> argparse.Namespace:
     """Return the options of ``kubectl console`` for this host, with those that both commands have."""
-    console = parse_options(["--escape", "none", "--", host.name])
+    console = console_options(host.name)
     shared = vars(console).keys() & vars(options).keys()
     vars(console).update({key: vars(options)[key] for key in shared})
     console.namespace = host.namespace or options.namespace

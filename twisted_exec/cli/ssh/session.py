@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted_exec.api.declared_reasons import check_reason
 from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.cli.console.machine import MachineConsole
-from twisted_exec.cli.console.options import script_problem
+from twisted_exec.cli.console.options import parse_options, script_problem
 from twisted_exec.cli.console.session import Outcome
 from twisted_exec.cli.messages import FAILED_CODE
 from twisted_exec.cli.ssh.streams import ChannelStreams
@@ -44,12 +44,12 @@ class ConsoleSessions:
     def begin(self, channel: SessionChannel, request: SessionRequest) -> ChannelEnd:
         options = copy.copy(self._options)
         try:
-            _apply(options, request)
+            apply(options, request)
         except ValueError as problem:
             channel.tell(str(problem))
             channel.finish(FAILED_CODE)
             return ChannelEnd()
-        session = _Session(channel, request, options, self._config, self._reactor)
+        session = ChannelConsole(channel, request, options, self._config, self._reactor)
         over = session.begin()
         self._live.add(over)
         over.addCallback(lambda _: self._live.discard(over))
@@ -66,9 +66,16 @@ def _after(over: Deferred[None]) -> Deferred[None]:
     return copied
 
 
-def _apply(options: argparse.Namespace, request: SessionRequest) -> None:
+def console_options(name: str) -> argparse.Namespace:
+    """Return the options of ``kubectl console`` for a machine: the escape keys are ssh's."""
+    return parse_options(["--escape", "none", "--", name])
+
+
+def apply(options: argparse.Namespace, request: SessionRequest, others: str = "") -> None:
     """
     Set the options of a request.
+
+    :param others: further commands, for the message about a command that does not exist.
 
     :raises ValueError: it cannot be carried out; the message is for the user.
     """
@@ -88,7 +95,7 @@ def _apply(options: argparse.Namespace, request: SessionRequest) -> None:
     if word != RUN:
         raise ValueError(
             f'there is no command "{_shown(word)}"; to run a command in the shell of '
-            f"{options.name}: {RUN} COMMAND; to take over its console: {FORCE}"
+            f"{options.name}: {RUN} COMMAND; to take over its console: {FORCE}{others}"
         )
     options.script_command = command.strip()
     if wrong := script_problem(options):
@@ -100,7 +107,9 @@ def _shown(word: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
-class _Console(MachineConsole):
+class SSHConsole(MachineConsole):
+    """The console of a machine, in a channel of ssh."""
+
     def explain(self, error: BaseException) -> str:
         line = super().explain(error)
         if isinstance(error, APIError):
@@ -113,7 +122,13 @@ class _Console(MachineConsole):
         return line
 
 
-class _Session(ChannelEnd):
+class ChannelConsole(ChannelEnd):
+    """
+    A console, or a command, in a channel.
+
+    :param options: of ``kubectl console``, with those of the request.
+    """
+
     def __init__(
         self,
         channel: SessionChannel,
@@ -127,15 +142,25 @@ class _Session(ChannelEnd):
         is_on_screen = request.terminal is not None
         self._channel = channel
         self._streams = ChannelStreams(channel, reactor, terminal, is_on_screen=is_on_screen)
-        self._console = _Console(options, config, self._streams)
+        self._console = self.make_console(options, config, self._streams)
         self._watches = has_user and terminal is None
         self._is_over = self._is_told = False
+
+    def make_console(
+        self, options: argparse.Namespace, config: ClientConfig, streams: ChannelStreams
+    ) -> SSHConsole:
+        return SSHConsole(options, config, streams)
 
     def begin(self) -> Deferred[None]:
         """Open the console; return what fires when the session is over."""
         over = self._console.prepare().addCallback(self._ended)
         self._console.begin()
         return over
+
+    def end(self, line: str) -> None:
+        """End the session; the user reads why."""
+        if not self._is_over:
+            self._console.end(line)
 
     def _ended(self, result: tuple[Outcome, bool]) -> None:
         outcome, mid_line = result

@@ -99,6 +99,14 @@ class ReloadingConfig:
 
     def current(self) -> ClientConfig:
         """Return the configuration from the current files, or the last good one."""
+        return self._files.current(self.named())
+
+    def named(self) -> ClientConfig:
+        """
+        Return the current configuration without the contents of its files, which are read for each use.
+
+        For a session that outlives its certificate: it resumes with the next one.
+        """
         stamp = self._stamps()
         if stamp != self._stamp:
             self._stamp = stamp
@@ -109,7 +117,7 @@ class ReloadingConfig:
                     "the kubeconfig has changed and cannot be used, the old one stays: {error}",
                     error=str(error),
                 )
-        return self._files.current(self._config)
+        return self._config
 
     def _load(self) -> ClientConfig:
         return load(self._path, self._context, overrides=self._overrides, environ=self._environ)

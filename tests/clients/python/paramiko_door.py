@@ -1,0 +1,36 @@
+"""
+A program that uses paramiko at a server on a network: ``python paramiko_door.py KEY KNOWN_HOSTS PORT USER [WORD ...]``.
+
+The words are those of ``paramiko_client.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import paramiko
+from paramiko_client import session
+
+
+def main(key: str, known_hosts: str, port: str, user: str, *words: str) -> int:
+    client = paramiko.SSHClient()
+    client.load_host_keys(known_hosts)
+    client.connect(
+        "127.0.0.1", int(port), user, key_filename=key, allow_agent=False, look_for_keys=False
+    )
+    transport = client.get_transport()
+    assert transport is not None
+    try:
+        if words == ("forward",):
+            transport.open_channel("direct-tcpip", ("10.0.0.1", 22), ("127.0.0.1", 1))
+            return 0
+        return session(transport.open_session(), " ".join(words))
+    except paramiko.ChannelException as refused:
+        print(refused.text, file=sys.stderr)
+        return 1
+    finally:
+        client.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,121 @@
+"""
+Tests for :mod:`twisted_exec.sshd.options` and :mod:`twisted_exec.sshd.tap`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests import needs
+from tests.taps import refusal
+from twisted_exec.program.service import ServiceWithCleanup
+
+from .test_acting import KUBECONFIG
+
+if (skip := needs.conch()) is None:
+    from twisted_exec.sshd.limits import Limits
+    from twisted_exec.sshd.options import Options
+    from twisted_exec.sshd.service import SSHDoor
+    from twisted_exec.sshd.tap import makeService
+
+REQUIRED = ("--kubeconfig=door.kubeconfig", "--users=users.yaml", "--host-key=host_ed25519")
+
+
+class OptionsTests(SynchronousTestCase):
+    """The command line."""
+
+    skip = skip
+
+    def options(self, *more: str) -> Options:
+        options = Options()
+        options.parseOptions([*REQUIRED, *more])
+        return options
+
+    def test_settings(self) -> None:
+        """The options become settings; paths become absolute."""
+        options = self.options(
+            "--listen=tcp:22",
+            "--login-seconds=10",
+            "--max-logins=50",
+            "--max-sessions-per-user=3",
+            "--host-key=host_rsa",
+            "--host-certificate=host_ed25519-cert.pub",
+        )
+        settings = options.settings()
+        self.assertEqual((settings.listen, settings.login_seconds), ("tcp:22", 10))
+        self.assertEqual(settings.limits, Limits(before_login=50, sessions_per_user=3))
+        self.assertEqual(
+            options["host-key"], [os.path.abspath(each) for each in ("host_ed25519", "host_rsa")]
+        )
+        self.assertEqual(options["users"], os.path.abspath("users.yaml"))
+        self.assertEqual(self.options().settings().limits, Limits())
+
+    def test_mistakes(self) -> None:
+        """Each mistake has a message with the option."""
+        for option, why in (
+            ("--listen=nowhere", "--listen"),
+            ("--login-seconds=0", "--login-seconds"),
+            ("--max-logins=0", "--max-logins"),
+            ("--max-connections=-1", "--max-connections"),
+        ):
+            with self.assertRaisesRegex(SystemExit, why):
+                self.options(option)
+        for option in REQUIRED:
+            name = option.partition("=")[0]
+            with self.assertRaisesRegex(SystemExit, name):
+                Options().parseOptions([each for each in REQUIRED if each != option])
+
+
+class TapTests(SynchronousTestCase):
+    """The program."""
+
+    skip = skip
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp()).absolute()
+        self.directory.mkdir()
+        (self.directory / "kubeconfig").write_text(KUBECONFIG % "token: x")
+        private = Ed25519PrivateKey.generate()
+        key = self.directory / "host"
+        key.touch(0o600)
+        key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+        public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+        (self.directory / "host.pub").touch(0o600)
+        (self.directory / "host.pub").write_text(public)
+        (self.directory / "users.yaml").write_text(f"users:\n- {{user: ada, keys: ['{public}']}}\n")
+
+    def options(self, **changed: str) -> Options:
+        files = {"kubeconfig": "kubeconfig", "users": "users.yaml", "host-key": "host", **changed}
+        options = Options()
+        options.parseOptions([f"--{key}={self.directory / name}" for key, name in files.items()])
+        return options
+
+    def test_service(self) -> None:
+        """makeService returns the program, without opening anything."""
+        program = makeService(self.options())
+        assert isinstance(program, ServiceWithCleanup)
+        self.assertIsInstance(program.served, SSHDoor)
+        self.assertIsNone(program.served.address)
+
+    def test_files(self) -> None:
+        """Each file that cannot be used is named in one line."""
+        for key, name, why in (
+            ("kubeconfig", "none", "none"),
+            ("users", "none", "none"),
+            ("users", "host", "host"),
+            ("host-key", "none", "none"),
+            ("host-key", "host.pub", "host.pub"),
+        ):
+            options = self.options(**{key: name})
+            told = refusal(self, "exec-sshd", lambda options=options: makeService(options))  # type: ignore[misc]
+            self.assertIn(f"{self.directory}/{why}", told)

@@ -1,0 +1,74 @@
+"""
+The command line of ``exec-sshd``: options beside those of :mod:`.settings`, and checks of all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+from twisted_exec.program.handover.interfaces import LINGER_SECONDS
+from twisted_exec.program.options.declaration import ProgramOption, Required, settings_of
+from twisted_exec.program.options.sessions import ReplaceableOptions
+from twisted_exec.program.options.values import seconds_between
+from twisted_exec.sshd import PROGRAM
+from twisted_exec.sshd.settings import Settings
+
+_LOGIN, _HOST = "API server", "Host keys"
+_WEEK_SECONDS = 7 * 24 * 3600
+
+
+class Options(ReplaceableOptions):
+    """Command line of the program."""
+
+    program = PROGRAM
+    settings_class = Settings
+    more = (
+        ProgramOption(
+            "kubeconfig",
+            "Kubeconfig of the door itself, with a client certificate or a token; it may impersonate users.",
+            is_path=True,
+            required=Required("the kubeconfig of the door"),
+            group=_LOGIN,
+        ),
+        ProgramOption("context", "Context of it; default: the current context.", group=_LOGIN),
+        ProgramOption(
+            "users",
+            "YAML file with the users: authorities of certificates, public keys, what is revoked.",
+            is_path=True,
+            required=Required("the file with the users"),
+            group="Users",
+        ),
+        ProgramOption(
+            "host-key",
+            "Private host key, Ed25519 or RSA; may be repeated.",
+            os.path.abspath,
+            several=True,
+            required=Required("a file with a private host key"),
+            group=_HOST,
+        ),
+        ProgramOption(
+            "host-certificate",
+            "Host certificate of ssh-keygen -s -h for one of the keys; may be repeated.",
+            os.path.abspath,
+            several=True,
+            group=_HOST,
+        ),
+        ProgramOption(
+            "linger",
+            "Seconds that sessions may take to end in a process that a successor has replaced (SIGUSR2).",
+            partial(seconds_between, least=0, most=_WEEK_SECONDS),
+            default=LINGER_SECONDS,
+            group="Hand-over",
+        ),
+    )
+    group = "Door"
+    groups = dict.fromkeys((_LOGIN, _HOST, "Users", "Limits", "Hand-over"), ())
+    synopsis = "--kubeconfig=FILE --users=FILE --host-key=FILE [options]"
+    longdesc = "Opens consoles for stock ssh, as the users whom it knows by their keys."
+
+    def postOptions(self) -> None:
+        self.check_required()
+
+    def settings(self) -> Settings:
+        return settings_of(Settings, self)

@@ -1,0 +1,182 @@
+"""The door as a service: the connections, with probes and metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.control.loop import PokedLoop
+from twisted_exec.control.polling import until
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.program.draining import let_sessions_end
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
+from twisted_exec.program.health import Health
+from twisted_exec.program.listening import LISTENING
+from twisted_exec.program.metrics import new_registry
+from twisted_exec.program.service import AsyncService
+from twisted_exec.ssh.people import IPeople
+from twisted_exec.ssh.transport import HostKey
+from twisted_exec.sshd import PROGRAM
+from twisted_exec.sshd.acting import DoorLogin
+from twisted_exec.sshd.door import Door
+from twisted_exec.sshd.metrics import ConnectionMetrics, DoorMetrics
+from twisted_exec.sshd.settings import Settings
+from twisted_exec.streaming.http.routes import ProbeRoutes
+from twisted_exec.streaming.http.site import Site
+from twisted_exec.tls.endpoints import address_text, server_endpoint
+
+MAX_BODY_BYTES = 4 << 10
+"""Requests to the health endpoint have no body."""
+REVIEW_SECONDS = 0.2
+"""Between two looks whether users may still be here."""
+STOPPING = "the ssh server is shutting down: connect again in a moment"
+REPLACED = "the ssh server was replaced by a newer one: connect again"
+_LAST_SECONDS = 2.0
+_LOOK_SECONDS = 0.05
+
+
+@implementer(IHandsOver)
+class SSHDoor(AsyncService):
+    """
+    Consoles for stock ssh, on a network.
+
+    :param login: of the door at the API server.
+    :param people: knows the users.
+    :param client: of the API server, as the door itself, for the probe.
+    :param keys: returns the host keys for the next connection.
+    :param parts: started before the door, and stopped behind it, such as what reads the users.
+    :ivar address: the listening address, once known.
+    :ivar registry: the metrics.
+    """
+
+    label = "the ssh door"
+    state_version = 1
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: Settings,
+        login: DoorLogin,
+        people: IPeople,
+        client: IKubeClient,
+        keys: Callable[[], Sequence[HostKey]],
+        reactor: Any,
+        *,
+        parts: Sequence[IService] = (),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        self.settings, self._client, self._reactor = settings, client, reactor
+        self._parts = parts
+        self._ports: list[IListeningPort] = []
+        self.address: IAddress | None = None
+        self.health_address: IAddress | None = None
+        self.registry = new_registry(reactor)
+        self.door = Door(
+            login,
+            people,
+            settings.limits,
+            DoorMetrics(self.registry),
+            reactor,
+            keys=keys,
+            login_seconds=settings.login_seconds,
+            now=now,
+        )
+        ConnectionMetrics(self.registry, self.door.admission)
+        self._reviews = PokedLoop(self._review, reactor, REVIEW_SECONDS)
+        self.health = Health(reactor)
+        self.health.add("ssh", self._probe)
+        self.health.add("apiserver", lambda: Deferred.fromCoroutine(self._probe_server()))
+
+    async def start(self) -> None:
+        settings = self.settings
+        for each in self._parts:
+            each.startService()
+        if settings.health_listen:
+            site = Site(
+                ProbeRoutes(self.health, self.registry),
+                self._reactor,
+                max_body_bytes=MAX_BODY_BYTES,
+            )
+            self.health_address = await self._listen(settings.health_listen, site)
+        self.address = await self._listen(settings.listen, self.door)
+        self._reviews.start()
+        self._log.info(
+            "{program}: ssh at {place}", program=PROGRAM, place=address_text(self.address)
+        )
+
+    async def _listen(self, place: str, factory: Any) -> IAddress:
+        endpoint = server_endpoint(self._reactor, place, None, LISTENING)
+        port = await endpoint.listen(factory)
+        self._ports.append(port)
+        return port.getHost()
+
+    async def stop(self) -> None:
+        """Accept no connections, let sessions end, and end the others with a reason."""
+        await self._close_ports()
+        door = self.door
+        await let_sessions_end(
+            self._reactor, self.settings.drain_seconds, lambda: door.admission.sessions
+        )
+        await self._end_all(STOPPING)
+        await self._reviews.stop()
+        for each in self._parts:
+            await maybeDeferred(each.stopService)
+        self.address = self.health_address = None
+
+    async def _close_ports(self) -> None:
+        ports, self._ports = self._ports, []
+        for port in reversed(ports):
+            await maybeDeferred(port.stopListening)
+
+    async def _end_all(self, line: str) -> None:
+        door, reactor = self.door, self._reactor
+        door.end_all(line)
+        deadline = reactor.seconds() + _LAST_SECONDS
+
+        def is_over() -> bool:
+            return not door.connections or reactor.seconds() > deadline
+
+        await until(is_over, reactor, _LOOK_SECONDS)
+        door.abort_all()
+
+    async def _review(self) -> None:
+        await self.door.review()
+
+    # Probes
+
+    def _probe(self) -> None:
+        if self.address is None:
+            raise ServiceUnavailable("not listening")
+        self.door.host_keys()
+
+    async def _probe_server(self) -> None:
+        await self._client.create(SELFSUBJECTREVIEWS.resource, {})
+
+    # Hand-over
+
+    def inherit(self, inherited: ServiceState) -> None:
+        """See :meth:`IHandsOver.inherit`; connections stay in the old process."""
+
+    def freeze(self) -> Deferred[ServiceState]:
+        return succeed(ServiceState())
+
+    def thaw(self) -> Deferred[None]:
+        return succeed(None)
+
+    def retire(self, linger_seconds: float) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._linger(linger_seconds))
+
+    async def _linger(self, seconds: float) -> None:
+        self.door.end_strangers(REPLACED)
+        await let_sessions_end(self._reactor, seconds, lambda: self.door.admission.sessions)
+        await self._end_all(REPLACED)

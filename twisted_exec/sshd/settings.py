@@ -1,0 +1,78 @@
+"""
+Settings of ``exec-sshd``, each with the option of the command line that sets it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from twisted_exec.program.options.declaration import OPTION, ProgramOption
+from twisted_exec.program.options.values import seconds_between
+from twisted_exec.sshd.limits import Limits
+from twisted_exec.tls.endpoints import listening_address, listening_address_or_none
+
+LISTEN = "tcp:2222"
+
+
+def _login_seconds(text: str) -> float:
+    return seconds_between(text, least=1, most=600)
+
+
+def _drain_seconds(text: str) -> float:
+    return seconds_between(text, least=0, most=3600)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    Settings of the program.
+
+    :param listen: a Twisted endpoint string for ssh.
+    :param health_listen: one for probes and metrics; empty for none.
+    :param login_seconds: from the begin of a connection until the login.
+    :param drain_seconds: for sessions to end by themselves when the program stops.
+    """
+
+    listen: str = field(
+        default=LISTEN,
+        metadata={
+            OPTION: ProgramOption(
+                "listen", "Endpoint for ssh.", listening_address, default=LISTEN, listens=True
+            )
+        },
+    )
+    health_listen: str = field(
+        default="",
+        metadata={
+            OPTION: ProgramOption(
+                "health-listen",
+                "Endpoint for probes and metrics, without TLS; empty: none.",
+                listening_address_or_none,
+                default="tcp:10260:interface=127.0.0.1",
+                listens=True,
+            )
+        },
+    )
+    login_seconds: float = field(
+        default=30.0,
+        metadata={
+            OPTION: ProgramOption(
+                "login-seconds",
+                "Seconds from the begin of a connection until its login.",
+                _login_seconds,
+                group="Limits",
+            )
+        },
+    )
+    limits: Limits = field(default=Limits(), metadata={OPTION: Limits})
+    drain_seconds: float = field(
+        default=0.0,
+        metadata={
+            OPTION: ProgramOption(
+                "drain-seconds",
+                "Seconds that sessions may take to end by themselves when the program stops.",
+                _drain_seconds,
+                group="Limits",
+            )
+        },
+    )
