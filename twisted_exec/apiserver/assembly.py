@@ -74,6 +74,7 @@ from twisted_exec.apiserver.serving_settings import ServingSettings
 from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate, GatePolicy, users_of
+from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.subresources import DELETED_LOG, LOG, RECORDING, SCREEN
 from twisted_exec.kube.leases import LeaderServices
@@ -386,10 +387,10 @@ class _Server:
             self._make_rest(admitted, self._add_watches(view)).add_to(self.routes, kind)
         self._control_plane.add_to(self.routes, self._gate, self._strictness, self._queue)
 
-    def _strictness(self, namespace: str) -> Strictness:
+    def _strictness(self, namespace: str, user: User) -> Strictness:
         if self._settings.strict_verbs:
             return Strictness(True)
-        return self._policies.strictness(namespace)
+        return self._policies.strictness(namespace, user)
 
     def add_probes(self) -> Probes:
         health = Health(self._context.reactor)

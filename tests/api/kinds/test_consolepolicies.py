@@ -42,6 +42,7 @@ class ConsolePolicyTests(KindTestCase):
                 "timeZone": "Europe/Berlin",
                 "viewers": 3,
                 "people": 2,
+                "subjects": [{"kind": "Group", "name": "on-call"}],
                 "approval": "Once",
                 "approvers": "ask #on-call",
                 "verbs": "Strict",
@@ -49,7 +50,8 @@ class ConsolePolicyTests(KindTestCase):
             }
         )
         cells = [column.read(policy) for column in self.kind.columns]
-        shown = "tier=gold|Required|Once|2|60m|5m|Mon 08:00-18:00 Europe/Berlin|Strict"
+        shown = "tier=gold|on-call|Required|Once|2|60m|5m|Mon 08:00-18:00 Europe/Berlin"
+        shown += "|Strict"
         shown += "|Required, input all"
         self.assertEqual("|".join(map(str, cells)), shown)
 
@@ -63,6 +65,26 @@ class ConsolePolicyTests(KindTestCase):
         self.assertRefused(
             'spec.recording.mode: Unsupported value: "required": supported values: "Optional", "Required"',
             recording={"mode": "required"},
+        )
+
+    def test_subjects(self) -> None:
+        """Subjects are as those of a RoleBinding; a policy for nobody is refused."""
+        self.assertRefused(
+            "spec.subjects: Invalid value: []: must not be empty: leave it out to restrict everybody",
+            subjects=[],
+        )
+        self.assertRefused(
+            'spec.subjects[0].kind: Unsupported value: "Robot": supported values: "Group", '
+            '"ServiceAccount", "User"',
+            subjects=[{"kind": "Robot", "name": "x"}],
+        )
+        self.assertRefused(
+            "spec.subjects[0].namespace: Required value",
+            subjects=[{"kind": "ServiceAccount", "name": "x"}],
+        )
+        many = [{"kind": "User", "name": f"u{number}"} for number in range(257)]
+        self.assertRefused(
+            "spec.subjects: Too many: 257: must have at most 256 items", subjects=many
         )
 
     def test_people(self) -> None:

@@ -15,6 +15,12 @@ from twisted_exec.api.kinds import validation
 from twisted_exec.api.kinds.hours import DAYS, MOST_WINDOWS, hours_problems, time_zone
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.kinds.schemas import LABEL_SELECTOR
+from twisted_exec.api.kinds.subjects import (
+    SUBJECT,
+    prepare_subjects,
+    subject_name,
+    subject_problems,
+)
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import array, integer, string, struct
 
@@ -35,6 +41,7 @@ NOT_ALLOWED = "ConsolePolicyNotMet"
 """Reason of a cause: another condition, which the user cannot meet by asking."""
 
 _MOST_VIEWERS = 1000
+_MOST_SUBJECTS = 256
 _LONGEST_SECONDS = 30 * 86_400
 
 _HOURS = struct(
@@ -84,6 +91,12 @@ _SPEC = struct(
             "description": "selector selects machines of the policy's namespace by their labels. An empty selector "
             "selects all of them.",
         },
+        "subjects": array(
+            SUBJECT,
+            "subjects are the users, groups and ServiceAccounts whose sessions the policy restricts, as in a "
+            "RoleBinding. Without subjects it restricts everybody.",
+            maxItems=_MOST_SUBJECTS,
+        ),
         "reason": string(
             "reason is Required if a session needs a reason, such as the number of a ticket; else Optional.",
             enum=[REQUIRED, OPTIONAL],
@@ -153,12 +166,23 @@ _SPEC = struct(
 )
 
 
+def _prepare(policy: Object) -> None:
+    spec = policy.get("spec")
+    if isinstance(spec, dict):
+        prepare_subjects(spec.get("subjects"))
+
+
 def _validate(policy: Object) -> list[Cause]:
     return list(_problems(policy.get("spec", {})))
 
 
 def _problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
     yield from validation.label_selector(spec.get("selector", {}), "spec.selector")
+    subjects = spec.get("subjects")
+    if subjects == []:
+        detail = "must not be empty: leave it out to restrict everybody"
+        yield fields.invalid("spec.subjects", [], detail)
+    yield from subject_problems(subjects or [], "spec.subjects")
     yield from _reason_problems(spec)
     viewers, people = spec.get("viewers"), spec.get("people", 1)
     if viewers is not None and viewers < people:
@@ -209,6 +233,11 @@ def _selector(policy: Object) -> str:
     return ",".join(terms) or "<all>"
 
 
+def _subjects(policy: Object) -> str:
+    subjects = policy.get("spec", {}).get("subjects")
+    return ",".join(map(subject_name, subjects)) if subjects else "<all>"
+
+
 def _duration(key: str) -> Any:
     def read(policy: Object) -> str:
         value = policy.get("spec", {}).get(key)
@@ -246,6 +275,7 @@ CONSOLEPOLICIES = Kind(
     required=("spec",),
     columns=(
         Column("Machines", _selector, "The selector of machines"),
+        Column("Subjects", _subjects, "The users and groups whose sessions are restricted"),
         Column("Reason", _value("reason", OPTIONAL), "Whether a session needs a reason"),
         Column("Approval", _value("approval", NONE), "Whether a session needs an approval"),
         Column("People", _value("people", "1"), "The users that input needs"),
@@ -256,5 +286,6 @@ CONSOLEPOLICIES = Kind(
         Column("Recording", _recording, "Whether sessions are recorded", priority=1),
     ),
     counts_generation=True,
+    prepare=_prepare,
     validate=_validate,
 )

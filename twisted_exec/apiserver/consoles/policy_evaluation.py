@@ -42,6 +42,8 @@ from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX
 from twisted_exec.apiserver.interfaces import Applicant, RecordingDemand
+from twisted_exec.auth import rbac
+from twisted_exec.auth.interfaces import User
 from twisted_exec.program.copies import replace
 from twisted_exec.wire.session_terms import FULL, Right, Terms, stricter
 
@@ -62,6 +64,8 @@ class ParsedPolicy:
     """
     A parsed ConsolePolicy.
 
+    :param subjects: ``("User", name)`` or ``("Group", name)`` of those whom it restricts; ``None`` for
+        everybody.
     :param problem: why this server cannot evaluate it: then it refuses its sessions.
     """
 
@@ -69,6 +73,7 @@ class ParsedPolicy:
     name: str
     spec: Mapping[str, Any]
     selector: LabelSelector
+    subjects: frozenset[tuple[str, str]] | None = None
     hours: Hours | None = None
     search: Search | None = None
     problem: str = ""
@@ -101,6 +106,13 @@ class ParsedPolicy:
         """Return whether the policy applies to a machine of its namespace."""
         return self.selector.matches(machine["metadata"].get("labels", {}))
 
+    def binds(self, user: User) -> bool:
+        """Return whether the policy restricts a user's sessions; if it cannot be evaluated, it does."""
+        if self.subjects is None or self.problem:
+            return True
+        groups = (("Group", each) for each in user.groups)
+        return ("User", user.name) in self.subjects or any(map(self.subjects.__contains__, groups))
+
     def __str__(self) -> str:
         return f'ConsolePolicy "{self.namespace}/{self.name}"'
 
@@ -111,6 +123,9 @@ def parsed(obj: Object) -> ParsedPolicy:
     policy = ParsedPolicy(metadata["namespace"], metadata["name"], spec, LabelSelector())
     try:
         policy = replace(policy, selector=selectors.of_object(spec.get("selector")))
+        if spec.get("subjects"):
+            subjects = frozenset(rbac.subjects(spec, policy.namespace))
+            policy = replace(policy, subjects=subjects)
         if spec.get("hours"):
             week = parse_hours(spec["hours"], spec.get("timeZone", "UTC"))
             policy = replace(policy, hours=week)
@@ -148,6 +163,24 @@ def evaluate(
     if refusals:
         raise _forbidden(refusals)
     return replace(reduce(stricter, terms), policy=_names(policies))
+
+
+def check_presence(policies: Iterable[ParsedPolicy], applicant: Applicant) -> None:
+    """
+    Check a session that these policies do not bind, but that others at the console would count as a person.
+
+    :raises Forbidden: one of them requires several people, and the session's user does not count.
+    """
+    refusals = []
+    for policy in policies:
+        people = policy.spec.get("people", 1)
+        if people > 1 and not policy.binds(applicant.user):
+            try:
+                _check_person(policy, people, applicant)
+            except _Refused as refused:
+                refusals.append(refused)
+    if refusals:
+        raise _forbidden(refusals)
 
 
 def needs_use(policies: Iterable[ParsedPolicy]) -> bool:

@@ -33,14 +33,14 @@ class ConsoleRules:
         self,
         authorizer: IRulesAuthorizer,
         dialects: Sequence[Dialect],
-        strictness: Callable[[str], Strictness],
+        strictness: Callable[[str, User], Strictness],
     ) -> None:
         self._authorizer, self._dialects, self._strictness = authorizer, dialects, strictness
 
     async def rules_for(self, user: User, namespace: str) -> tuple[Sequence[Rule], str]:
         """Return a user's rules in a namespace, and why the list is incomplete, if it is."""
         rules = await self._authorizer.rules_for(user, namespace)
-        strictness = self._strictness(namespace)
+        strictness = self._strictness(namespace, user)
         several = (self._with_consoles(each, strictness.strict) for each in rules)
         unique = dict.fromkeys(rule for each in several for rule in each)
         return tuple(unique), strictness.problem
