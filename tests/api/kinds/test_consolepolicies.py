@@ -43,6 +43,8 @@ class ConsolePolicyTests(KindTestCase):
                 "viewers": 3,
                 "people": 2,
                 "subjects": [{"kind": "Group", "name": "on-call"}],
+                "inputBytesPerSecond": 50,
+                "yieldsToPeople": True,
                 "approval": "Once",
                 "approvers": "ask #on-call",
                 "verbs": "Strict",
@@ -51,7 +53,7 @@ class ConsolePolicyTests(KindTestCase):
         )
         cells = [column.read(policy) for column in self.kind.columns]
         shown = "tier=gold|on-call|Required|Once|2|60m|5m|Mon 08:00-18:00 Europe/Berlin"
-        shown += "|Strict"
+        shown += "|50 B/s|ToPeople|Strict"
         shown += "|Required, input all"
         self.assertEqual("|".join(map(str, cells)), shown)
 
@@ -85,6 +87,13 @@ class ConsolePolicyTests(KindTestCase):
         many = [{"kind": "User", "name": f"u{number}"} for number in range(257)]
         self.assertRefused(
             "spec.subjects: Too many: 257: must have at most 256 items", subjects=many
+        )
+
+    def test_input(self) -> None:
+        """A rate of input is at least one byte in a second."""
+        self.assertRefused(
+            "spec.inputBytesPerSecond: Invalid value: 0: must be greater than or equal to 1",
+            inputBytesPerSecond=0,
         )
 
     def test_people(self) -> None:

@@ -137,6 +137,15 @@ class TermsTests(PolicyTestCase):
         self.assertEqual(self.opened(), expected)
         self.assertEqual(self.reviewed(), expected)
 
+    def test_input(self) -> None:
+        """A policy limits the rate of the input, and has its users yield to people."""
+        self.make_policy(inputBytesPerSecond=50, yieldsToPeople=True)
+        self.make_policy("q", inputBytesPerSecond=40)
+        terms = self.opened()
+        self.assertEqual((terms.input_rate, terms.yields), (40, True))
+        self.assertEqual(terms.policy_of("input_rate"), "default/q")
+        self.assertEqual(terms.policy_of("yields"), "default/p")
+
     def test_unusable_selector(self) -> None:
         """A stored policy with a selector that is refused now allows no session, and can be read, mended and deleted."""
         for operator, values in (("In", []), ("NotIn", []), ("Exists", ["gold"]), ("Near", ["x"])):

@@ -22,7 +22,7 @@ from twisted_exec.api.kinds.subjects import (
     subject_problems,
 )
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.schema import array, integer, string, struct
+from twisted_exec.api.schema import array, boolean, integer, string, struct
 
 GROUP = "console.twisted-exec.dev"
 REQUIRED, OPTIONAL, NONE, ONCE = "Required", "Optional", "None", "Once"
@@ -42,6 +42,7 @@ NOT_ALLOWED = "ConsolePolicyNotMet"
 
 _MOST_VIEWERS = 1000
 _MOST_SUBJECTS = 256
+_HIGHEST_INPUT_RATE = 1 << 20
 _LONGEST_SECONDS = 30 * 86_400
 
 _HOURS = struct(
@@ -134,6 +135,17 @@ _SPEC = struct(
             "viewers is the largest number of sessions at one console at the same time.",
             minimum=1,
             maximum=_MOST_VIEWERS,
+        ),
+        "inputBytesPerSecond": integer(
+            "inputBytesPerSecond is the highest rate at which the machine gets input from these sessions, on "
+            "average, with bursts of one second. Faster input waits, and nothing of it is lost.",
+            minimum=1,
+            maximum=_HIGHEST_INPUT_RATE,
+        ),
+        "yieldsToPeople": boolean(
+            "yieldsToPeople says that a person who may drive the console, and types, takes the floor at once from a "
+            "user whom the policy restricts. Between two people whom it restricts it changes nothing. Agents and "
+            "ServiceAccounts are no people."
         ),
         "people": integer(
             "people is the number of different users that must be connected to the console before it accepts "
@@ -257,6 +269,15 @@ def _value(key: str, default: str) -> Any:
     return lambda policy: str(policy.get("spec", {}).get(key, default))
 
 
+def _input_rate(policy: Object) -> str:
+    rate = policy.get("spec", {}).get("inputBytesPerSecond")
+    return f"{rate} B/s" if rate else "<any>"
+
+
+def _yields(policy: Object) -> str:
+    return "ToPeople" if policy.get("spec", {}).get("yieldsToPeople") else "<none>"
+
+
 def _hours(policy: Object) -> str:
     spec = policy.get("spec", {})
     spans = [
@@ -282,6 +303,8 @@ CONSOLEPOLICIES = Kind(
         Column("Max", _duration("maxSeconds"), "The longest duration of a session"),
         Column("Idle", _duration("idleSeconds"), "The longest time without input"),
         Column("Hours", _hours, "The times at which the consoles may be used", priority=1),
+        Column("Input", _input_rate, "The highest rate of input", priority=1),
+        Column("Yields", _yields, "Whether a person who types takes the floor", priority=1),
         Column("Verbs", _value("verbs", COMPATIBLE), "The permissions that count", priority=1),
         Column("Recording", _recording, "Whether sessions are recorded", priority=1),
     ),

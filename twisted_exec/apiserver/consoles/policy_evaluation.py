@@ -344,6 +344,8 @@ def _terms(policy: ParsedPolicy, session: _Session) -> Terms:
         idle_seconds=spec.get("idleSeconds", 0),
         until=0 if until == float("inf") else int(until),
         policy=_names([policy]),
+        input_rate=spec.get("inputBytesPerSecond", 0),
+        yields=spec.get("yieldsToPeople", False),
     )
 
 
