@@ -26,7 +26,13 @@ class ConsolePolicyTests(KindTestCase):
         """An empty policy restricts nothing, and says so."""
         self.assertEqual(
             self.create(spec={})["spec"],
-            {"reason": "Optional", "people": 1, "approval": "None", "verbs": "Compatible"},
+            {
+                "restricts": "Sessions",
+                "reason": "Optional",
+                "people": 1,
+                "approval": "None",
+                "verbs": "Compatible",
+            },
         )
         self.assertEqual(self.refused(), ["spec: Required value"])
 
@@ -45,6 +51,7 @@ class ConsolePolicyTests(KindTestCase):
                 "subjects": [{"kind": "Group", "name": "on-call"}],
                 "inputBytesPerSecond": 50,
                 "yieldsToPeople": True,
+                "restricts": "Input",
                 "approval": "Once",
                 "approvers": "ask #on-call",
                 "verbs": "Strict",
@@ -53,7 +60,7 @@ class ConsolePolicyTests(KindTestCase):
         )
         cells = [column.read(policy) for column in self.kind.columns]
         shown = "tier=gold|on-call|Required|Once|2|60m|5m|Mon 08:00-18:00 Europe/Berlin"
-        shown += "|50 B/s|ToPeople|Strict"
+        shown += "|Input|50 B/s|ToPeople|Strict"
         shown += "|Required, input all"
         self.assertEqual("|".join(map(str, cells)), shown)
 

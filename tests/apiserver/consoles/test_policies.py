@@ -84,9 +84,9 @@ class SubjectsTests(PolicyTestCase):
     def test_recording(self) -> None:
         """A recording is demanded of these users alone."""
         self.make_policy(subjects=self.on_call, recording={})
-        self.assertIsNone(self.policies.recording_demand(self.machine, JANE))
+        self.assertIsNone(self.policies.recording_demand(self.machine, JANE, Right.DRIVE))
         member = User("dan", ("on-call",))
-        self.assertIsNotNone(self.policies.recording_demand(self.machine, member))
+        self.assertIsNotNone(self.policies.recording_demand(self.machine, member, Right.DRIVE))
 
     def test_others_as_people(self) -> None:
         """A program, and an impersonated user, cannot pass for the second person of a user who needs one."""
@@ -145,6 +145,29 @@ class TermsTests(PolicyTestCase):
         self.assertEqual((terms.input_rate, terms.yields), (40, True))
         self.assertEqual(terms.policy_of("input_rate"), "default/q")
         self.assertEqual(terms.policy_of("yields"), "default/p")
+
+    def test_restricts_input(self) -> None:
+        """A policy for input has no condition for a session that only observes, and lets it do nothing else."""
+        self.make_policy(
+            restricts="Input", reason="Required", approval="Once", maxSeconds=9, recording={}
+        )
+        watching = self.applicant(wanted=Right.OBSERVE)
+        self.assertEqual(self.opened(watching), Terms(Right.OBSERVE, policy="default/p"))
+        self.assertEqual(self.reviewed(watching).right, Right.OBSERVE)
+        self.assertFalse(self.policies.uses_approvals(self.machine, JANE, Right.OBSERVE))
+        self.assertIsNone(self.policies.recording_demand(self.machine, JANE, Right.OBSERVE))
+        self.assertIn("requires a reason", self.not_opened())
+        self.assertTrue(self.policies.uses_approvals(self.machine, JANE, Right.DRIVE))
+        self.make_policy("q", reason="Required")
+        self.assertNotIn("default/p", self.not_opened(watching))
+
+    def test_restricts_input_unusable(self) -> None:
+        """A policy that cannot be evaluated restricts all sessions."""
+        made = self.make_policy(restricts="Input")
+        selector = {"matchExpressions": [{"key": "tier", "operator": "Near", "values": ["x"]}]}
+        stored = {**made, "spec": {**made["spec"], "selector": selector}}
+        self.successResultOf(self.storage.update(CONSOLEPOLICIES.resource, stored))
+        self.assertIn("cannot be evaluated", self.not_opened(self.applicant(wanted=Right.OBSERVE)))
 
     def test_unusable_selector(self) -> None:
         """A stored policy with a selector that is refused now allows no session, and can be read, mended and deleted."""

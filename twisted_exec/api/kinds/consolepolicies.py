@@ -27,6 +27,7 @@ from twisted_exec.api.schema import array, boolean, integer, string, struct
 GROUP = "console.twisted-exec.dev"
 REQUIRED, OPTIONAL, NONE, ONCE = "Required", "Optional", "None", "Once"
 STRICT, COMPATIBLE = "Strict", "Compatible"
+SESSIONS, INPUT = "Sessions", "Input"
 MOST_PEOPLE = 10
 RECORDED_INPUT = ("none", "masked", "all")
 """How much of the users' input a recording contains, least first."""
@@ -97,6 +98,13 @@ _SPEC = struct(
             "subjects are the users, groups and ServiceAccounts whose sessions the policy restricts, as in a "
             "RoleBinding. Without subjects it restricts everybody.",
             maxItems=_MOST_SUBJECTS,
+        ),
+        "restricts": string(
+            "restricts is Sessions if the policy restricts all sessions. With Input it restricts only sessions that "
+            "may type: others, such as with --read-only, and screens, meet none of its conditions, and can only "
+            "observe.",
+            enum=[SESSIONS, INPUT],
+            default=SESSIONS,
         ),
         "reason": string(
             "reason is Required if a session needs a reason, such as the number of a ticket; else Optional.",
@@ -303,6 +311,7 @@ CONSOLEPOLICIES = Kind(
         Column("Max", _duration("maxSeconds"), "The longest duration of a session"),
         Column("Idle", _duration("idleSeconds"), "The longest time without input"),
         Column("Hours", _hours, "The times at which the consoles may be used", priority=1),
+        Column("Restricts", _value("restricts", SESSIONS), "Which sessions", priority=1),
         Column("Input", _input_rate, "The highest rate of input", priority=1),
         Column("Yields", _yields, "Whether a person who types takes the floor", priority=1),
         Column("Verbs", _value("verbs", COMPATIBLE), "The permissions that count", priority=1),

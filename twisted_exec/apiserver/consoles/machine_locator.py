@@ -226,7 +226,7 @@ class MachineLocator:
         applicant = self._applicant(context, access.wanted)
         applied = SessionConditions(policies, applicant, machine, "" if is_stream else None)
         permitted = await self._permitted(context, access, applied, right)
-        if is_stream or not policies.uses_approvals(machine, context.user):
+        if is_stream or not policies.uses_approvals(machine, context.user, access.wanted):
             admitted = await self._admit_by_policies(context, applied, permitted)
         else:
             admitted = self._admit_beside(context.subject, applied, permitted)
@@ -275,7 +275,7 @@ class MachineLocator:
         if not self._what.is_stream:
             conditions = replace(applied, applicant=applicant)
             return _AdmittedSession(decision.terms, conditions, decision.reservation)
-        recording = await self._recorded(context, applied.machine)
+        recording = await self._recorded(context, applied)
         return _AdmittedSession(
             replace(decision.terms, recording=recording.term),
             replace(applied, applicant=applicant, recording=recording.term),
@@ -344,8 +344,11 @@ class MachineLocator:
         session: str = self._parts.policies.approved_session(applicant, machine, is_open)
         return session
 
-    async def _recorded(self, context: RequestContext, machine: Object) -> SessionRecording:
-        policies_demand = self._parts.policies.recording_demand(machine, context.user)
+    async def _recorded(
+        self, context: RequestContext, applied: SessionConditions
+    ) -> SessionRecording:
+        machine, wanted = applied.machine, applied.applicant.wanted
+        policies_demand = self._parts.policies.recording_demand(machine, context.user, wanted)
         demand = await session_demand(context, self._parts.gate, machine, policies_demand)
         if demand is None:
             return SessionRecording()

@@ -137,16 +137,22 @@ class ConsolePolicies(StoreFollower):
         if self._unlisted:
             return True
         machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
-        return any(policy.strict or policy.problem for policy in self.binding(machine, user))
+        return any(
+            policy.strict or policy.problem
+            for policy in self.selecting(machine)
+            if policy.binds(user)
+        )
 
-    def recording_demand(self, machine: Object, user: User) -> RecordingDemand | None:
+    def recording_demand(
+        self, machine: Object, user: User, wanted: Right
+    ) -> RecordingDemand | None:
         """
-        Return the recording of a user's sessions at a machine that the policies demand, or ``None``.
+        Return the recording of a session that the policies demand, or ``None``.
 
         :param machine: as for :meth:`is_strict`.
         """
         machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
-        return demand_of(self.binding(machine, user))
+        return demand_of(self.binding(machine, user, wanted))
 
     def is_strict_for(self, attributes: Attributes) -> bool:
         """
@@ -197,17 +203,22 @@ class ConsolePolicies(StoreFollower):
         policies = self._policies.get(machine["metadata"]["namespace"], {})
         return [policy for _, policy in sorted(policies.items()) if policy.selects(machine)]
 
-    def binding(self, machine: Object, user: User) -> list[ParsedPolicy]:
-        """Return the policies that restrict a user's sessions at a machine; as :meth:`selecting`."""
-        return [policy for policy in self.selecting(machine) if policy.binds(user)]
+    def binding(self, machine: Object, user: User, wanted: Right) -> list[ParsedPolicy]:
+        """
+        Return the policies that restrict a session at a machine; as :meth:`selecting`.
 
-    def uses_approvals(self, machine: Object, user: User) -> bool:
+        :param wanted: the right that the session asks for.
+        """
+        selecting = self.selecting(machine)
+        return [policy.of_session(wanted) for policy in selecting if policy.binds(user)]
+
+    def uses_approvals(self, machine: Object, user: User, wanted: Right) -> bool:
         """
         Return whether an approval is for one session of a user at this machine.
 
         :raises ServiceUnavailable: the policies are not known yet.
         """
-        return needs_use(self.binding(machine, user))
+        return needs_use(self.binding(machine, user, wanted))
 
     def approved_session(
         self, applicant: Applicant, machine: Object, is_open: Callable[[str], bool]
@@ -218,7 +229,7 @@ class ConsolePolicies(StoreFollower):
 
         :param is_open: returns whether the user has an open session with an id at this machine.
         """
-        policies, now = self.binding(machine, applicant.user), self._now()
+        policies, now = self.binding(machine, applicant.user, applicant.wanted), self._now()
         for request in self.requests_of(applicant.user.name, machine["metadata"]["uid"]):
             session: str = request.get("status", {}).get("session", "")
             of_session = replace(applicant, session=session)
@@ -265,7 +276,7 @@ class ConsolePolicies(StoreFollower):
         deadline = self._clock.seconds() + WAIT_SECONDS
         while True:
             check_presence(self.selecting(machine), applicant)
-            policies, now = self.binding(machine, applicant.user), self._now()
+            policies, now = self.binding(machine, applicant.user, applicant.wanted), self._now()
             requests = self.requests_of(applicant.user.name, machine["metadata"]["uid"])
             if not needs_use(policies):
                 return Admitted(
@@ -294,7 +305,7 @@ class ConsolePolicies(StoreFollower):
     def _check_use(
         self, new_session: Applicant, machine: Object, right: Right, request: Object
     ) -> bool:
-        policies, now = self.binding(machine, new_session.user), self._now()
+        policies, now = self.binding(machine, new_session.user, new_session.wanted), self._now()
         if not needs_use(policies):
             return False
         if approvals(policies, [request], new_session, now):
@@ -306,7 +317,10 @@ class ConsolePolicies(StoreFollower):
 
     def _evaluated(self, applicant: Applicant, machine: Object, right: Right) -> Terms:
         check_presence(self.selecting(machine), applicant)
-        policies, uid = self.binding(machine, applicant.user), machine["metadata"]["uid"]
+        policies, uid = (
+            self.binding(machine, applicant.user, applicant.wanted),
+            machine["metadata"]["uid"],
+        )
         requests = self.requests_of(applicant.user.name, uid)
         return evaluate(policies, requests, applicant, machine, right, self._now())
 

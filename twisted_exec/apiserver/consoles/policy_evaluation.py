@@ -17,6 +17,7 @@ from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.consolepolicies import (
     APPROVAL_REQUIRED,
+    INPUT,
     NONE,
     NOT_ALLOWED,
     ONCE,
@@ -66,6 +67,7 @@ class ParsedPolicy:
 
     :param subjects: ``("User", name)`` or ``("Group", name)`` of those whom it restricts; ``None`` for
         everybody.
+    :param only_observes: it restricts its session to observe, and has no other condition for it.
     :param problem: why this server cannot evaluate it: then it refuses its sessions.
     """
 
@@ -76,6 +78,7 @@ class ParsedPolicy:
     subjects: frozenset[tuple[str, str]] | None = None
     hours: Hours | None = None
     search: Search | None = None
+    only_observes: bool = False
     problem: str = ""
 
     @property
@@ -112,6 +115,16 @@ class ParsedPolicy:
             return True
         groups = (("Group", each) for each in user.groups)
         return ("User", user.name) in self.subjects or any(map(self.subjects.__contains__, groups))
+
+    def of_session(self, wanted: Right) -> ParsedPolicy:
+        """
+        Return the policy for a session of a user whom it binds.
+
+        :param wanted: the right that the session asks for.
+        """
+        if wanted > Right.OBSERVE or self.spec.get("restricts") != INPUT:
+            return self
+        return replace(self, spec={}, hours=None, search=None, only_observes=True)
 
     def __str__(self) -> str:
         return f'ConsolePolicy "{self.namespace}/{self.name}"'
@@ -322,6 +335,8 @@ def _terms(policy: ParsedPolicy, session: _Session) -> Terms:
             f"{policy} cannot be evaluated by this server: {policy.problem}; ask an administrator"
         )
     applicant, right, now = session.applicant, session.right, session.now
+    if policy.only_observes:
+        right = min(right, Right.OBSERVE)
     spec, ends, since = policy.spec, [_end_of_hours(policy, now)], applicant.since
     people = spec.get("people", 1)
     if people > 1:

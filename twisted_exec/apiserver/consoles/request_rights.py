@@ -127,7 +127,8 @@ class RequestRights(StoreFollower):
         for key in _SET_BY_SERVER:
             spec.pop(key, None)
         machine = await self._references.find(user, request, "console request")
-        check_request(self._policies.binding(machine, user), request, machine)
+        wanted = Right[spec["right"].upper()]
+        check_request(self._policies.binding(machine, user, wanted), request, machine)
         spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"]}
         if user.uid:
             spec["userUID"] = user.uid

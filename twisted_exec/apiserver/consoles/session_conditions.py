@@ -41,7 +41,7 @@ class SessionConditions:
         terms: Terms = self.policies.review(applicant, self.machine["metadata"]["uid"], right)
         if self.recording is None:
             return terms
-        demand = self.policies.recording_demand(self.machine, user)
+        demand = self.policies.recording_demand(self.machine, user, self.applicant.wanted)
         if demand is not None and demand.is_required and not demand.is_met_by(self.recording):
             namespace = self.machine["metadata"]["namespace"]
             why = (
