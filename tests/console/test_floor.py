@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.agents import is_person
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.display import display_name
-from twisted_exec.api.users import is_person
 from twisted_exec.auth.default_roles import smallest_role
 from twisted_exec.console.floor import ANNOUNCE_SECONDS, Floor
 from twisted_exec.console.notices import (
@@ -116,6 +116,7 @@ class YieldTests(FloorTestCase):
         self.join("ann", yields=True)
         for person in (
             self.join(self.robot),
+            self.join("agent:bob:bot"),
             self.join(""),
             self.join("system:anonymous"),
             self.join("eve", may_write=False),

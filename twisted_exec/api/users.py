@@ -52,11 +52,6 @@ FORWARDING_USER = "exec-apiserver"
 """Our API server where it forwards identities: the common name of its client certificate."""
 
 
-def is_person(name: str) -> bool:
-    """Return whether a user of this name is a person, as far as the name says; false for an unknown user."""
-    return name not in ("", ANONYMOUS) and not name.startswith(SERVICE_ACCOUNT_PREFIX)
-
-
 def with_authenticated(name: str, groups: Iterable[str]) -> tuple[str, ...]:
     """
     Return a user's groups: unique, in order, with ``system:authenticated`` unless the user is

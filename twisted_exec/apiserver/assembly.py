@@ -71,6 +71,7 @@ from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watches.watches import Watches
 from twisted_exec.apiserver.serving_settings import ServingSettings
+from twisted_exec.auth.agent_rights import AgentRights
 from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate, GatePolicy, users_of
@@ -269,7 +270,7 @@ class _Server:
     def _has_pods(self) -> bool:
         return kinds.PODS in self._registry.kinds
 
-    def _make_authorizer(self) -> ConsoleVerbs:
+    def _make_authorizer(self) -> AgentRights:
         policies, names, has_pods = self._policies, self._names, self._has_pods
 
         def is_strict(attributes: Attributes) -> bool:
@@ -277,13 +278,14 @@ class _Server:
                 return policies.is_strict_for(attributes)
             return any(map(policies.is_strict_for, machine_attributes(attributes, names)))
 
-        return ConsoleVerbs(
+        console_verbs = ConsoleVerbs(
             RestrictedAuthorizer(self._control_plane.authorizer, self._restrictions, self._storage),
             [each.workload for each in self._dialects],
             strict=self._settings.strict_verbs,
             is_strict=is_strict,
             pods=has_pods,
         )
+        return AgentRights(console_verbs)
 
     def _make_gate_policy(self) -> GatePolicy:
         # Not a live id: our own machine may be behind the caller, and the hop before ours ends a

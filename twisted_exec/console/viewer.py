@@ -18,10 +18,10 @@ from typing import Protocol
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from zope.interface import implementer
 
+from twisted_exec.api.agents import is_person
 from twisted_exec.api.display import display_name
 from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError, BadRequest, TooManyRequests
-from twisted_exec.api.users import is_person
 from twisted_exec.console import acts
 from twisted_exec.console.acts import ActReports
 from twisted_exec.console.input import InputConsole, InputState, ViewerInput

@@ -146,6 +146,15 @@ class TermsTests(PolicyTestCase):
         self.assertEqual(terms.policy_of("input_rate"), "default/q")
         self.assertEqual(terms.policy_of("yields"), "default/p")
 
+    def test_agents_yield(self) -> None:
+        """An agent yields to people under each policy, and without one."""
+        agent = self.applicant("agent:jane:bot")
+        self.assertEqual(self.opened(agent), Terms(Right.DRIVE, yields=True))
+        self.make_policy(idleSeconds=60)
+        self.assertTrue(self.opened(agent).yields)
+        self.assertTrue(self.reviewed(agent).yields)
+        self.assertFalse(self.opened().yields)
+
     def test_restricts_input(self) -> None:
         """A policy for input has no condition for a session that only observes, and lets it do nothing else."""
         self.make_policy(

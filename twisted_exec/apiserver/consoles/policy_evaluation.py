@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any
 
 from twisted_exec.api import fields, selectors
+from twisted_exec.api.agents import is_agent
 from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.consolepolicies import (
@@ -163,11 +164,13 @@ def evaluate(
 
     :raises Forbidden: a policy refuses the session.
     """
+    # An agent yields to people under any policy, and without one.
+    own = replace(FULL, right=right, yields=is_agent(applicant.user.name))
     if not policies:
-        return replace(FULL, right=right)
+        return own
     valid = approvals(policies, requests, applicant, now)
     session = _Session(applicant, machine, right, requests, valid, now)
-    terms, refusals = [replace(FULL, right=right)], []
+    terms, refusals = [own], []
     for policy in policies:
         try:
             terms.append(_terms(policy, session))
@@ -572,7 +575,8 @@ def _counts(request: Object, applicant: Applicant, now: float) -> bool:
     if "session" in status and not _is_used_by(request, applicant):
         return False
     # Approvals are never by the user; this holds also for a store that was written by hand.
-    if status.get("decidedBy", "") in ("", spec.get("user"), spec.get("caller")):
+    decider = status.get("decidedBy", "")
+    if decider in ("", spec.get("user"), spec.get("caller")) or is_agent(decider):
         return False
     return _is_of(request, applicant)
 
