@@ -99,11 +99,18 @@ HAS_LEFT = frozenset({ServedLife.LEFT, ServedLife.OVER})
 
 
 def unenforced(terms: Terms) -> str:
-    """Return why a console that does not know its users cannot enforce terms; empty if it can."""
+    """
+    Return why a console that does not know its users cannot enforce terms; empty if it can.
+
+    It has no floor that somebody else could take, so its user yields to all who could type.
+    """
     if terms.recording:
         return (
             f"{terms.rule('require', 'recording')} a recording, and this console cannot be recorded"
         )
+    if terms.input_rate:
+        rule = terms.rule("limit", "input_rate")
+        return f"{rule} the rate of input, and this console cannot: select other machines in the policy"
     if terms.people <= 1 and not terms.viewers:
         return ""
     term = "people" if terms.people > 1 else "viewers"
