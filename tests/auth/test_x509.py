@@ -18,7 +18,10 @@ from zope.interface.verify import verifyObject
 from tests.auth.support import CredentialsCase, credentials
 from tests.retained import instances
 from tests.tls.support import authority, client_identity, server_identity, with_unknown_curve
+from twisted_exec.api.agents import PERSON_GROUPS
+from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth import client_certificates
+from twisted_exec.auth.agent_certificates import person_uri
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.request_header import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
@@ -104,6 +107,34 @@ class X509AuthenticatorTests(CredentialsCase):
                 )
             },
         )
+
+    def test_agent(self) -> None:
+        """An agent's certificate names the agent, with the group of agents alone."""
+        uri = person_uri(User("ada", ("ops",)), "bot")
+        agent = certified(name_of("agent:ada:bot"), [x509.UniformResourceIdentifier(uri)])
+        user = self.user(agent)
+        assert user is not None
+        self.assertEqual(user.groups, ("agents", "system:authenticated"))
+        self.assertEqual(user.extra[PERSON_GROUPS], ("ops",))
+        self.assertIn("authentication.kubernetes.io/credential-id", user.extra)
+
+    def test_claims_to_be_an_agent(self) -> None:
+        """A certificate with the name or the group of an agent, from any CA that is believed, names nobody."""
+        for issued in (
+            client_identity("agent:ada:bot"),
+            client_identity("agent:ada:bot", "agents"),
+            client_identity("jane", "agents"),
+            client_identity("agent:", "dev"),
+        ):
+            asked = self.authenticator.authenticate(self.credentials(shown=issued))
+            refusal = self.failureResultOf(asked, Unauthorized).value
+            self.assertIn("agents", str(refusal))
+            leaf = pem.certificates(issued.certificate_pem, "it")[0]
+            self.assertIsNone(self.authenticator.user(PeerCertificate(leaf)))
+
+    def test_agent_of_another_ca(self) -> None:
+        """An agent's certificate of a CA that is not believed names nobody."""
+        self.assertIsNone(self.user(client_identity("agent:ada:bot", ca="others")))
 
     def test_expires(self) -> None:
         """The user's credential ends with the certificate, or with the CA that has signed it."""

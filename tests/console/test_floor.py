@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.agents import is_person
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.display import display_name
 from twisted_exec.auth.default_roles import smallest_role
@@ -28,7 +29,13 @@ class Person:
     """A participant that records its notices."""
 
     def __init__(
-        self, user: str, *, may_write: bool = True, may_take_over: bool = True, denied: bool = False
+        self,
+        user: str,
+        *,
+        may_write: bool = True,
+        may_take_over: bool = True,
+        denied: bool = False,
+        yields: bool = False,
     ) -> None:
         self.user, self.may_write, self.may_take_over = (
             user,
@@ -36,6 +43,8 @@ class Person:
             may_take_over,
         )
         self.is_denied = denied
+        self.yields = yields
+        self.is_person = is_person(user)
         self.is_away = False
         self.has_terminal = True
         self.role = Role.OBSERVER
@@ -86,6 +95,54 @@ class FloorTestCase(SynchronousTestCase):
         person.has_terminal = False
         self.floor.join(person, force=force)
         return person
+
+
+class YieldTests(FloorTestCase):
+    """A writer who yields the floor to people."""
+
+    robot = "system:serviceaccount:lab:robot"
+
+    def test_hint(self) -> None:
+        """An observer reads that a key takes over, also without the right to take over."""
+        self.join("ann", yields=True)
+        bob = self.join("bob", may_take_over=False)
+        self.assertIn("you are an observer (type to take over)", bob.news())
+        self.assertTrue(self.floor.is_yielded_to(bob))
+        self.floor.request_role(bob, Role.WRITER)
+        self.assertTrue(bob.writes)
+
+    def test_to_whom(self) -> None:
+        """A program, an unknown user, an observer without the right to type, and the writer's own session get nothing."""
+        self.join("ann", yields=True)
+        for person in (
+            self.join(self.robot),
+            self.join("agent:bob:bot"),
+            self.join(""),
+            self.join("system:anonymous"),
+            self.join("eve", may_write=False),
+            self.join("dan", denied=True),
+            self.join("ann", observe=True),
+        ):
+            self.assertFalse(self.floor.is_yielded_to(person), person.user)
+
+    def test_from_whom(self) -> None:
+        """A user of whom one session does not yield keeps the floor, and so does nobody's floor."""
+        bob = self.join("bob", observe=True)
+        self.assertFalse(self.floor.is_yielded_to(bob))
+        ann = self.join("ann", yields=True)
+        self.assertTrue(self.floor.is_yielded_to(bob))
+        self.join("ann")
+        self.assertFalse(self.floor.is_yielded_to(bob))
+        ann.yields = False
+        self.assertFalse(self.floor.is_yielded_to(bob))
+
+    def test_between_equals(self) -> None:
+        """Between two people who yield, the floor passes by an act alone; a program yields to both."""
+        self.join("ann", yields=True)
+        bob = self.join("bob", yields=True)
+        self.assertFalse(self.floor.is_yielded_to(bob))
+        self.join(self.robot, yields=True, force=True)
+        self.assertTrue(self.floor.is_yielded_to(bob))
 
 
 class PresenceTests(FloorTestCase):

@@ -77,6 +77,42 @@ class RoleTests(SharedConsoleCase):
         self.ann.viewer.window_changed(TerminalSize(81, 25))
         self.assertEqual(len(self.console.sizes), 2)
 
+    def test_key_takes_over(self) -> None:
+        """The key that takes the floor of a user who yields reaches the machine, and what that user types no more."""
+        reported: list[acts.Act] = []
+        shared = SharedConsole(self.console, self.clock, acted=reported.append)
+        self.successResultOf(shared.open())
+        ann = self.attach(shared, terms=Terms(yields=True))
+        bob = self.attach(shared, user="bob", terms=DRIVE)
+        ann.viewer.data_received(b"a")
+        bob.viewer.data_received(b"\x1b[I")  # the focus of a terminal is no key
+        self.assertIs(ann.viewer.role, Role.WRITER)
+        bob.viewer.data_received(b"b")
+        ann.viewer.data_received(b"a")
+        self.assertEqual(self.console.heard(), b"ab")
+        self.assertIn(b"bob has taken over this console; you are an observer", ann.since())
+        kinds = [each.kind for each in reported]
+        self.assertEqual(kinds, [acts.INPUT_DENIED, acts.TAKEOVER, acts.INPUT_DENIED])
+
+    def test_break_takes_over(self) -> None:
+        """A BREAK counts as a key."""
+        console = BreakableConsole()
+        shared = SharedConsole(console, self.clock)
+        self.successResultOf(shared.open())
+        self.attach(shared, terms=Terms(yields=True))
+        bob = self.attach(shared, user="bob", terms=DRIVE)
+        bob.viewer.wished(Break(400))
+        self.assertEqual(console.breaks, [400])
+        self.assertIs(bob.viewer.role, Role.WRITER)
+
+    def test_withheld_key(self) -> None:
+        """A key that is discarded anyway takes no floor: it was typed at the boot before."""
+        ann = self.attach(user="eve", options=StreamOptions(force=True), terms=Terms(yields=True))
+        bob = self.attach(user="bob", terms=DRIVE)
+        bob.viewer.input.is_behind = True
+        bob.viewer.data_received(b"b")
+        self.assertIs(ann.viewer.role, Role.WRITER)
+
     def test_acts(self) -> None:
         """
         A take-over from another user and discarded input are reported; keys of one session once a
@@ -543,3 +579,51 @@ class QuietTests(SharedConsoleCase):
         ann.viewer.input_ended()
         ann.drop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class RateTests(SharedConsoleCase):
+    """Input whose rate a policy limits."""
+
+    slow = Terms(input_rate=100, policy="default/slow")
+
+    def test_waits(self) -> None:
+        """Beyond a burst of one second the stream keeps the input, and its user reads why once."""
+        ann = self.attach(terms=self.slow)
+        ann.viewer.data_received(b"x" * 100)
+        self.assertFalse(ann.input_paused)
+        ann.viewer.data_received(b"y")
+        self.assertTrue(ann.input_paused)
+        rule = b"your input is slowed down: ConsolePolicy default/slow allows 100 bytes per second"
+        self.assertIn(rule, ann.since().replace(b"\r\n  ", b" "))
+        self.clock.advance(1)
+        self.assertFalse(ann.input_paused)
+        ann.viewer.data_received(b"z" * 101)
+        self.assertTrue(ann.input_paused)
+        self.assertEqual(ann.since(), b"")
+        self.assertEqual(self.console.heard(), b"x" * 100 + b"y" + b"z" * 101)
+
+    def test_of_the_console(self) -> None:
+        """Neither a second nor a new session of a user gets a burst of its own; other users wait for none of it."""
+        ann, other = self.attach(terms=self.slow), self.attach(terms=self.slow)
+        ann.viewer.data_received(b"x" * 101)
+        self.assertTrue(other.input_paused)
+        ann.drop()
+        other.drop()
+        self.assertTrue(self.attach(terms=self.slow).input_paused)
+        bob = self.attach(user="bob", options=StreamOptions(force=True))
+        self.assertFalse(bob.input_paused)
+
+    def test_lost_floor(self) -> None:
+        """What waited is discarded, and no longer waits, when another user takes over."""
+        ann = self.attach(terms=self.slow)
+        ann.viewer.data_received(b"x" * 101)
+        bob = self.attach(user="bob")
+        bob.viewer.wished(Role.WRITER)
+        self.assertFalse(ann.input_paused)
+
+    def test_change(self) -> None:
+        """A limit that is lifted holds no input back."""
+        ann = self.attach(terms=self.slow)
+        ann.viewer.data_received(b"x" * 101)
+        ann.hold_to(FULL)
+        self.assertFalse(ann.input_paused)

@@ -129,6 +129,16 @@ class PresenceTests(ViewerCase):
         notices = self.resume(viewer, 0).notices
         self.assertEqual(notices, [f"notice {number}" for number in range(84, 100)])
 
+    def test_agent(self) -> None:
+        """An agent counts as its person, so a person and their agent are one, and another person makes two."""
+        bob = self.watch(terms=EYES)
+        self.watch("agent:bob:bot")
+        bob.viewer.data_received(b"x")
+        self.assertEqual(self.console.heard(), b"")
+        self.watch("agent:eve:bot")
+        bob.viewer.data_received(b"y")
+        self.assertEqual(self.console.heard(), b"y")
+
     def test_people(self) -> None:
         """An absent user does not count as a person, as nobody watches."""
         bob = self.watch(terms=EYES)

@@ -28,6 +28,8 @@ _TERMS = st.builds(
     until=_NUMBERS,
     policy=st.sampled_from(["", "default/night", "a/b, c/d"]),
     recording=st.sampled_from(["", "u-1/none", "u-1/all", "u-2/masked", "u-2/all"]),
+    input_rate=_NUMBERS,
+    yields=st.booleans(),
 )
 
 
@@ -38,11 +40,13 @@ class TermsTests(SynchronousTestCase):
         """Only what restricts is named."""
         self.assertEqual(FULL.text(), "")
         self.assertEqual(Terms(right=Right.OBSERVE).text(), "right=observe")
-        terms = Terms(Right.DRIVE, 2, 3, 600, 1_800_000_000, "default/night", "u-1/masked")
+        terms = Terms(
+            Right.DRIVE, 2, 3, 600, 1_800_000_000, "default/night", "u-1/masked", 50, True
+        )
         self.assertEqual(
             terms.text(),
             "right=drive&people=2&viewers=3&idle_seconds=600&until=1800000000"
-            "&policy=default%2Fnight&recording=u-1%2Fmasked",
+            "&policy=default%2Fnight&recording=u-1%2Fmasked&input_rate=50&yields=1",
         )
 
     def test_rule(self) -> None:
@@ -89,7 +93,7 @@ class TermsTests(SynchronousTestCase):
         terms = stricter(stricter(one, replace(other, policy="e/f")), third)
         read = parse_terms(terms.text())
         self.assertEqual(replace(read, sources=()), replace(terms, sources=()))
-        for term in ("people", "viewers", "idle_seconds", "until"):
+        for term in ("people", "viewers", "idle_seconds", "until", "input_rate", "yields"):
             self.assertIn(read.policy_of(term), (terms.policy_of(term), terms.policy))
 
     @given(_TERMS, _TERMS)
@@ -99,7 +103,8 @@ class TermsTests(SynchronousTestCase):
         for terms in (one, other):
             self.assertLessEqual(both.right, terms.right)
             self.assertGreaterEqual(both.people, terms.people)
-            for name in ("viewers", "idle_seconds", "until"):
+            self.assertGreaterEqual(both.yields, terms.yields)
+            for name in ("viewers", "idle_seconds", "until", "input_rate"):
                 if getattr(terms, name):
                     self.assertTrue(0 < getattr(both, name) <= getattr(terms, name))
             self.assertTrue(both.satisfy(terms))

@@ -71,9 +71,11 @@ from twisted_exec.apiserver.serving.rest import REST
 from twisted_exec.apiserver.serving.verbs import Verbs
 from twisted_exec.apiserver.serving.watches.watches import Watches
 from twisted_exec.apiserver.serving_settings import ServingSettings
+from twisted_exec.auth.agent_rights import AgentRights
 from twisted_exec.auth.console_rights import ConsoleVerbs
 from twisted_exec.auth.dispatcher import GatedDispatcher, GatedRoutes
 from twisted_exec.auth.gate import Gate, GatePolicy, users_of
+from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.auth.subresources import DELETED_LOG, LOG, RECORDING, SCREEN
 from twisted_exec.kube.leases import LeaderServices
@@ -268,7 +270,7 @@ class _Server:
     def _has_pods(self) -> bool:
         return kinds.PODS in self._registry.kinds
 
-    def _make_authorizer(self) -> ConsoleVerbs:
+    def _make_authorizer(self) -> AgentRights:
         policies, names, has_pods = self._policies, self._names, self._has_pods
 
         def is_strict(attributes: Attributes) -> bool:
@@ -276,13 +278,14 @@ class _Server:
                 return policies.is_strict_for(attributes)
             return any(map(policies.is_strict_for, machine_attributes(attributes, names)))
 
-        return ConsoleVerbs(
+        console_verbs = ConsoleVerbs(
             RestrictedAuthorizer(self._control_plane.authorizer, self._restrictions, self._storage),
             [each.workload for each in self._dialects],
             strict=self._settings.strict_verbs,
             is_strict=is_strict,
             pods=has_pods,
         )
+        return AgentRights(console_verbs)
 
     def _make_gate_policy(self) -> GatePolicy:
         # Not a live id: our own machine may be behind the caller, and the hop before ours ends a
@@ -386,10 +389,10 @@ class _Server:
             self._make_rest(admitted, self._add_watches(view)).add_to(self.routes, kind)
         self._control_plane.add_to(self.routes, self._gate, self._strictness, self._queue)
 
-    def _strictness(self, namespace: str) -> Strictness:
+    def _strictness(self, namespace: str, user: User) -> Strictness:
         if self._settings.strict_verbs:
             return Strictness(True)
-        return self._policies.strictness(namespace)
+        return self._policies.strictness(namespace, user)
 
     def add_probes(self) -> Probes:
         health = Health(self._context.reactor)

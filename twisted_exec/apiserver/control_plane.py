@@ -82,7 +82,7 @@ class ControlPlane(Protocol):
         self,
         routes: GatedRoutes,
         gate: Gate,
-        strictness: Callable[[str], Strictness],
+        strictness: Callable[[str, User], Strictness],
         queue: FairQueue,
     ) -> None:
         """

@@ -27,7 +27,13 @@ from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.serving.requests import APIRequest
 from twisted_exec.apiserver.serving.worker_thread import WorkerThread
 from twisted_exec.apiserver.settings import Settings
-from twisted_exec.apiserver.signing.interfaces import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
+from twisted_exec.apiserver.signing.interfaces import (
+    AGENT,
+    CLIENT,
+    NODE_CLIENT,
+    NODE_SERVING,
+    SERVING,
+)
 from twisted_exec.apiserver.signing.requests import server_names
 from twisted_exec.apiserver.standalone import StandaloneControlPlane
 from twisted_exec.apiserver.successor_storage import HandedOverStorage, StoreSite, kept_kinds
@@ -176,7 +182,7 @@ class APIServer(AsyncService):
         settings, reactor = self._settings, self._reactor
         pairs = {
             **dict.fromkeys((SERVING, NODE_SERVING), settings.signing),
-            **dict.fromkeys((CLIENT, NODE_CLIENT), settings.client_signing),
+            **dict.fromkeys((CLIENT, NODE_CLIENT, AGENT), settings.client_signing),
         }
         authorities = {
             name: pair.reloading(reactor) for name, pair in pairs.items() if pair is not None

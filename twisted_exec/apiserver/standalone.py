@@ -156,7 +156,7 @@ class StandaloneControlPlane:
         self,
         routes: GatedRoutes,
         gate: Gate,
-        strictness: Callable[[str], Strictness],
+        strictness: Callable[[str, User], Strictness],
         queue: FairQueue,
     ) -> None:
         rules = ConsoleRules(self.authorizer, self._dialects, strictness)

@@ -125,13 +125,14 @@ class TakeoverRefused(Forbidden):
 class SessionRequirements(Protocol):
     """Conditions of one session besides the rights of its user: those of ConsolePolicies."""
 
-    def is_strict(self) -> bool:
+    def is_strict(self, user: User) -> bool:
         """Return whether ``create`` on ``machines/exec`` includes no right at present."""
 
-    def terms(self, right: Right) -> Terms:
+    def terms(self, user: User, right: Right) -> Terms:
         """
         Return the present terms of the session.
 
+        :param user: of the session, whose groups may be others than at its beginning.
         :raises APIError: the session may not go on.
         """
 
@@ -239,7 +240,7 @@ class ConsoleAccess:
         right = await self._right(gate, user)
         if self.conditions is None:
             return self.terms(Terms(right=right))
-        return self.terms(self.conditions.terms(right))
+        return self.terms(self.conditions.terms(user, right))
 
     def terms(self, terms: Terms) -> Terms:
         """
@@ -254,7 +255,7 @@ class ConsoleAccess:
 
     async def _right(self, gate: Decides, user: User) -> Right:
         console, refusal = self.permission, self.refusal
-        strict = console.strict or (self.conditions is not None and self.conditions.is_strict())
+        strict = console.strict or (self.conditions is not None and self.conditions.is_strict(user))
         if user is not console.user or strict != console.strict:
             console = replace(console, user=user, strict=strict)
         if user is not refusal.user:

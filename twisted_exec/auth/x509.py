@@ -13,12 +13,15 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from twisted_exec.api.agents import reserved_problem
+from twisted_exec.api.status import Unauthorized, one_line
 from twisted_exec.api.users import with_authenticated
+from twisted_exec.auth.agent_certificates import agent_of
 from twisted_exec.auth.client_certificates import CertificateJudge
 from twisted_exec.auth.credentials import NO_HEADERS
 from twisted_exec.auth.interfaces import (
@@ -26,6 +29,7 @@ from twisted_exec.auth.interfaces import (
     PresentedCredentials,
     User,
 )
+from twisted_exec.program.copies import replace
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import PeerCertificate
 
@@ -68,17 +72,41 @@ class X509Authenticator:
         return self._judge.files()
 
     def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
-        return succeed(self.user(credentials.certificate))
+        return maybeDeferred(self._user, credentials.certificate)
 
     def user(self, peer: PeerCertificate | None) -> User | None:
-        """Return the user whom a certificate names, if it is valid under the CA."""
+        """Return the user whom a certificate names, if it is valid under the CA, and may name that user."""
+        try:
+            return self._user(peer)
+        except Unauthorized:
+            return None
+
+    def _user(self, peer: PeerCertificate | None) -> User | None:
+        """
+        Return the user whom a certificate names, if it is valid under the CA.
+
+        :raises Unauthorized: it names an agent, and is not that of an agent.
+        """
         if peer is None or not peer.common_name:
             return None
         verdict = self._judge.verdict(peer)
         if verdict.refusal:
             self._log.debug("no user by certificate: {refusal}", refusal=verdict.refusal)
             return None
-        return certified_user(peer, verdict.end)
+        user = certified_user(peer, verdict.end)
+        if reserved_problem(user) and agent_of(peer) is None:
+            refuse_reserved(user)
+        return user
+
+
+def refuse_reserved(user: User) -> None:
+    """
+    Refuse a user whose name or group is reserved for agents, by another credential than their certificates.
+
+    :raises Unauthorized: it is.
+    """
+    if problem := reserved_problem(user):
+        raise Unauthorized(f'no user "{one_line(user.name)}": {problem}')
 
 
 def is_certified_by(user: User, peer: PeerCertificate) -> bool:
@@ -94,9 +122,9 @@ def certified_user(peer: PeerCertificate, end: datetime | None = None) -> User:
     :param end: of the certificate's validity.
     """
     name = peer.common_name
-    return User(
-        name,
-        with_authenticated(name, peer.organizations),
-        extra={CREDENTIAL_ID: (f"X509SHA256={peer.fingerprint}",)},
+    user = agent_of(peer) or User(name, with_authenticated(name, peer.organizations))
+    return replace(
+        user,
+        extra={**user.extra, CREDENTIAL_ID: (f"X509SHA256={peer.fingerprint}",)},
         expires=math.inf if end is None else end.timestamp(),
     )

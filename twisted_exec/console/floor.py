@@ -11,6 +11,8 @@ observer who suddenly becomes the writer types into a machine by mistake.
 
 A script borrows the floor: sessions from which it took the floor usually get it back when it
 leaves. If those were a script's and have left, the sessions before them get it.
+
+A ConsolePolicy may have a user yield the floor: then a person who types takes it at once.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted_exec.api.display import display_name
 from twisted_exec.console.notices import ASK, ELSEWHERE, HINT, IS_WRITER, NOBODY, WAIT
 from twisted_exec.streaming.interfaces import Role
-from twisted_exec.wire.marks import Notice, NoticeKind, NoticeRole, not_sent
+from twisted_exec.wire.marks import TYPE, Notice, NoticeKind, NoticeRole, not_sent
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
 ANNOUNCE_SECONDS = 0.2
@@ -53,6 +55,14 @@ class Participant(Protocol):
     @property
     def may_take_over(self) -> bool:
         """True if the user may take the floor from another user."""
+
+    @property
+    def is_person(self) -> bool:
+        """True if a person types, as far as is known: not a program, or an unknown user."""
+
+    @property
+    def yields(self) -> bool:
+        """True if the user gives the floor to a person who types."""
 
     @property
     def is_denied(self) -> bool:
@@ -204,6 +214,19 @@ class Floor:
             )
             self.follow_presence()
 
+    def is_yielded_to(self, participant: Participant) -> bool:
+        """
+        Return whether the writer yields the floor to a participant who types.
+
+        Between two people who yield it passes by an explicit act only: their input would mix.
+        """
+        writers = self.writers
+        if not writers or not participant.may_write or not participant.is_person:
+            return False
+        if writers[0].user == participant.user or not all(each.yields for each in writers):
+            return False
+        return not (participant.yields and writers[0].is_person)
+
     def right_to_write_changed(self, participant: Participant) -> None:
         """Follow a change of ``may_write``."""
         # Still an observer: the keys that this user has typed in vain must not reach the machine.
@@ -262,7 +285,7 @@ class Floor:
             NoticeKind.ROLE,
             NoticeRole.OBSERVER,
             writer=writer,
-            hint=HINT if hint == HINT else "",
+            hint=hint if hint in (HINT, TYPE) else "",
         )
 
     def _is_free_to(self, participant: Participant) -> bool:
@@ -272,11 +295,14 @@ class Floor:
         return not writers or writers[0].user == participant.user
 
     def _hint(self, participant: Participant) -> str:
+        if self.is_yielded_to(participant):
+            return TYPE
         may = participant.may_take_over or self._is_free_to(participant)
         return HINT if may else WAIT
 
     def _take_over(self, participant: Participant) -> None:
-        if not participant.may_take_over and not self._is_free_to(participant):
+        may = participant.may_take_over or self.is_yielded_to(participant)
+        if not may and not self._is_free_to(participant):
             text = f"you may not take over this console; its writer is {self.writer}"
             participant.tell(self._to_observer(text, ASK))
             self._deny(participant)

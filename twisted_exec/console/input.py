@@ -16,6 +16,7 @@ from twisted_exec.console.interfaces import IConsoleRecorder
 from twisted_exec.console.interruption import Interruption
 from twisted_exec.console.notices import RESTARTED, TYPED_BEFORE
 from twisted_exec.console.output import ViewerOutput
+from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.console.shared_console_limits import ConsoleLimits
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -28,6 +29,7 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.streaming.remotecommand.input_notices import TELL_AGAIN_SECONDS
 from twisted_exec.wire.marks import Notice, NoticeKind, not_sent
+from twisted_exec.wire.session_terms import Terms
 from twisted_exec.wire.shell_run import RunReader
 from twisted_exec.wire.typed_keys import DroppedKeys, is_typed, keys_discarded
 
@@ -46,11 +48,14 @@ class InputViewer(Participant, EchoUser, Protocol):
     @property
     def is_ending(self) -> bool: ...
     @property
+    def terms(self) -> Terms: ...
+    @property
     def has_read_all(self) -> bool: ...
     @property
     def output(self) -> ViewerOutput: ...
     def ask(self) -> bool: ...
     def require_recording(self) -> str: ...
+    def take_yielded_floor(self) -> None: ...
     def tell(self, notice: Notice) -> None: ...
     def report(self, kind: str, other: str, text: str) -> None: ...
     def finish(self, ending: Ending) -> None: ...
@@ -68,6 +73,8 @@ class InputConsole(Protocol):
 
     @property
     def floor(self) -> Floor: ...
+    @property
+    def input_rate(self) -> RateLimit: ...
     @property
     def missing_people(self) -> str: ...
     @property
@@ -111,6 +118,7 @@ class ViewerInput:
         self._discarded: Ending | None = None  # for a script whose input was discarded
         self._is_told = False  # the user has the notice about that
         self._told_at = 0.0
+        self._told_rate = 0  # the limit of the input's rate that the user knows
         self._typed_before = DroppedKeys()  # discarded keys of a user who is behind
         self._of_outage: DroppedKeys | None = None  # other discarded keys, typed during an outage
         self._why = ""  # the last reason for discarding them
@@ -152,12 +160,25 @@ class ViewerInput:
             for line in self.run.feed(data):
                 self._console.hidden_echo.typed(line)
         self._console.typed(data, self._viewer)
+        if self._viewer.terms.input_rate:
+            self._console.input_rate.charge(len(data) / self._viewer.terms.input_rate)
+            self._tell_slowed()
+
+    def _tell_slowed(self) -> None:
+        terms = self._viewer.terms
+        if self._told_rate != terms.input_rate and self._console.input_rate.is_paused:
+            self._told_rate = terms.input_rate
+            rule = terms.rule("allow", "input_rate")
+            text = f"your input is slowed down: {rule} {terms.input_rate} bytes per second"
+            self._viewer.tell(Notice(text))
 
     def accept_break(self) -> bool:
         """Accept BREAK from this user, or tell the user why not; return whether it is accepted."""
         return self._accept(_BREAK, outage=False)
 
     def _accept(self, data: bytes, *, outage: bool = True) -> bool:
+        if self._viewer.role is not Role.WRITER and is_typed(data) and not self.is_discarded:
+            self._viewer.take_yielded_floor()
         if self._viewer.role is not Role.WRITER:
             self.refuse(data)
         elif missing := self._console.missing_people or self._viewer.require_recording():
@@ -245,6 +266,15 @@ class ViewerInput:
         ended.
         """
         return self.is_withheld or self.is_interrupted or self.is_behind
+
+    @property
+    def is_slowed(self) -> bool:
+        """True while input waits because its rate is limited."""
+        return bool(
+            self._viewer.role is Role.WRITER
+            and self._viewer.terms.input_rate
+            and self._console.input_rate.is_paused
+        )
 
     @property
     def outage(self) -> str:

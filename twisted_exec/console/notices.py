@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from twisted_exec.api.display import display_name
-from twisted_exec.wire.marks import OPTION, Attendance, Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.marks import OPTION, TYPE, Attendance, Notice, NoticeKind, NoticeRole
 from twisted_exec.wire.notices import decode_notice, encode_notice
 from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
 
@@ -139,7 +139,7 @@ class RoleNotices:
 _Wording = tuple[NoticeKind, NoticeRole | None, str]
 _ROLE, _DISCARDED, _INTERRUPTED = NoticeKind.ROLE, NoticeKind.DISCARDED, NoticeKind.INTERRUPTED
 _TO_WRITER, _TO_OBSERVER, _TO_DENIED = NoticeRole.WRITER, NoticeRole.OBSERVER, NoticeRole.DENIED
-_HINTS = rf"(?:(?P<hint>{re.escape(HINT)})|{re.escape(WAIT)})"
+_HINTS = rf"(?:(?P<hint>{re.escape(HINT)}|{re.escape(TYPE)})|{re.escape(WAIT)})"
 _STATUS = (
     rf"(?:the writer of this console is (?P<writer>.+?)(?:{ELSEWHERE})?|this console has no writer)"
 )

@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.output import ViewerOutput
-from twisted_exec.console.read_rate import ReadRateLimit
+from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.journal.interfaces import IReadableJournal
 
 UNWATCHED_BYTES_PER_SECOND = 1 << 20
@@ -36,7 +36,7 @@ class Pacing:
         self._journal, self._viewers, self._pace_bytes = journal, viewers, pace_bytes
         self._line: ILineTransport | None = None
         self._is_paused = False
-        self._unwatched = ReadRateLimit(clock, self.follow, self.follow, UNWATCHED_BYTES_PER_SECOND)
+        self._unwatched = RateLimit(clock, self.follow, self.follow, UNWATCHED_BYTES_PER_SECOND)
 
     def use(self, line: ILineTransport) -> None:
         self._line = line

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from twisted_exec.api.agents import person_of
 from twisted_exec.console.viewer import Viewer
 from twisted_exec.streaming.interfaces import Role
 from twisted_exec.wire.session_terms import FULL
@@ -19,7 +20,8 @@ def missing_people(viewers: Collection[Viewer]) -> str:
     Return why the machine gets no input while these viewers are here; empty if it does.
 
     A policy may require several people before a machine gets input (the four-eyes principle). People
-    are counted by their names, whatever their rights: two sessions of one user are one person. A
+    are counted by their names, whatever their rights: two sessions of one user are one person, and an
+    agent is the person for whom it acts. A
     session whose connection is lost does not count, because nobody sees what the machine prints.
     Only the terms of writers count, the strictest of them.
     """
@@ -29,7 +31,7 @@ def missing_people(viewers: Collection[Viewer]) -> str:
             strictest = each.terms
     if strictest is FULL:
         return ""
-    here = {each.user for each in viewers if not each.is_ending and not each.is_away}
+    here = {person_of(each.user) for each in viewers if not each.is_ending and not each.is_away}
     present = len(here - _UNKNOWN)
     if present >= strictest.people:
         return ""

@@ -28,6 +28,7 @@ from twisted_exec.console.interfaces import IConsoleRecorder, IRecoveringTranspo
 from twisted_exec.console.interruption import Interruption
 from twisted_exec.console.line import Line, LineEnded
 from twisted_exec.console.pacing import Pacing
+from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.console.shared_console_limits import DEFAULT_LIMITS, ConsoleLimits
 from twisted_exec.console.unrecorded import UnrecordedConsole
 from twisted_exec.console.viewer import Viewer, ViewerState
@@ -165,6 +166,10 @@ class SharedConsole(Living[ConsoleLife]):
     @property
     def floor(self) -> Floor:
         return self._viewers.floor
+
+    @property
+    def input_rate(self) -> RateLimit:
+        return self._viewers.input_rate
 
     @property
     def viewers(self) -> tuple[Viewer, ...]:

@@ -18,6 +18,7 @@ from typing import Protocol
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from zope.interface import implementer
 
+from twisted_exec.api.agents import is_person
 from twisted_exec.api.display import display_name
 from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import APIError, BadRequest, TooManyRequests
@@ -196,6 +197,14 @@ class Viewer:
     @property
     def may_take_over(self) -> bool:
         return self.terms.right >= Right.TAKEOVER
+
+    @property
+    def is_person(self) -> bool:
+        return is_person(self._user)
+
+    @property
+    def yields(self) -> bool:
+        return self.terms.yields
 
     @property
     def forces(self) -> bool:
@@ -494,6 +503,12 @@ class Viewer:
             self._viewers.attendance_changed()
         elif self.input.accept_break() and not self._console.send_break(wish):
             self.tell(NO_BREAK)
+
+    def take_yielded_floor(self) -> None:
+        """Take the floor with a key, if the writer yields it."""
+        if self._console.floor.is_yielded_to(self):
+            self._console.floor.request_role(self, Role.WRITER)
+            self._viewers.attendance_changed()
 
     def said(self, text: str) -> None:
         self._viewers.say(self, text)

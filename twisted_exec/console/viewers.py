@@ -10,6 +10,7 @@ from twisted_exec.console import acts
 from twisted_exec.console.floor import Floor, name_for
 from twisted_exec.console.output import HarmlessOutput
 from twisted_exec.console.presence import Presence
+from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.console.required_people import missing_people
 from twisted_exec.console.viewer import ViewedConsole, Viewer, ViewerState
 from twisted_exec.journal.interfaces import IJournal
@@ -17,6 +18,7 @@ from twisted_exec.streaming.interfaces import TOO_MANY_VIEWERS, Ending, Position
 from twisted_exec.wire.marks import Notice, NoticeKind
 from twisted_exec.wire.session_terms import Terms
 
+_INPUT_BURST_SECONDS = 1.0
 _MOST_NAMES = 2
 """Users who are away, in a receipt; of more users it has the number of sessions."""
 
@@ -46,12 +48,20 @@ class Viewers:
     The viewers of a console, with those that are away.
 
     :ivar harmless_output: output without queries, for terminals that must not answer.
+    :ivar input_rate: the rate of the input that terms limit, of all sessions together, in seconds that it takes.
     """
 
     def __init__(self, console: ViewersConsole) -> None:
         self._console = console
         self.floor = Floor(console.clock)
         self.harmless_output = HarmlessOutput(console.journal)
+        self.input_rate = RateLimit(
+            console.clock,
+            self.update_input,
+            self.update_input,
+            bytes_per_second=1,
+            burst_seconds=_INPUT_BURST_SECONDS,
+        )
         self._all: list[Viewer] = []
         recorder = console.recorder
         self._presence = Presence(
@@ -91,6 +101,8 @@ class Viewers:
         if not self.is_suspended:
             self._presence.changed()
             self._follow_size()
+            if self.input_rate.is_paused:
+                self.update_input()  # an observer's input waits no longer: it is discarded
         missing = self.missing_people
         if not missing and not self._may_be_withheld:
             return
@@ -127,6 +139,7 @@ class Viewers:
     def stop(self) -> None:
         self._presence.stop()
         self.floor.stop()
+        self.input_rate.stop()
 
     def answers(self, viewer: Viewer) -> bool:
         """
@@ -155,7 +168,7 @@ class Viewers:
 
     def update_input_of(self, viewer: Viewer) -> None:
         is_read = self._console.accepts_input or viewer.input.is_discarded
-        if is_read and not self.is_suspended:
+        if is_read and not viewer.input.is_slowed and not self.is_suspended:
             viewer.resume_input()
         else:
             viewer.pause_input()
@@ -293,6 +306,7 @@ class Viewers:
             viewer.suspend()
         self._presence.stop()
         self.floor.stop()
+        self.input_rate.stop()
 
     def unsuspend(self) -> None:
         """Go on after :meth:`suspend`, and record the viewers that have left meanwhile."""

@@ -123,10 +123,10 @@ class SessionPolicies:
     uid: str
     server: str = ""
 
-    def is_strict(self) -> bool:
+    def is_strict(self, user: User) -> bool:
         return False
 
-    def terms(self, right: Right) -> Terms:
+    def terms(self, user: User, right: Right) -> Terms:
         self.policies.review(self)
         return Terms(right=right)
 

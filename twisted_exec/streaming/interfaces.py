@@ -196,8 +196,9 @@ class IMessaging(IAttachment):
 
 class ITermsAttachment(IAttachment):
     """
-    An attachment that enforces the terms that concern all sessions of a console, such as their
-    number.
+    An attachment that enforces the terms that concern all sessions of a console: their number, its
+    people, who yields the floor, its recording, and the rate of input.  Of a limited rate the stream
+    delivers input in parts, between which the attachment may pause it.
 
     The stream enforces the others, and refuses a session whose terms need this interface if the
     attachment lacks it.  :meth:`~IOperable.wished` also gets the requests of users without the

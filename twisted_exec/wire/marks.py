@@ -86,6 +86,8 @@ _NOTICE_ROLES = {each.value: each for each in NoticeRole}
 _KEY_OF_FREE_CONSOLE = "(~f to type)"
 OPTION = "(--force takes over)"
 """End of a notice for users who do not have the keys of ``kubectl console``."""
+TYPE = "(type to take over)"
+"""End of a notice about the writer, for an observer to whom the writer yields, whatever the client."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Notice:
     :param role: the role of the session from now on.
     :param writer: the user who has the floor, to an observer.
     :param why: why input was discarded, or the machine has ended.
-    :param hint: the end of the text, if that names keys and options of ``kubectl console``.
+    :param hint: the end of the text, if that says how to take over.
     """
 
     text: str
@@ -123,7 +125,7 @@ class Notice:
 
     def hinted(self, hint: str) -> str:
         """Return the text with another hint, if it has one."""
-        if not self.hint or not self.text.endswith(self.hint):  # a long text has been cut
+        if self.hint in ("", TYPE) or not self.text.endswith(self.hint):  # a long text has been cut
             return self.text
         return self.text.removesuffix(self.hint) + hint
 

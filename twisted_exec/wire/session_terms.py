@@ -28,14 +28,25 @@ MAY_ONLY_OBSERVE = (
 
 _LONGEST = 2048
 _NUMBER = re.compile(r"[0-9]{1,12}\Z")
+_YES = "1"
 _POLICIES = re.compile(r"[-a-z0-9./, ]{0,1024}\Z")
 _RECORDING = re.compile(r"([-0-9A-Za-z]{1,64})/([a-z]+)\Z")
 
 RECORDED_INPUT = ("none", "masked", "all")
 """How much of the users' input a recording contains, least first."""
 
-_NAMES = ("right", "people", "viewers", "idle_seconds", "until", "policy", "recording")
-_SOURCED = ("people", "viewers", "idle_seconds", "until")
+_NAMES = (
+    "right",
+    "people",
+    "viewers",
+    "idle_seconds",
+    "until",
+    "policy",
+    "recording",
+    "input_rate",
+    "yields",
+)
+_SOURCED = ("people", "viewers", "idle_seconds", "until", "input_rate", "yields")
 """Terms about which users read messages that name policies."""
 
 
@@ -67,6 +78,8 @@ class Terms:
     :param policy: the names of the ConsolePolicies, for messages.
     :param recording: ``UID/INPUT``: the console accepts input only while the ConsoleRecording with
         this UID records it, with at least this input.  May be empty.
+    :param input_rate: most input for the machine, in bytes per second, with a burst of one second; 0 for any.
+    :param yields: the session's user gives the floor to a person who types.
     :param sources: names of terms that only some of the policies demand, and these policies.
     """
 
@@ -77,6 +90,8 @@ class Terms:
     until: int = 0
     policy: str = ""
     recording: str = ""
+    input_rate: int = 0
+    yields: bool = False
     sources: tuple[tuple[str, str], ...] = ()
 
     def text(self) -> str:
@@ -88,7 +103,7 @@ class Terms:
         if self == FULL:
             return ""
         words = {
-            name: value.verb if isinstance(value, Right) else str(value)
+            name: value.verb if isinstance(value, Right) else _YES if value is True else str(value)
             for name in _NAMES
             if (value := getattr(self, name)) != getattr(FULL, name)
         }
@@ -143,6 +158,8 @@ def stricter(first: Terms, second: Terms) -> Terms:
         _lower(first.until, second.until),
         ", ".join(filter(None, policies)),
         _more_recorded(first.recording, second.recording),
+        _lower(first.input_rate, second.input_rate),
+        first.yields or second.yields,
     )
     if not (first.policy and second.policy):
         return replace(both, sources=first.sources or second.sources) if both.policy else both
@@ -201,6 +218,8 @@ def _term(name: str, value: str) -> Terms:
                 f"the terms of the session are malformed: {problem}"
             ) from None
         return Terms(recording=value)
+    if name == "yields" and value == _YES:
+        return Terms(yields=True)
     if _NUMBER.match(value):
         number = int(value)
         if name == "people":
@@ -211,6 +230,8 @@ def _term(name: str, value: str) -> Terms:
             return Terms(idle_seconds=number)
         if name == "until":
             return Terms(until=number)
+        if name == "input_rate":
+            return Terms(input_rate=number)
     # Unlike other headers, this header has no members to ignore: the session would begin without a
     # term that an earlier hop relies on.
     raise RemoteProtocolError(f"this release does not know the term {name!r} of the session")

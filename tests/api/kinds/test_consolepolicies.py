@@ -26,7 +26,13 @@ class ConsolePolicyTests(KindTestCase):
         """An empty policy restricts nothing, and says so."""
         self.assertEqual(
             self.create(spec={})["spec"],
-            {"reason": "Optional", "people": 1, "approval": "None", "verbs": "Compatible"},
+            {
+                "restricts": "Sessions",
+                "reason": "Optional",
+                "people": 1,
+                "approval": "None",
+                "verbs": "Compatible",
+            },
         )
         self.assertEqual(self.refused(), ["spec: Required value"])
 
@@ -42,6 +48,10 @@ class ConsolePolicyTests(KindTestCase):
                 "timeZone": "Europe/Berlin",
                 "viewers": 3,
                 "people": 2,
+                "subjects": [{"kind": "Group", "name": "on-call"}],
+                "inputBytesPerSecond": 50,
+                "yieldsToPeople": True,
+                "restricts": "Input",
                 "approval": "Once",
                 "approvers": "ask #on-call",
                 "verbs": "Strict",
@@ -49,7 +59,8 @@ class ConsolePolicyTests(KindTestCase):
             }
         )
         cells = [column.read(policy) for column in self.kind.columns]
-        shown = "tier=gold|Required|Once|2|60m|5m|Mon 08:00-18:00 Europe/Berlin|Strict"
+        shown = "tier=gold|on-call|Required|Once|2|60m|5m|Mon 08:00-18:00 Europe/Berlin"
+        shown += "|Input|50 B/s|ToPeople|Strict"
         shown += "|Required, input all"
         self.assertEqual("|".join(map(str, cells)), shown)
 
@@ -63,6 +74,33 @@ class ConsolePolicyTests(KindTestCase):
         self.assertRefused(
             'spec.recording.mode: Unsupported value: "required": supported values: "Optional", "Required"',
             recording={"mode": "required"},
+        )
+
+    def test_subjects(self) -> None:
+        """Subjects are as those of a RoleBinding; a policy for nobody is refused."""
+        self.assertRefused(
+            "spec.subjects: Invalid value: []: must not be empty: leave it out to restrict everybody",
+            subjects=[],
+        )
+        self.assertRefused(
+            'spec.subjects[0].kind: Unsupported value: "Robot": supported values: "Group", '
+            '"ServiceAccount", "User"',
+            subjects=[{"kind": "Robot", "name": "x"}],
+        )
+        self.assertRefused(
+            "spec.subjects[0].namespace: Required value",
+            subjects=[{"kind": "ServiceAccount", "name": "x"}],
+        )
+        many = [{"kind": "User", "name": f"u{number}"} for number in range(257)]
+        self.assertRefused(
+            "spec.subjects: Too many: 257: must have at most 256 items", subjects=many
+        )
+
+    def test_input(self) -> None:
+        """A rate of input is at least one byte in a second."""
+        self.assertRefused(
+            "spec.inputBytesPerSecond: Invalid value: 0: must be greater than or equal to 1",
+            inputBytesPerSecond=0,
         )
 
     def test_people(self) -> None:

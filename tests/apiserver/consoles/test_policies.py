@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any, ClassVar
 from unittest import skipUnless
 
 from tests.apiserver.consoles.policies_support import COMPUTE, POLICIES, REQUESTS, PolicyTestCase
@@ -26,7 +27,97 @@ from twisted_exec.wire.session_terms import Right, Terms
 
 OPEN = "kubectl console --reason TICKET -n default vm-1"
 ASK = "kubectl console --request --reason TICKET -n default vm-1"
+JANE = User("jane")
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+class SubjectsTests(PolicyTestCase):
+    """Policies for some users."""
+
+    on_call: ClassVar[list[Object]] = [{"kind": "Group", "name": "on-call"}]
+    robot = "system:serviceaccount:default:robot"
+
+    def user(self, name: str, *groups: str, **more: Any) -> Applicant:
+        return replace(self.applicant(**more), user=User(name, groups))
+
+    def test_bound(self) -> None:
+        """A policy restricts its users, the members of its groups and its ServiceAccounts, and nobody else."""
+        account = {"kind": "ServiceAccount", "namespace": "default", "name": "robot"}
+        made = self.make_policy(
+            subjects=[*self.on_call, {"kind": "User", "name": "eve"}, account], idleSeconds=60
+        )
+        self.assertEqual(made["spec"]["subjects"][0]["apiGroup"], "rbac.authorization.k8s.io")
+        for applicant, seconds in (
+            (self.user("eve"), 60),
+            (self.user("dan", "others", "on-call"), 60),
+            (self.user(self.robot), 60),
+            (self.user("on-call", "eve"), 0),
+            (self.user("jane"), 0),
+        ):
+            self.assertEqual(self.opened(applicant).idle_seconds, seconds, applicant.user)
+            self.assertEqual(self.reviewed(applicant).idle_seconds, seconds, applicant.user)
+
+    def test_change(self) -> None:
+        """Other subjects count for open sessions, too."""
+        made = self.make_policy(subjects=self.on_call, reason="Required")
+        self.assertEqual(self.reviewed(), Terms(Right.DRIVE))
+        made["spec"]["subjects"] = [{"kind": "User", "name": "jane"}]
+        self.answer("PUT", f"{POLICIES}/p", made)
+        self.assertIn("requires a reason", self.ended())
+
+    def test_request(self) -> None:
+        """A request needs a reason only of users whom the policy restricts."""
+        self.make_policy(subjects=[{"kind": "User", "name": "bob"}], reason="Required")
+        self.request()
+        body = {"metadata": {"name": "s"}, "spec": {"machine": "vm-1"}}
+        refused = self.answer("POST", REQUESTS, body, user="bob", code=403)
+        self.assertIn("requires a reason", refused["message"])
+
+    def test_strict(self) -> None:
+        """Verbs are strict for these users alone, also in an access review."""
+        self.make_policy(subjects=[{"kind": "User", "name": "jane"}], verbs="Strict")
+        self.assertTrue(self.policies.is_strict(self.machine, JANE))
+        self.assertFalse(self.policies.is_strict(self.machine, User("dan")))
+        self.assertTrue(self.policies.strictness("default", JANE).strict)
+        self.assertFalse(self.policies.strictness("default", User("dan")).strict)
+
+    def test_recording(self) -> None:
+        """A recording is demanded of these users alone."""
+        self.make_policy(subjects=self.on_call, recording={})
+        self.assertIsNone(self.policies.recording_demand(self.machine, JANE, Right.DRIVE))
+        member = User("dan", ("on-call",))
+        self.assertIsNotNone(self.policies.recording_demand(self.machine, member, Right.DRIVE))
+
+    def test_others_as_people(self) -> None:
+        """A program, and an impersonated user, cannot pass for the second person of a user who needs one."""
+        self.make_policy(subjects=self.on_call, people=2)
+        self.assertEqual(self.opened().people, 1)
+        self.assertIn("is not a person", self.not_opened(self.user(self.robot)))
+        for applicant in (self.user("dan", caller="eve"), self.user(self.robot)):
+            self.assertIn("people at this console", self.ended(applicant))
+
+    def test_unusable(self) -> None:
+        """A policy that this server cannot evaluate refuses everybody, whoever its subjects are."""
+        made = self.make_policy(subjects=self.on_call)
+        selector = {"matchExpressions": [{"key": "tier", "operator": "Near", "values": ["x"]}]}
+        stored = {**made, "spec": {**made["spec"], "selector": selector}}
+        self.successResultOf(self.storage.update(CONSOLEPOLICIES.resource, stored))
+        self.assertIn("cannot be evaluated", self.not_opened())
+
+    def test_labels(self) -> None:
+        """A user whom a policy does not restrict needs the right to update it, too, to take a machine out of it."""
+        self.make_policy(subjects=self.on_call, selector={"matchLabels": {"tier": "gold"}})
+        self.label(tier="gold")
+        refused = self.label("jane", 403, tier=None)
+        self.assertIn('ConsolePolicy "default/p" would not apply', refused["message"])
+
+    def test_table(self) -> None:
+        """kubectl get shows the subjects."""
+        self.make_policy(subjects=[*self.on_call, {"kind": "User", "name": "eve"}])
+        self.make_policy("q")
+        table = self.answer("GET", POLICIES, headers=[("Accept", TABLE)])
+        cells = [row["cells"][2] for row in table["rows"]]
+        self.assertEqual(cells, ["on-call,eve", "<all>"])
 
 
 class TermsTests(PolicyTestCase):
@@ -45,6 +136,47 @@ class TermsTests(PolicyTestCase):
         expected = Terms(Right.DRIVE, idle_seconds=60, policy="default/p")
         self.assertEqual(self.opened(), expected)
         self.assertEqual(self.reviewed(), expected)
+
+    def test_input(self) -> None:
+        """A policy limits the rate of the input, and has its users yield to people."""
+        self.make_policy(inputBytesPerSecond=50, yieldsToPeople=True)
+        self.make_policy("q", inputBytesPerSecond=40)
+        terms = self.opened()
+        self.assertEqual((terms.input_rate, terms.yields), (40, True))
+        self.assertEqual(terms.policy_of("input_rate"), "default/q")
+        self.assertEqual(terms.policy_of("yields"), "default/p")
+
+    def test_agents_yield(self) -> None:
+        """An agent yields to people under each policy, and without one."""
+        agent = self.applicant("agent:jane:bot")
+        self.assertEqual(self.opened(agent), Terms(Right.DRIVE, yields=True))
+        self.make_policy(idleSeconds=60)
+        self.assertTrue(self.opened(agent).yields)
+        self.assertTrue(self.reviewed(agent).yields)
+        self.assertFalse(self.opened().yields)
+
+    def test_restricts_input(self) -> None:
+        """A policy for input has no condition for a session that only observes, and lets it do nothing else."""
+        self.make_policy(
+            restricts="Input", reason="Required", approval="Once", maxSeconds=9, recording={}
+        )
+        watching = self.applicant(wanted=Right.OBSERVE)
+        self.assertEqual(self.opened(watching), Terms(Right.OBSERVE, policy="default/p"))
+        self.assertEqual(self.reviewed(watching).right, Right.OBSERVE)
+        self.assertFalse(self.policies.uses_approvals(self.machine, JANE, Right.OBSERVE))
+        self.assertIsNone(self.policies.recording_demand(self.machine, JANE, Right.OBSERVE))
+        self.assertIn("requires a reason", self.not_opened())
+        self.assertTrue(self.policies.uses_approvals(self.machine, JANE, Right.DRIVE))
+        self.make_policy("q", reason="Required")
+        self.assertNotIn("default/p", self.not_opened(watching))
+
+    def test_restricts_input_unusable(self) -> None:
+        """A policy that cannot be evaluated restricts all sessions."""
+        made = self.make_policy(restricts="Input")
+        selector = {"matchExpressions": [{"key": "tier", "operator": "Near", "values": ["x"]}]}
+        stored = {**made, "spec": {**made["spec"], "selector": selector}}
+        self.successResultOf(self.storage.update(CONSOLEPOLICIES.resource, stored))
+        self.assertIn("cannot be evaluated", self.not_opened(self.applicant(wanted=Right.OBSERVE)))
 
     def test_unusable_selector(self) -> None:
         """A stored policy with a selector that is refused now allows no session, and can be read, mended and deleted."""
@@ -184,7 +316,7 @@ class TermsTests(PolicyTestCase):
         self.successResultOf(self.storage.update(CONSOLEPOLICIES.resource, changed))
         message = self.not_opened(self.applicant(reason="x"))
         self.assertIn("cannot be evaluated by this server: regular expressions need", message)
-        self.assertTrue(self.policies.is_strict(self.machine))
+        self.assertTrue(self.policies.is_strict(self.machine, JANE))
 
     def test_max(self) -> None:
         """The end counts from the beginning of the session, and a review refuses what is over."""
@@ -212,11 +344,11 @@ class TermsTests(PolicyTestCase):
 
     def test_strict(self) -> None:
         """Strict policies are those of the machine."""
-        self.assertFalse(self.policies.is_strict(self.machine))
+        self.assertFalse(self.policies.is_strict(self.machine, JANE))
         self.make_policy(selector={"matchLabels": {"tier": "gold"}}, verbs="Strict")
-        self.assertFalse(self.policies.is_strict(self.machine))
+        self.assertFalse(self.policies.is_strict(self.machine, JANE))
         self.label(tier="gold")
-        self.assertTrue(self.policies.is_strict(self.machine))
+        self.assertTrue(self.policies.is_strict(self.machine, JANE))
 
     def test_strict_review(self) -> None:
         """An access review for a machine under a strict policy answers as opening its console does."""
@@ -244,7 +376,7 @@ class TermsTests(PolicyTestCase):
     def test_unknown(self) -> None:
         """Before the policies are known nobody is let in."""
         fresh = ConsolePolicies(MemoryStorage(), [DEFAULT.workload], self.clock, self.clock.seconds)
-        self.assertTrue(fresh.is_strict(self.machine))
+        self.assertTrue(fresh.is_strict(self.machine, JANE))
         opened = fresh.open(self.applicant(), self.machine, Right.OBSERVE)
         self.failureResultOf(opened, ServiceUnavailable)
         with self.assertRaises(ServiceUnavailable):

@@ -137,6 +137,102 @@ class CreationTests(PolicyTestCase):
         self.request("next")
 
 
+class AgentApprovalTests(PolicyTestCase):
+    """Approvals for an agent of bob, who may approve."""
+
+    agent = "agent:bob:bot"
+
+    def ask_as_agent(self, **spec: Any) -> Object:
+        """Store a request of the agent, as the server does for the agent's certificate."""
+        made = self.request("r", "jane")
+        stored = {**made, "spec": {**made["spec"], "user": self.agent, "userUID": "", **spec}}
+        return self.successResultOf(self.storage.update(CONSOLEREQUESTS.resource, stored))
+
+    def cannot(self, user: str = "bob", **more: Any) -> str:
+        return str(self.decide(user=user, code=403, **more)["message"])
+
+    def test_recorded(self) -> None:
+        """The request of an agent has the UID of its person, so that another name of the account is that person."""
+        body = {"metadata": {"name": "r"}, "spec": {"machine": "vm-1"}}
+        headers = [
+            (AS, self.agent),
+            ("Impersonate-Group", "system:masters"),
+            ("Impersonate-Extra-agents.twisted-exec.dev%2Fperson-uid", "7"),
+        ]
+        spec = self.answer("POST", REQUESTS, body, code=201, headers=headers)["spec"]
+        self.assertEqual((spec["user"], spec["userUID"]), (self.agent, "7"))
+
+    def test_another(self) -> None:
+        """Another person approves for an agent, and the agent's session opens."""
+        self.make_policy(approval="Required")
+        self.ask_as_agent()
+        self.decide(user="admin")
+        terms = self.opened(self.applicant(self.agent))
+        self.assertEqual((terms.right, terms.yields), (Right.DRIVE, True))
+
+    def test_own(self) -> None:
+        """A person approves for an agent of their own where no policy has that person ask another one."""
+        self.make_policy(approval="Required", subjects=[{"kind": "Group", "name": "agents"}])
+        self.ask_as_agent()
+        self.assertEqual(self.decide(user="bob")["status"]["decidedBy"], "bob")
+
+    def test_own_under_policy(self) -> None:
+        """A person who needs the approval of another one cannot approve for an agent, but can deny."""
+        self.make_policy(
+            "agents", approval="Required", subjects=[{"kind": "Group", "name": "agents"}]
+        )
+        self.make_policy("bob", approval="Required", subjects=[{"kind": "User", "name": "bob"}])
+        self.ask_as_agent()
+        self.assertIn(
+            'it is of your own agent, and ConsolePolicy "default/bob" requires the approval of another user',
+            self.cannot(),
+        )
+        self.decide(user="bob", denied=True)
+
+    def test_under_policy_for_all(self) -> None:
+        """A policy for everybody binds the person, too."""
+        self.make_policy(approval="Once")
+        self.ask_as_agent()
+        self.assertIn("it is of your own agent", self.cannot())
+
+    def test_same_account(self) -> None:
+        """Another name of the person's account is the person."""
+        self.make_policy(approval="Once")
+        self.ask_as_agent(userUID="2")
+        headers = [(AS, "other"), ("Impersonate-Uid", "2"), ("Impersonate-Group", "system:masters")]
+        self.assertIn("it is of your own agent", self.cannot("admin", headers=headers))
+
+    def test_impersonating_approver(self) -> None:
+        """A person cannot approve for an agent by acting as another user."""
+        self.ask_as_agent(user="agent:admin:bot")
+        message = self.cannot("admin", headers=[(AS, "bob")])
+        self.assertIn('user "admin", whose agent asks, impersonates that user', message)
+
+    def test_agent_approves(self) -> None:
+        """An agent approves nothing, whatever its roles: neither its person's request nor that of a stranger."""
+        self.request()
+        headers = [(AS, self.agent), ("Impersonate-Group", "system:masters")]
+        self.assertIn("an agent may not approve", self.cannot("admin", headers=headers))
+
+    def test_forged(self) -> None:
+        """An approval by an agent, in a store that was written by hand, does not count."""
+        self.make_policy(approval="Required")
+        self.request()
+        self.decide()
+        made = self.stored(CONSOLEREQUESTS, "r")
+        forged = {**made, "status": {**made["status"], "decidedBy": self.agent}}
+        self.successResultOf(self.storage.update(CONSOLEREQUESTS.resource, forged))
+        self.assertIn("requires the approval", self.not_opened())
+
+    def test_number(self) -> None:
+        """The limit of waiting requests is that of the person and all agents together."""
+        self.patch(request_rights, "MOST_PENDING", 2)
+        self.ask_as_agent(user="agent:jane:bot")
+        self.request("s")
+        body = {"metadata": {"name": "t"}, "spec": {"machine": "vm-1"}}
+        self.answer("POST", REQUESTS, body, user="jane", code=429)
+
+
 class ApprovalTests(PolicyTestCase):
     """Approval by another person, for one machine, for a time."""
 

@@ -23,15 +23,23 @@ from twisted_exec.api.kinds.certificates import request_of
 from twisted_exec.apiserver.controllers import signer
 from twisted_exec.apiserver.restriction.agents import LIMIT_REQUESTS
 from twisted_exec.apiserver.signing.authority import CAPair
-from twisted_exec.apiserver.signing.interfaces import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
+from twisted_exec.apiserver.signing.interfaces import (
+    AGENT,
+    CLIENT,
+    NODE_CLIENT,
+    NODE_SERVING,
+    SERVING,
+)
+from twisted_exec.auth.agent_certificates import agent_of
 from twisted_exec.control.queue import LONGEST_RETRY_SECONDS
 from twisted_exec.tls.pki.authority import Authority
+from twisted_exec.tls.server import PeerCertificate
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 FOREIGN = "example.com/other"
 APPROVE = {"type": "Approved", "status": "True", "reason": "Because"}
 DENY = {"type": "Denied", "status": "True", "reason": "Because"}
-ALL_SIGNERS = (SERVING, CLIENT, NODE_SERVING, NODE_CLIENT)
+ALL_SIGNERS = (SERVING, CLIENT, NODE_SERVING, NODE_CLIENT, AGENT)
 NODES = "/api/v1/nodes"
 SERVER_USAGES = ("digital signature", "server auth")
 CLIENT_USAGES = ("digital signature", "client auth")
@@ -634,3 +642,87 @@ class PersonSignerTests(SigningTestCase):
         self.make(CLIENT, CLIENT_USAGES, request("jane", ["system:masters"]), user="admin")
         self.decide(APPROVE)
         self.assertEqual(self.condition(), ["Approved", "Failed"])
+
+
+class AgentSignerTests(SigningTestCase):
+    """Client certificates of agents of people."""
+
+    def may_have_agents(self, user: str) -> None:
+        """Let the server approve a user's requests for agents."""
+        rule = {
+            "verbs": ["create"],
+            "apiGroups": ["certificates.k8s.io"],
+            "resources": ["certificatesigningrequests", "certificatesigningrequests/agentclient"],
+        }
+        role = {"metadata": {"name": "owner"}, "rules": [rule]}
+        self.answer("POST", f"{RBAC}/clusterroles", role, code=201)
+        body = {
+            "metadata": {"name": "owner"},
+            "roleRef": {"kind": "ClusterRole", "name": "owner"},
+            "subjects": [{"kind": "User", "name": user}],
+        }
+        self.answer("POST", f"{RBAC}/clusterrolebindings", body, code=201)
+
+    def test_issued(self) -> None:
+        """The certificate names the requester's agent and its person, has no organization, and lasts eight hours."""
+        self.may_have_agents("jane")
+        asked = request("agent:jane:bot", ["agents"])
+        self.make(AGENT, CLIENT_USAGES, asked, user="jane", expirationSeconds=86400)
+        found = self.certificate()
+        self.assertEqual(found.subject.rfc4514_string(), "CN=agent:jane:bot")
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        (uri,) = names.get_values_for_type(x509.UniformResourceIdentifier)
+        self.assertTrue(uri.startswith("twisted-exec://agent?person=jane&label=bot"), uri)
+        self.assertEqual(found.not_valid_after_utc, datetime.fromtimestamp(EPOCH + 28800, UTC))
+        agent = agent_of(PeerCertificate(found))
+        assert agent is not None
+        self.assertEqual(agent.groups, ("agents", "system:authenticated"))
+
+    def test_shorter(self) -> None:
+        """A shorter life is granted."""
+        self.may_have_agents("jane")
+        asked = request("agent:jane:bot", [])
+        self.make(AGENT, CLIENT_USAGES, asked, user="jane", expirationSeconds=900)
+        end = self.certificate().not_valid_after_utc
+        self.assertEqual(end, datetime.fromtimestamp(EPOCH + 900, UTC))
+
+    def test_for_another(self) -> None:
+        """Nobody gets an agent of another user, even if people approve it."""
+        self.may_have_agents("jane")
+        self.make(AGENT, CLIENT_USAGES, request("agent:bob:bot", []), user="jane")
+        ((reason, message),) = self.events()
+        self.assertEqual(reason, "NotApproved")
+        self.assertIn("its common name must be agent:jane:NAME", message)
+        self.decide(APPROVE)
+        self.assertEqual(self.condition(), ["Approved", "Failed"])
+
+    def test_without_the_right(self) -> None:
+        """Without the right to agents the request waits for people."""
+        rule = {
+            "verbs": ["create"],
+            "apiGroups": ["certificates.k8s.io"],
+            "resources": ["certificatesigningrequests"],
+        }
+        role = {"metadata": {"name": "asks"}, "rules": [rule]}
+        self.answer("POST", f"{RBAC}/clusterroles", role, code=201)
+        body = {
+            "metadata": {"name": "asks"},
+            "roleRef": {"kind": "ClusterRole", "name": "asks"},
+            "subjects": [{"kind": "User", "name": "jane"}],
+        }
+        self.answer("POST", f"{RBAC}/clusterrolebindings", body, code=201)
+        self.make(AGENT, CLIENT_USAGES, request("agent:jane:bot", []), user="jane")
+        self.assertEqual(self.condition(), [])
+        ((_, message),) = self.events()
+        self.assertIn("jane may not create certificatesigningrequests/agentclient", message)
+
+    def test_requesters(self) -> None:
+        """A request by an agent, or by impersonation, is refused at once."""
+        told = base64.b64encode(request("agent:jane:bot", []).public_bytes(Encoding.PEM)).decode()
+        spec = {"request": told, "signerName": AGENT, "usages": list(CLIENT_USAGES)}
+        body = {"metadata": {"name": "one"}, "spec": spec}
+        jane = [("Impersonate-User", "jane"), ("Impersonate-Group", "system:masters")]
+        message = self.refused(403, "POST", REQUESTS, body, headers=jane)
+        self.assertIn("an impersonated user has no agents", message)
+        agent = [("Impersonate-User", "agent:jane:bot"), ("Impersonate-Group", "system:masters")]
+        self.assertIn("an agent may not", self.refused(403, "POST", REQUESTS, body, headers=agent))

@@ -95,6 +95,23 @@ class CredentialsTests(SynchronousTestCase):
         asked = credentials.tokens.authenticate_token(token)
         return getattr(self.successResultOf(asked), "name", "")
 
+    def test_agents(self) -> None:
+        """No token names an agent, or a member of the group of agents, in requests and in TokenReviews."""
+        users = self.file(
+            b'one,agent:ada:bot,1\ntwo,ada,2,"dev,agents"\nthree,ada,3,dev\nfour,agent:,4\n'
+        )
+        own = TokenAuthenticator()
+        credentials = self.credentials(token_file=users, authenticators=[own])
+        authenticator = credentials.authenticator()
+        for token in (b"one", b"two", b"four", b"lab.agent:ada:bot"):
+            presented = PresentedCredentials(token=token, token_in_header=True)
+            refusal = self.failureResultOf(authenticator.authenticate(presented), Unauthorized)
+            self.assertIn("agents", str(refusal.value))
+            self.failureResultOf(credentials.tokens.authenticate_for(token, ()), Unauthorized)
+        presented = PresentedCredentials(token=b"three", token_in_header=True)
+        user = self.successResultOf(authenticator.authenticate(presented))
+        self.assertEqual(user.name, "ada")
+
     def test_nothing(self) -> None:
         """Without configuration no token is known."""
         credentials = self.credentials()

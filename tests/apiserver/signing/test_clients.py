@@ -56,10 +56,12 @@ class PersonTests(SynchronousTestCase):
         self.assertIn("must have no", person_problem(spec(CLIENT, *USAGES), named))
 
     def test_whom_it_does_not_make(self) -> None:
-        """Members of system:masters, and node servers, which have a signer of their own."""
+        """Members of system:masters, and agents and node servers, which have a signer of their own."""
         self.assertIn(
             "membership in system:masters is never granted",
             self.problem("jane", "dev", "system:masters"),
         )
+        self.assertIn("an agent's: twisted-exec.dev/agent signs", self.problem("agent:ada:bot"))
+        self.assertIn("an agent's: twisted-exec.dev/agent signs", self.problem("jane", "agents"))
         self.assertIn("a node server's", self.problem("system:node:a"))
         self.assertIn("a node server's", self.problem("jane", "system:nodes"))

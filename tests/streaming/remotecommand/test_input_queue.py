@@ -73,3 +73,43 @@ class InputQueueTests(SynchronousTestCase):
         queue.resume()
         queue.put(b"c")
         self.assertEqual((self.delivered, self.full), ([b"a" * 50], []))
+
+    def test_parts(self) -> None:
+        """Long input is delivered in parts of a limited size, and a pause between them keeps the rest."""
+        queue = InputQueue(100, lambda item: (self.delivered.append(item), queue.pause()), bool)
+        queue.most_bytes = 3
+        queue.put(b"abcdefgh")
+        queue.put(None)
+        self.assertEqual(self.delivered, [b"abc"])
+        self.assertEqual(queue.items, (b"defgh", None))
+        queue.resume()
+        self.assertEqual(queue.items, (b"gh", None))
+        queue.most_bytes = 0
+        queue.resume()
+        queue.resume()
+        self.assertEqual(self.delivered, [b"abc", b"def", b"gh", None])
+
+    def test_drop_the_rest(self) -> None:
+        """Only what is left of an item counts as dropped."""
+        queue = InputQueue(100, lambda item: (self.delivered.append(item), queue.pause()), bool)
+        queue.most_bytes = 3
+        queue.put(b"abcdefgh")
+        self.assertEqual(queue.drop(), 5)
+        queue.put(b"ijk")
+        queue.resume()
+        self.assertEqual(self.delivered, [b"abc", b"ijk"])
+
+    def test_resumed_meanwhile(self) -> None:
+        """An item that has the queue resumed is not overtaken by those behind it."""
+        order: list[Item] = []
+
+        def deliver(item: Item) -> None:
+            queue.resume()
+            order.append(item)
+
+        queue = InputQueue(100, deliver, bool)
+        queue.pause()
+        for item in (b"a", b"b", b"c"):
+            queue.put(item)
+        queue.resume()
+        self.assertEqual(order, [b"a", b"b", b"c"])

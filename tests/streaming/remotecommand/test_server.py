@@ -172,10 +172,12 @@ class TermsTests(ServeTestCase):
     def test_console_without_such_terms(self) -> None:
         """A session is refused if the console cannot enforce its terms, and ends if they change so."""
         limit = b"ConsolePolicy a/x limits the users at a console"
+        rate = b"ConsolePolicy a/x limits the rate of input, and this console cannot"
         unrecorded = b"ConsolePolicy a/x requires a recording"
         for terms, refusal, why in (
             (Terms(people=2, policy="a/x"), limit, limit),
             (Terms(viewers=2, policy="a/x"), limit, limit),
+            (Terms(input_rate=9, policy="a/x"), rate, rate),
             (Terms(recording="uid/none", policy="a/x"), b'"reason":"CannotBeRecorded"', unrecorded),
         ):
             self.serving.terms = terms

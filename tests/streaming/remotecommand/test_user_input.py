@@ -7,7 +7,27 @@ from typing import Any
 from tests.streaming.frames import masked
 from tests.streaming.remotecommand.serving import ServeTestCase
 from twisted_exec.streaming.interfaces import Break, TerminalSize
+from twisted_exec.testing.console import ResumableAttachment
 from twisted_exec.wire.resize import encode_size, encode_wish
+from twisted_exec.wire.session_terms import FULL, Terms
+
+
+class RateTests(ServeTestCase):
+    """Input whose rate the terms limit."""
+
+    def test_parts(self) -> None:
+        """Input comes in parts of a tenth of a second, so that the attachment can stop it between them."""
+        self.attach(ResumableAttachment())
+        self.serving.terms = Terms(input_rate=25)
+        parts: list[bytes] = []
+        self.attachment.data_received = parts.append  # type: ignore[method-assign]
+        peer = self.connect()
+        peer.send(b"\0abcdefg")
+        self.assertEqual(parts, [b"abc", b"def", b"g"])
+        assert self.serving.server is not None
+        self.serving.server.hold_to(FULL)
+        peer.send(b"\0abcdefg")
+        self.assertEqual(parts[3:], [b"abcdefg"])
 
 
 class SizeTests(ServeTestCase):

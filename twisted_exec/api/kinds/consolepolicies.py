@@ -15,12 +15,19 @@ from twisted_exec.api.kinds import validation
 from twisted_exec.api.kinds.hours import DAYS, MOST_WINDOWS, hours_problems, time_zone
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.kinds.schemas import LABEL_SELECTOR
+from twisted_exec.api.kinds.subjects import (
+    SUBJECT,
+    prepare_subjects,
+    subject_name,
+    subject_problems,
+)
 from twisted_exec.api.resource import Resource
-from twisted_exec.api.schema import array, integer, string, struct
+from twisted_exec.api.schema import array, boolean, integer, string, struct
 
 GROUP = "console.twisted-exec.dev"
 REQUIRED, OPTIONAL, NONE, ONCE = "Required", "Optional", "None", "Once"
 STRICT, COMPATIBLE = "Strict", "Compatible"
+SESSIONS, INPUT = "Sessions", "Input"
 MOST_PEOPLE = 10
 RECORDED_INPUT = ("none", "masked", "all")
 """How much of the users' input a recording contains, least first."""
@@ -35,6 +42,8 @@ NOT_ALLOWED = "ConsolePolicyNotMet"
 """Reason of a cause: another condition, which the user cannot meet by asking."""
 
 _MOST_VIEWERS = 1000
+_MOST_SUBJECTS = 256
+_HIGHEST_INPUT_RATE = 1 << 20
 _LONGEST_SECONDS = 30 * 86_400
 
 _HOURS = struct(
@@ -84,6 +93,19 @@ _SPEC = struct(
             "description": "selector selects machines of the policy's namespace by their labels. An empty selector "
             "selects all of them.",
         },
+        "subjects": array(
+            SUBJECT,
+            "subjects are the users, groups and ServiceAccounts whose sessions the policy restricts, as in a "
+            "RoleBinding. Without subjects it restricts everybody.",
+            maxItems=_MOST_SUBJECTS,
+        ),
+        "restricts": string(
+            "restricts is Sessions if the policy restricts all sessions. With Input it restricts only sessions that "
+            "may type: others, such as with --read-only, and screens, meet none of its conditions, and can only "
+            "observe.",
+            enum=[SESSIONS, INPUT],
+            default=SESSIONS,
+        ),
         "reason": string(
             "reason is Required if a session needs a reason, such as the number of a ticket; else Optional.",
             enum=[REQUIRED, OPTIONAL],
@@ -122,6 +144,17 @@ _SPEC = struct(
             minimum=1,
             maximum=_MOST_VIEWERS,
         ),
+        "inputBytesPerSecond": integer(
+            "inputBytesPerSecond is the highest rate at which the machine gets input from these sessions, on "
+            "average, with bursts of one second. Faster input waits, and nothing of it is lost.",
+            minimum=1,
+            maximum=_HIGHEST_INPUT_RATE,
+        ),
+        "yieldsToPeople": boolean(
+            "yieldsToPeople says that a person who may drive the console, and types, takes the floor at once from a "
+            "user whom the policy restricts. Between two people whom it restricts it changes nothing. Agents and "
+            "ServiceAccounts are no people."
+        ),
         "people": integer(
             "people is the number of different users that must be connected to the console before it accepts "
             "input. 2 is the four-eyes principle. A ServiceAccount and an impersonated user do not count as "
@@ -153,12 +186,23 @@ _SPEC = struct(
 )
 
 
+def _prepare(policy: Object) -> None:
+    spec = policy.get("spec")
+    if isinstance(spec, dict):
+        prepare_subjects(spec.get("subjects"))
+
+
 def _validate(policy: Object) -> list[Cause]:
     return list(_problems(policy.get("spec", {})))
 
 
 def _problems(spec: Mapping[str, Any]) -> Iterator[Cause]:
     yield from validation.label_selector(spec.get("selector", {}), "spec.selector")
+    subjects = spec.get("subjects")
+    if subjects == []:
+        detail = "must not be empty: leave it out to restrict everybody"
+        yield fields.invalid("spec.subjects", [], detail)
+    yield from subject_problems(subjects or [], "spec.subjects")
     yield from _reason_problems(spec)
     viewers, people = spec.get("viewers"), spec.get("people", 1)
     if viewers is not None and viewers < people:
@@ -209,6 +253,11 @@ def _selector(policy: Object) -> str:
     return ",".join(terms) or "<all>"
 
 
+def _subjects(policy: Object) -> str:
+    subjects = policy.get("spec", {}).get("subjects")
+    return ",".join(map(subject_name, subjects)) if subjects else "<all>"
+
+
 def _duration(key: str) -> Any:
     def read(policy: Object) -> str:
         value = policy.get("spec", {}).get(key)
@@ -226,6 +275,15 @@ def _recording(policy: Object) -> str:
 
 def _value(key: str, default: str) -> Any:
     return lambda policy: str(policy.get("spec", {}).get(key, default))
+
+
+def _input_rate(policy: Object) -> str:
+    rate = policy.get("spec", {}).get("inputBytesPerSecond")
+    return f"{rate} B/s" if rate else "<any>"
+
+
+def _yields(policy: Object) -> str:
+    return "ToPeople" if policy.get("spec", {}).get("yieldsToPeople") else "<none>"
 
 
 def _hours(policy: Object) -> str:
@@ -246,15 +304,20 @@ CONSOLEPOLICIES = Kind(
     required=("spec",),
     columns=(
         Column("Machines", _selector, "The selector of machines"),
+        Column("Subjects", _subjects, "The users and groups whose sessions are restricted"),
         Column("Reason", _value("reason", OPTIONAL), "Whether a session needs a reason"),
         Column("Approval", _value("approval", NONE), "Whether a session needs an approval"),
         Column("People", _value("people", "1"), "The users that input needs"),
         Column("Max", _duration("maxSeconds"), "The longest duration of a session"),
         Column("Idle", _duration("idleSeconds"), "The longest time without input"),
         Column("Hours", _hours, "The times at which the consoles may be used", priority=1),
+        Column("Restricts", _value("restricts", SESSIONS), "Which sessions", priority=1),
+        Column("Input", _input_rate, "The highest rate of input", priority=1),
+        Column("Yields", _yields, "Whether a person who types takes the floor", priority=1),
         Column("Verbs", _value("verbs", COMPATIBLE), "The permissions that count", priority=1),
         Column("Recording", _recording, "Whether sessions are recorded", priority=1),
     ),
     counts_generation=True,
+    prepare=_prepare,
     validate=_validate,
 )

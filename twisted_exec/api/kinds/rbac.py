@@ -11,10 +11,15 @@ from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import validation
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.kinds.schemas import LABEL_SELECTOR, strings
+from twisted_exec.api.kinds.subjects import (
+    GROUP,
+    SUBJECT,
+    prepare_subjects,
+    subject_name,
+    subject_problems,
+)
 from twisted_exec.api.resource import Resource
 from twisted_exec.api.schema import Schema, array, string, struct
-
-GROUP = "rbac.authorization.k8s.io"
 
 _RULES = array(
     struct(
@@ -38,19 +43,7 @@ _RULES = array(
     "rules are the permissions that the role grants.",
 )
 _SUBJECTS = array(
-    struct(
-        {
-            "kind": string("kind is User, Group or ServiceAccount."),
-            "apiGroup": string(
-                "apiGroup is the API group of the kind; empty for a ServiceAccount."
-            ),
-            "name": string("name is the name of the subject."),
-            "namespace": string("namespace is the namespace of a ServiceAccount."),
-        },
-        required=["kind", "name"],
-        atomic=True,
-    ),
-    "subjects are the users, groups and ServiceAccounts that the role is granted to.",
+    SUBJECT, "subjects are the users, groups and ServiceAccounts that the role is granted to."
 )
 _ROLE_REF = struct(
     {
@@ -133,11 +126,7 @@ def _prepare_binding(binding: Object) -> None:
     reference = binding.get("roleRef")
     if isinstance(reference, dict):
         reference.setdefault("apiGroup", GROUP)
-    subjects = binding.get("subjects")
-    for subject in subjects if isinstance(subjects, list) else ():
-        if isinstance(subject, dict):
-            account = subject.get("kind") == "ServiceAccount"
-            subject.setdefault("apiGroup", "" if account else GROUP)
+    prepare_subjects(binding.get("subjects"))
 
 
 def _validate_binding(binding: Object) -> list[Cause]:
@@ -152,30 +141,8 @@ def _validate_binding(binding: Object) -> list[Cause]:
         causes.append(fields.not_supported("roleRef.kind", reference["kind"], allowed))
     if not reference["name"]:
         causes.append(fields.required("roleRef.name"))
-    for index, subject in enumerate(binding.get("subjects", [])):
-        causes += _subject_causes(subject, f"subjects[{index}]")
+    causes += subject_problems(binding.get("subjects", []), "subjects")
     return causes
-
-
-def _subject_causes(subject: Object, here: str) -> list[Cause]:
-    if not subject["name"]:
-        return [fields.required(f"{here}.name")]
-    if subject["kind"] not in ("User", "Group", "ServiceAccount"):
-        return [
-            fields.not_supported(
-                f"{here}.kind", subject["kind"], ["User", "Group", "ServiceAccount"]
-            )
-        ]
-    account = subject["kind"] == "ServiceAccount"
-    if account and not subject.get("namespace"):
-        return [fields.required(f"{here}.namespace")]
-    if subject["apiGroup"] != ("" if account else GROUP):
-        return [
-            fields.not_supported(
-                f"{here}.apiGroup", subject["apiGroup"], ["" if account else GROUP]
-            )
-        ]
-    return []
 
 
 def _binding_changed(new: Object, old: Object) -> list[Cause]:
@@ -202,9 +169,7 @@ _SUBJECT_COLUMNS = (("Users", "User"), ("Groups", "Group"), ("ServiceAccounts", 
 def _subjects_column(title: str, kind: str) -> Column:
     def read(binding: Object) -> str:
         return ", ".join(
-            f"{subject['namespace']}/{subject['name']}"
-            if kind == "ServiceAccount"
-            else subject["name"]
+            subject_name(subject)
             for subject in binding.get("subjects", [])
             if subject["kind"] == kind
         )

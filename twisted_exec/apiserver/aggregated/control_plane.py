@@ -170,7 +170,7 @@ class Behind:
         self,
         routes: GatedRoutes,
         gate: Gate,
-        strictness: Callable[[str], Strictness],
+        strictness: Callable[[str, User], Strictness],
         queue: FairQueue,
     ) -> None:
         """The host serves reviews."""

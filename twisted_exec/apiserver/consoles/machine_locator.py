@@ -226,7 +226,7 @@ class MachineLocator:
         applicant = self._applicant(context, access.wanted)
         applied = SessionConditions(policies, applicant, machine, "" if is_stream else None)
         permitted = await self._permitted(context, access, applied, right)
-        if is_stream or not policies.uses_approvals(machine):
+        if is_stream or not policies.uses_approvals(machine, context.user, access.wanted):
             admitted = await self._admit_by_policies(context, applied, permitted)
         else:
             admitted = self._admit_beside(context.subject, applied, permitted)
@@ -256,7 +256,7 @@ class MachineLocator:
         right: Right,
     ) -> Right:
         """Return the user's right, which is lower where policies make the verbs strict."""
-        if not conditions.is_strict():
+        if not conditions.is_strict(context.user):
             return right
         strict = await self._parts.gate.authorize_console(context, access.under(conditions))
         return min(right, strict)
@@ -275,7 +275,7 @@ class MachineLocator:
         if not self._what.is_stream:
             conditions = replace(applied, applicant=applicant)
             return _AdmittedSession(decision.terms, conditions, decision.reservation)
-        recording = await self._recorded(context, applied.machine)
+        recording = await self._recorded(context, applied)
         return _AdmittedSession(
             replace(decision.terms, recording=recording.term),
             replace(applied, applicant=applicant, recording=recording.term),
@@ -311,7 +311,7 @@ class MachineLocator:
         """
         session = self._approved_session(applied.applicant, applied.machine)
         conditions = replace(applied, applicant=replace(applied.applicant, session=session))
-        terms = conditions.terms(right)
+        terms = conditions.terms(applied.applicant.user, right)
         if not session:
             raise Forbidden(
                 f'an approval of the console of "{subject.machine}" is for one session, which shows the screen: '
@@ -344,10 +344,12 @@ class MachineLocator:
         session: str = self._parts.policies.approved_session(applicant, machine, is_open)
         return session
 
-    async def _recorded(self, context: RequestContext, machine: Object) -> SessionRecording:
-        demand = await session_demand(
-            context, self._parts.gate, machine, self._parts.policies.recording_demand(machine)
-        )
+    async def _recorded(
+        self, context: RequestContext, applied: SessionConditions
+    ) -> SessionRecording:
+        machine, wanted = applied.machine, applied.applicant.wanted
+        policies_demand = self._parts.policies.recording_demand(machine, context.user, wanted)
+        demand = await session_demand(context, self._parts.gate, machine, policies_demand)
         if demand is None:
             return SessionRecording()
         refused = partial(self._unrecorded, context, machine, demand)

@@ -20,6 +20,7 @@ from twisted_exec.api.status import Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.apiserver.consoles.policy_evaluation import (
     ParsedPolicy,
     approvals,
+    check_presence,
     demand_of,
     evaluate,
     needs_use,
@@ -28,6 +29,7 @@ from twisted_exec.apiserver.consoles.policy_evaluation import (
 )
 from twisted_exec.apiserver.consoles.reservations import WAIT_SECONDS, Reservation, Reservations
 from twisted_exec.apiserver.interfaces import Applicant, RecordingDemand, Strictness
+from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.rules import Attributes
 from twisted_exec.program.copies import replace
 from twisted_exec.program.tasks import as_deferred
@@ -126,25 +128,31 @@ class ConsolePolicies(StoreFollower):
         """Call ``changed`` whenever a review may have another result than before."""
         self._listeners.append(changed)
 
-    def is_strict(self, machine: Object) -> bool:
+    def is_strict(self, machine: Object, user: User) -> bool:
         """
-        Return whether only the verbs of ``machines/console`` allow the use of a machine's console.
+        Return whether only the verbs of ``machines/console`` allow a user the use of a machine's console.
 
         It is true while that is unknown.
         """
         if self._unlisted:
             return True
         machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
-        return any(policy.strict or policy.problem for policy in self.selecting(machine))
+        return any(
+            policy.strict or policy.problem
+            for policy in self.selecting(machine)
+            if policy.binds(user)
+        )
 
-    def recording_demand(self, machine: Object) -> RecordingDemand | None:
+    def recording_demand(
+        self, machine: Object, user: User, wanted: Right
+    ) -> RecordingDemand | None:
         """
-        Return the recording of sessions at a machine that the policies demand, or ``None``.
+        Return the recording of a session that the policies demand, or ``None``.
 
         :param machine: as for :meth:`is_strict`.
         """
         machine = self._machines.get(machine["metadata"].get("uid", ""), machine)
-        return demand_of(self.selecting(machine))
+        return demand_of(self.binding(machine, user, wanted))
 
     def is_strict_for(self, attributes: Attributes) -> bool:
         """
@@ -156,14 +164,14 @@ class ConsolePolicies(StoreFollower):
         """
         self._check((attributes.group, attributes.resource))
         if not attributes.name:
-            return self.strictness(attributes.namespace).strict
+            return self.strictness(attributes.namespace, attributes.user).strict
         name = (attributes.group, attributes.resource, (attributes.namespace, attributes.name))
         machine = self._by_name.get(name)
-        return machine is not None and self.is_strict(machine)
+        return machine is not None and self.is_strict(machine, attributes.user)
 
-    def strictness(self, namespace: str) -> Strictness:
+    def strictness(self, namespace: str, user: User) -> Strictness:
         """
-        Return whether the verbs are strict for some machines of a namespace.
+        Return whether the verbs are strict for a user at some machines of a namespace.
 
         :param namespace: empty for all namespaces.
         """
@@ -175,7 +183,7 @@ class ConsolePolicies(StoreFollower):
             policy
             for each in several
             for _, policy in sorted(each.items())
-            if policy.strict or policy.problem
+            if (policy.strict or policy.problem) and policy.binds(user)
         ]
         if not strict or (namespace and any(policy.selects_all for policy in strict)):
             return Strictness(bool(strict))
@@ -195,13 +203,22 @@ class ConsolePolicies(StoreFollower):
         policies = self._policies.get(machine["metadata"]["namespace"], {})
         return [policy for _, policy in sorted(policies.items()) if policy.selects(machine)]
 
-    def uses_approvals(self, machine: Object) -> bool:
+    def binding(self, machine: Object, user: User, wanted: Right) -> list[ParsedPolicy]:
         """
-        Return whether an approval is for one session at this machine.
+        Return the policies that restrict a session at a machine; as :meth:`selecting`.
+
+        :param wanted: the right that the session asks for.
+        """
+        selecting = self.selecting(machine)
+        return [policy.of_session(wanted) for policy in selecting if policy.binds(user)]
+
+    def uses_approvals(self, machine: Object, user: User, wanted: Right) -> bool:
+        """
+        Return whether an approval is for one session of a user at this machine.
 
         :raises ServiceUnavailable: the policies are not known yet.
         """
-        return needs_use(self.selecting(machine))
+        return needs_use(self.binding(machine, user, wanted))
 
     def approved_session(
         self, applicant: Applicant, machine: Object, is_open: Callable[[str], bool]
@@ -212,7 +229,7 @@ class ConsolePolicies(StoreFollower):
 
         :param is_open: returns whether the user has an open session with an id at this machine.
         """
-        policies, now = self.selecting(machine), self._now()
+        policies, now = self.binding(machine, applicant.user, applicant.wanted), self._now()
         for request in self.requests_of(applicant.user.name, machine["metadata"]["uid"]):
             session: str = request.get("status", {}).get("session", "")
             of_session = replace(applicant, session=session)
@@ -258,7 +275,8 @@ class ConsolePolicies(StoreFollower):
         new_session = replace(applicant, session=applicant.resumes)
         deadline = self._clock.seconds() + WAIT_SECONDS
         while True:
-            policies, now = self.selecting(machine), self._now()
+            check_presence(self.selecting(machine), applicant)
+            policies, now = self.binding(machine, applicant.user, applicant.wanted), self._now()
             requests = self.requests_of(applicant.user.name, machine["metadata"]["uid"])
             if not needs_use(policies):
                 return Admitted(
@@ -287,7 +305,7 @@ class ConsolePolicies(StoreFollower):
     def _check_use(
         self, new_session: Applicant, machine: Object, right: Right, request: Object
     ) -> bool:
-        policies, now = self.selecting(machine), self._now()
+        policies, now = self.binding(machine, new_session.user, new_session.wanted), self._now()
         if not needs_use(policies):
             return False
         if approvals(policies, [request], new_session, now):
@@ -298,7 +316,11 @@ class ConsolePolicies(StoreFollower):
         return True
 
     def _evaluated(self, applicant: Applicant, machine: Object, right: Right) -> Terms:
-        policies, uid = self.selecting(machine), machine["metadata"]["uid"]
+        check_presence(self.selecting(machine), applicant)
+        policies, uid = (
+            self.binding(machine, applicant.user, applicant.wanted),
+            machine["metadata"]["uid"],
+        )
         requests = self.requests_of(applicant.user.name, uid)
         return evaluate(policies, requests, applicant, machine, right, self._now())
 

@@ -13,10 +13,12 @@ from functools import reduce
 from typing import Any
 
 from twisted_exec.api import fields, selectors
+from twisted_exec.api.agents import is_agent
 from twisted_exec.api.display import listed
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.consolepolicies import (
     APPROVAL_REQUIRED,
+    INPUT,
     NONE,
     NOT_ALLOWED,
     ONCE,
@@ -42,6 +44,8 @@ from twisted_exec.api.selectors import LabelSelector
 from twisted_exec.api.status import Forbidden
 from twisted_exec.api.users import SERVICE_ACCOUNT_PREFIX
 from twisted_exec.apiserver.interfaces import Applicant, RecordingDemand
+from twisted_exec.auth import rbac
+from twisted_exec.auth.interfaces import User
 from twisted_exec.program.copies import replace
 from twisted_exec.wire.session_terms import FULL, Right, Terms, stricter
 
@@ -62,6 +66,9 @@ class ParsedPolicy:
     """
     A parsed ConsolePolicy.
 
+    :param subjects: ``("User", name)`` or ``("Group", name)`` of those whom it restricts; ``None`` for
+        everybody.
+    :param only_observes: it restricts its session to observe, and has no other condition for it.
     :param problem: why this server cannot evaluate it: then it refuses its sessions.
     """
 
@@ -69,8 +76,10 @@ class ParsedPolicy:
     name: str
     spec: Mapping[str, Any]
     selector: LabelSelector
+    subjects: frozenset[tuple[str, str]] | None = None
     hours: Hours | None = None
     search: Search | None = None
+    only_observes: bool = False
     problem: str = ""
 
     @property
@@ -101,6 +110,23 @@ class ParsedPolicy:
         """Return whether the policy applies to a machine of its namespace."""
         return self.selector.matches(machine["metadata"].get("labels", {}))
 
+    def binds(self, user: User) -> bool:
+        """Return whether the policy restricts a user's sessions; if it cannot be evaluated, it does."""
+        if self.subjects is None or self.problem:
+            return True
+        groups = (("Group", each) for each in user.groups)
+        return ("User", user.name) in self.subjects or any(map(self.subjects.__contains__, groups))
+
+    def of_session(self, wanted: Right) -> ParsedPolicy:
+        """
+        Return the policy for a session of a user whom it binds.
+
+        :param wanted: the right that the session asks for.
+        """
+        if wanted > Right.OBSERVE or self.spec.get("restricts") != INPUT:
+            return self
+        return replace(self, spec={}, hours=None, search=None, only_observes=True)
+
     def __str__(self) -> str:
         return f'ConsolePolicy "{self.namespace}/{self.name}"'
 
@@ -111,6 +137,9 @@ def parsed(obj: Object) -> ParsedPolicy:
     policy = ParsedPolicy(metadata["namespace"], metadata["name"], spec, LabelSelector())
     try:
         policy = replace(policy, selector=selectors.of_object(spec.get("selector")))
+        if spec.get("subjects"):
+            subjects = frozenset(rbac.subjects(spec, policy.namespace))
+            policy = replace(policy, subjects=subjects)
         if spec.get("hours"):
             week = parse_hours(spec["hours"], spec.get("timeZone", "UTC"))
             policy = replace(policy, hours=week)
@@ -135,11 +164,13 @@ def evaluate(
 
     :raises Forbidden: a policy refuses the session.
     """
+    # An agent yields to people under any policy, and without one.
+    own = replace(FULL, right=right, yields=is_agent(applicant.user.name))
     if not policies:
-        return replace(FULL, right=right)
+        return own
     valid = approvals(policies, requests, applicant, now)
     session = _Session(applicant, machine, right, requests, valid, now)
-    terms, refusals = [replace(FULL, right=right)], []
+    terms, refusals = [own], []
     for policy in policies:
         try:
             terms.append(_terms(policy, session))
@@ -148,6 +179,24 @@ def evaluate(
     if refusals:
         raise _forbidden(refusals)
     return replace(reduce(stricter, terms), policy=_names(policies))
+
+
+def check_presence(policies: Iterable[ParsedPolicy], applicant: Applicant) -> None:
+    """
+    Check a session that these policies do not bind, but that others at the console would count as a person.
+
+    :raises Forbidden: one of them requires several people, and the session's user does not count.
+    """
+    refusals = []
+    for policy in policies:
+        people = policy.spec.get("people", 1)
+        if people > 1 and not policy.binds(applicant.user):
+            try:
+                _check_person(policy, people, applicant)
+            except _Refused as refused:
+                refusals.append(refused)
+    if refusals:
+        raise _forbidden(refusals)
 
 
 def needs_use(policies: Iterable[ParsedPolicy]) -> bool:
@@ -289,6 +338,8 @@ def _terms(policy: ParsedPolicy, session: _Session) -> Terms:
             f"{policy} cannot be evaluated by this server: {policy.problem}; ask an administrator"
         )
     applicant, right, now = session.applicant, session.right, session.now
+    if policy.only_observes:
+        right = min(right, Right.OBSERVE)
     spec, ends, since = policy.spec, [_end_of_hours(policy, now)], applicant.since
     people = spec.get("people", 1)
     if people > 1:
@@ -311,6 +362,8 @@ def _terms(policy: ParsedPolicy, session: _Session) -> Terms:
         idle_seconds=spec.get("idleSeconds", 0),
         until=0 if until == float("inf") else int(until),
         policy=_names([policy]),
+        input_rate=spec.get("inputBytesPerSecond", 0),
+        yields=spec.get("yieldsToPeople", False),
     )
 
 
@@ -522,7 +575,8 @@ def _counts(request: Object, applicant: Applicant, now: float) -> bool:
     if "session" in status and not _is_used_by(request, applicant):
         return False
     # Approvals are never by the user; this holds also for a store that was written by hand.
-    if status.get("decidedBy", "") in ("", spec.get("user"), spec.get("caller")):
+    decider = status.get("decidedBy", "")
+    if decider in ("", spec.get("user"), spec.get("caller")) or is_agent(decider):
         return False
     return _is_of(request, applicant)
 

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
 from twisted_exec.api import times
+from twisted_exec.api.agents import is_agent, person_of, person_uid
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CONSOLEREQUESTS, Object
 from twisted_exec.api.kinds.consolerequests import EXPIRED, PENDING, PENDING_SECONDS, state_of
@@ -84,7 +85,7 @@ class RequestRights(StoreFollower):
     def _changed(self, event: Event) -> None:
         if event.type != DELETED:
             return
-        key, user = key_of(event.obj), event.obj["spec"].get("user", "")
+        key, user = key_of(event.obj), person_of(event.obj["spec"].get("user", ""))
         self._forget(key)
         self._deleted[key] = self._now(), user
         self._deletions[user] += 1
@@ -127,19 +128,21 @@ class RequestRights(StoreFollower):
         for key in _SET_BY_SERVER:
             spec.pop(key, None)
         machine = await self._references.find(user, request, "console request")
-        check_request(self._policies.selecting(machine), request, machine)
+        wanted = Right[spec["right"].upper()]
+        check_request(self._policies.binding(machine, user, wanted), request, machine)
         spec |= {"user": user.name, "machineUID": machine["metadata"]["uid"]}
-        if user.uid:
-            spec["userUID"] = user.uid
+        if uid := person_uid(user):
+            spec["userUID"] = uid
         if user.impersonated_by is not None:
             spec["caller"] = user.impersonated_by.name
         await self._check_number(user, metadata["namespace"])
 
     def _check_name(self, user: User, request: Object) -> None:
         self._forget_old()
-        if self._deletions[user.name] >= MOST_DELETED:
+        deletions = self._deletions[person_of(user.name)]
+        if deletions >= MOST_DELETED:
             raise TooManyRequests(
-                f'{self._deletions[user.name]} console requests of user "{user.name}" were deleted '
+                f'{deletions} console requests of user "{user.name}" were deleted '
                 "within a day: try again tomorrow",
                 retry_after_seconds=3600,
             )
@@ -152,9 +155,9 @@ class RequestRights(StoreFollower):
 
     async def _check_number(self, user: User, namespace: str) -> None:
         listing = await self._storage.list(CONSOLEREQUESTS.resource, namespace, stale=True)
-        now = self._now()
+        now, person = self._now(), person_of(user.name)
         pending = sum(
-            each["spec"].get("user") == user.name and state_of(each, now) == PENDING
+            person_of(each["spec"].get("user", "")) == person and state_of(each, now) == PENDING
             for each in listing.items
         )
         if pending >= MOST_PENDING:
@@ -184,13 +187,19 @@ class RequestRights(StoreFollower):
 
     async def _check_approver(self, user: User, request: Object) -> None:
         spec, refusal = request["spec"], _refusal(user, request)
+        if any(each and is_agent(each.name) for each in (user, user.impersonated_by)):
+            raise Forbidden(
+                f"{refusal}: an agent is not a person; a person must approve or deny it"
+            )
+        if is_agent(spec.get("user", "")):
+            await self._check_approver_of_agent(user, request)
         requesters = {spec.get("user"), spec.get("caller")} - {None, ""}
         impersonator = user.impersonated_by
-        if user.name in requesters or (user.uid and user.uid == spec.get("userUID")):
+        account = "" if is_agent(spec.get("user", "")) else spec.get("userUID", "")
+        if user.name in requesters or (account and user.uid == account):
             raise Forbidden(f"{refusal}: another user must approve or deny it")
         if impersonator is not None and (
-            impersonator.name in requesters
-            or (impersonator.uid and impersonator.uid == spec.get("userUID"))
+            impersonator.name in requesters or (account and impersonator.uid == account)
         ):
             raise Forbidden(
                 f'{refusal}: user "{impersonator.name}", who created it, impersonates that user'
@@ -200,6 +209,29 @@ class RequestRights(StoreFollower):
                 f"{refusal}: a ServiceAccount is not a person; approve with an account of your own"
             )
         await self._check_drive(user, request)
+
+    async def _check_approver_of_agent(self, user: User, request: Object) -> None:
+        """
+        Check that an approver may decide for an agent.
+
+        The agent counts as its person, who may approve only where no policy has this person ask another one.
+        """
+        spec, refusal = request["spec"], _refusal(user, request)
+        person, uid = person_of(spec["user"]), spec.get("userUID", "")
+        for each in (user, user.impersonated_by):
+            if each is None or (each.name != person and (not uid or each.uid != uid)):
+                continue
+            if each is not user:
+                raise Forbidden(
+                    f'{refusal}: user "{each.name}", whose agent asks, impersonates that user'
+                )
+            machine = await self._machine_of(request)
+            for policy in self._policies.selecting(machine):
+                if policy.requires_approval and policy.binds(user) and not _is_denied(request):
+                    raise Forbidden(
+                        f"{refusal}: it is of your own agent, and {policy} requires the approval of another "
+                        "user for you, too"
+                    )
 
     async def _check_drive(self, user: User, request: Object) -> None:
         spec, namespace = request["spec"], request["metadata"]["namespace"]
@@ -227,13 +259,22 @@ class RequestRights(StoreFollower):
 
     async def _check_machine(self, request: Object) -> None:
         spec, metadata = request["spec"], request["metadata"]
-        resource = self._references.dialect(spec["machineResource"]).workload
-        machine = await self._storage.get(resource, metadata["namespace"], spec["machine"])
+        machine = await self._machine_of(request)
         if machine["metadata"]["uid"] != spec["machineUID"]:
             raise Conflict(
                 f'consolerequests "{metadata["name"]}" is for an earlier machine '
                 f'"{spec["machine"]}", which was deleted: its user must create another'
             )
+
+    async def _machine_of(self, request: Object) -> Object:
+        spec, namespace = request["spec"], request["metadata"]["namespace"]
+        resource = self._references.dialect(spec["machineResource"]).workload
+        machine: Object = await self._storage.get(resource, namespace, spec["machine"])
+        return machine
+
+
+def _is_denied(request: Object) -> bool:
+    return bool(request["status"].get("denied"))
 
 
 def _is_service_account(user: User) -> bool:

@@ -11,6 +11,7 @@ from twisted_exec.api.obstacles import Obstacle, because
 from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.consoles.policies import ConsolePolicies
 from twisted_exec.apiserver.interfaces import Applicant
+from twisted_exec.auth.interfaces import User
 from twisted_exec.program.copies import replace
 from twisted_exec.wire.session_terms import Right, Terms
 
@@ -31,15 +32,16 @@ class SessionConditions:
     machine: Object
     recording: str | None = None
 
-    def is_strict(self) -> bool:
-        strict: bool = self.policies.is_strict(self.machine)
+    def is_strict(self, user: User) -> bool:
+        strict: bool = self.policies.is_strict(self.machine, user)
         return strict
 
-    def terms(self, right: Right) -> Terms:
-        terms: Terms = self.policies.review(self.applicant, self.machine["metadata"]["uid"], right)
+    def terms(self, user: User, right: Right) -> Terms:
+        applicant = replace(self.applicant, user=user)
+        terms: Terms = self.policies.review(applicant, self.machine["metadata"]["uid"], right)
         if self.recording is None:
             return terms
-        demand = self.policies.recording_demand(self.machine)
+        demand = self.policies.recording_demand(self.machine, user, self.applicant.wanted)
         if demand is not None and demand.is_required and not demand.is_met_by(self.recording):
             namespace = self.machine["metadata"]["namespace"]
             why = (

@@ -34,8 +34,10 @@ from twisted_exec.apiserver.serving.client import own_recorder
 from twisted_exec.apiserver.serving.query import MANAGER, WriteOptions
 from twisted_exec.apiserver.serving.target import RequestTarget
 from twisted_exec.apiserver.serving.verbs import OURSELVES, Verbs
+from twisted_exec.apiserver.signing.agents import AgentClient
 from twisted_exec.apiserver.signing.clients import Clients
 from twisted_exec.apiserver.signing.interfaces import (
+    AGENT,
     CLIENT,
     FOR_SERVERS,
     NODE_CLIENT,
@@ -145,6 +147,7 @@ class Signer(StoreFollower):
             CLIENT: Clients(dialects, authorizer),
             NODE_SERVING: NodeServing(storage, own_names),
             NODE_CLIENT: NodeClient(authorizer),
+            AGENT: AgentClient(authorizer),
         }
         self._now, self._life_seconds = now, life_seconds
         self._recorder = own_recorder(
@@ -251,8 +254,9 @@ class Signer(StoreFollower):
             return
         request, spec = request_of(csr), csr["spec"]
         subject = subject_of(request)
-        seconds = min(spec.get("expirationSeconds", self._life_seconds), self._life_seconds)
         signer = spec["signerName"]
+        longest = min(self._life_seconds, self._signers[signer].longest_seconds)
+        seconds = min(spec.get("expirationSeconds", longest), longest)
         try:
             authority = self._authorities[signer].get()
             certificate = authority.certify(
@@ -260,6 +264,7 @@ class Signer(StoreFollower):
                 subject.common_name,
                 self._signers[signer].organizations(subject),
                 subject.names if signer in FOR_SERVERS else (),
+                uris=self._signers[signer].uris(csr),
                 now=datetime.fromtimestamp(self._now(), UTC),
                 life=timedelta(seconds=seconds),
             )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from twisted_exec.api.agents import is_agent
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import PODS
 from twisted_exec.apiserver.interfaces import Strictness
@@ -16,6 +17,7 @@ from twisted_exec.auth.rules import CONSOLE, Attributes, Rule
 from twisted_exec.wire.session_terms import Right
 
 _VERBS = tuple(sorted(VERBS))
+_AGENT = "an agent may do only what its person may do, too: ask for each right"
 _DRIVING = {Right.DRIVE.verb, Right.TAKEOVER.verb}
 _PODS, _GROUP = PODS.resource.plural, PODS.resource.group
 _POD_CONSOLE = f"{_PODS}/{CONSOLE}"
@@ -33,17 +35,17 @@ class ConsoleRules:
         self,
         authorizer: IRulesAuthorizer,
         dialects: Sequence[Dialect],
-        strictness: Callable[[str], Strictness],
+        strictness: Callable[[str, User], Strictness],
     ) -> None:
         self._authorizer, self._dialects, self._strictness = authorizer, dialects, strictness
 
     async def rules_for(self, user: User, namespace: str) -> tuple[Sequence[Rule], str]:
         """Return a user's rules in a namespace, and why the list is incomplete, if it is."""
         rules = await self._authorizer.rules_for(user, namespace)
-        strictness = self._strictness(namespace)
+        strictness = self._strictness(namespace, user)
         several = (self._with_consoles(each, strictness.strict) for each in rules)
         unique = dict.fromkeys(rule for each in several for rule in each)
-        return tuple(unique), strictness.problem
+        return tuple(unique), _AGENT if is_agent(user.name) else strictness.problem
 
     def _with_consoles(self, rule: Rule, strict: bool) -> Iterator[Rule]:
         if _GROUP in rule.api_groups and {_POD_CONSOLE, *_POD_STREAMS} & {*rule.resources}:

@@ -23,8 +23,8 @@ from twisted_exec.auth.oidc.authenticator import OIDCAuthenticator
 from twisted_exec.auth.oidc.configuration import Issuers
 from twisted_exec.auth.service_accounts import AccountKeys, ServiceAccountAuthenticator, TokenIssuer
 from twisted_exec.auth.token_file import TokenFileAuthenticator
-from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
-from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator, Known
+from twisted_exec.auth.x509 import X509Authenticator, is_certified_by, refuse_reserved
 from twisted_exec.program.tasks import as_deferred
 from twisted_exec.storage.interfaces import IStorage
 
@@ -104,12 +104,12 @@ class ServerAuthenticators:
         self._sources = list(_token_sources(identities, keys, storage, reactor, now))
         self._bearer = BearerAuthenticator(self._sources, identities.audiences)
         own_tokens = [_OwnTokens(each) for each in self._own]
-        self.tokens = BearerAuthenticator([*own_tokens, *self._sources], identities.audiences)
+        self.tokens = _UserTokens([*own_tokens, *self._sources], identities.audiences)
         """For TokenReviews: the application's authenticators get the token and nothing else."""
 
     def authenticator(self) -> IAuthenticator:
         """Return an authenticator of requests, which asks those of the application first."""
-        return UnionAuthenticator([*self._own, self._x509, self._bearer])
+        return _Users([*self._own, self._x509, self._bearer])
 
     def load(self) -> None:
         """
@@ -128,6 +128,29 @@ class ServerAuthenticators:
             close = getattr(each, "close", None)
             if close is not None:
                 close()
+
+
+class _Users(UnionAuthenticator):
+    """The users of requests, of whom only a certificate names agents."""
+
+    @as_deferred
+    async def authenticate(self, credentials: PresentedCredentials) -> User | None:
+        user: User | None = await super().authenticate(credentials)
+        certificate = credentials.certificate
+        # The authenticator of certificates has checked those.
+        if user is not None and not (certificate and is_certified_by(user, certificate)):
+            refuse_reserved(user)
+        return user
+
+
+class _UserTokens(BearerAuthenticator):
+    """The users of tokens, none of whom is an agent."""
+
+    async def _ask_for(self, token: bytes, audiences: tuple[str, ...]) -> Known | None:
+        known = await super()._ask_for(token, audiences)
+        if known is not None:
+            refuse_reserved(known.user)
+        return known
 
 
 @implementer(ITokenAuthenticator)

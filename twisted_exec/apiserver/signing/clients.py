@@ -12,6 +12,7 @@ from typing import Any
 from cryptography import x509
 from zope.interface import implementer
 
+from twisted_exec.api.agents import AGENTS, is_agent
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds.certificates import (
     CLIENT_AUTH,
@@ -19,7 +20,7 @@ from twisted_exec.api.kinds.certificates import (
     KEY_ENCIPHERMENT,
 )
 from twisted_exec.api.users import MASTERS, NODE_SERVERS
-from twisted_exec.apiserver.signing.interfaces import ISigner
+from twisted_exec.apiserver.signing.interfaces import AGENT, ISigner, SignerDefaults
 from twisted_exec.apiserver.signing.nodes import is_node
 from twisted_exec.apiserver.signing.poollets import PoolletClient
 from twisted_exec.apiserver.signing.requests import (
@@ -36,7 +37,7 @@ _USAGES = {CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT}
 
 
 @implementer(ISigner)
-class Clients:
+class Clients(SignerDefaults):
     """
     Signs client certificates of people and poollets.
 
@@ -90,6 +91,8 @@ def person_problem(csr: Mapping[str, Any], subject: RequestedSubject) -> str:
         return "its names must not contain control characters"
     if MASTERS in subject.organizations:
         return f"membership in {MASTERS} is never granted by a request"
+    if is_agent(subject.common_name) or AGENTS in subject.organizations:
+        return f"it is an agent's: {AGENT} signs those"
     if is_node(subject.common_name) or NODE_SERVERS in subject.organizations:
         return "it is a node server's: kubernetes.io/kube-apiserver-client-kubelet signs those"
     return names_problem(subject, serving=False)

@@ -16,7 +16,7 @@ from zope.interface import implementer
 from twisted_exec.api.kinds import NODES
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.users import NODE_SERVERS
-from twisted_exec.apiserver.signing.interfaces import NODE_SERVING, ISigner
+from twisted_exec.apiserver.signing.interfaces import NODE_SERVING, ISigner, SignerDefaults
 from twisted_exec.apiserver.signing.requests import (
     Object,
     RequestedSubject,
@@ -46,7 +46,7 @@ def node_of(user: str) -> str:
 
 
 @implementer(ISigner)
-class NodeClient:
+class NodeClient(SignerDefaults):
     """
     Signs client certificates of node servers.
 
@@ -72,7 +72,7 @@ class NodeClient:
 
 
 @implementer(ISigner)
-class NodeServing:
+class NodeServing(SignerDefaults):
     """
     Signs serving certificates of node servers.
 

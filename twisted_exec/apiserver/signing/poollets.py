@@ -13,7 +13,7 @@ from cryptography import x509
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.apiserver.signing.interfaces import SERVING, ISigner
+from twisted_exec.apiserver.signing.interfaces import SERVING, ISigner, SignerDefaults
 from twisted_exec.apiserver.signing.requests import (
     Object,
     RequestedSubject,
@@ -31,7 +31,7 @@ from twisted_exec.storage.interfaces import IStorage
 
 
 @implementer(ISigner)
-class PoolletServing:
+class PoolletServing(SignerDefaults):
     """
     Signs serving certificates of poollets.
 
@@ -68,7 +68,7 @@ class PoolletServing:
 
 
 @implementer(ISigner)
-class PoolletClient:
+class PoolletClient(SignerDefaults):
     """
     Signs client certificates of poollets.
 

@@ -177,16 +177,21 @@ def addresses_of(holder: Mapping[str, Any]) -> set[str]:
     return {_as_known(str(each.get("address", ""))) for each in reported} - {""}
 
 
-async def asking_refusal(csr: Mapping[str, Any], subresource: str, authorizer: IAuthorizer) -> str:
-    """Why the requester may not have the request approved automatically; empty when it may."""
+def requester_of(csr: Mapping[str, Any]) -> User:
+    """Return the user who has created a request."""
     spec = csr["spec"]
     extra = {key: tuple(values) for key, values in spec.get("extra", {}).items()}
-    user = User(
+    return User(
         spec.get("username", ""),
         tuple(spec.get("groups", ())),
         uid=spec.get("uid", ""),
         extra=extra,
     )
+
+
+async def asking_refusal(csr: Mapping[str, Any], subresource: str, authorizer: IAuthorizer) -> str:
+    """Why the requester may not have the request approved automatically; empty when it may."""
+    user = requester_of(csr)
     resource = CERTIFICATESIGNINGREQUESTS.resource
     attributes = Attributes(
         user,

@@ -17,6 +17,7 @@ from twisted_exec.api.kinds.certificates import (
 )
 from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
+from twisted_exec.apiserver.signing.agents import check_requester
 from twisted_exec.auth.interfaces import IAuthorizer, User
 from twisted_exec.auth.rules import Attributes
 
@@ -36,6 +37,7 @@ class SigningRights:
         if change.kind is not CERTIFICATESIGNINGREQUESTS or change.new is None:
             return succeed(None)
         if change.operation == CREATE:
+            check_requester(change.new, change.user)
             change.new["spec"].pop("extra", None)  # else a user without extra could claim another's
             change.new["spec"] |= _requester(change.user)
             return succeed(None)

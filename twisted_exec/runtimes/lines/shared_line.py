@@ -30,7 +30,7 @@ from twisted_exec.api.display import shortened
 from twisted_exec.api.status import APIError, message_of
 from twisted_exec.console.interfaces import IRecoveringTransport
 from twisted_exec.console.notices import LINE_BACK, line_lost, notice
-from twisted_exec.console.read_rate import ReadRateLimit
+from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.control.backoff import Backoff
 from twisted_exec.control.polling import until
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -103,7 +103,7 @@ class _Link(TwistedProtocol):
 
     def __init__(self, run: SharedLine, clock: IReactorTime) -> None:
         self._run = run
-        self._rate_limit = ReadRateLimit(clock, self._apply_pause, self._apply_pause)
+        self._rate_limit = RateLimit(clock, self._apply_pause, self._apply_pause)
         self._paused = False
         self._dropped: Failure | None = None
 

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import (
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 
-from twisted_exec.console.read_rate import ReadRateLimit
+from twisted_exec.console.rate_limit import RateLimit
 from twisted_exec.runtimes.lines.layer import LayeredEndpoint, LineLayer, PauseCause
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.wire import com_port
@@ -60,7 +60,7 @@ class TelnetLine(LineLayer):
         if port is not None:
             offers.append(Option.COM_PORT)
         self._codec = TelnetClient(offers=offers)
-        self._rate_limit = ReadRateLimit(clock, self._flow, self._flow)
+        self._rate_limit = RateLimit(clock, self._flow, self._flow)
         self._break: IDelayedCall | None = None
         self._noted: set[object] = set()
         self._carrier_noted_at = -_SECONDS_BETWEEN_CARRIERS

@@ -25,6 +25,7 @@ class InputQueue:
     A bounded queue that delivers directly, unless it is paused.
 
     :param deliver: receives each item; it may pause or close the queue.
+    :ivar most_bytes: the most keys that are delivered at once, in bytes; 0 for any number.
     """
 
     def __init__(
@@ -32,9 +33,10 @@ class InputQueue:
     ) -> None:
         self._limit_bytes, self._deliver, self._set_full = limit_bytes, deliver, set_full
         self._items: deque[Item] = deque()
-        self._cost = 0
+        self._cost = self.most_bytes = 0
+        self._delivered = 0  # bytes of the first item
         self._paused = False
-        self._is_full = self._is_closed = False
+        self._is_full = self._is_closed = self._is_delivering = False
 
     def __len__(self) -> int:
         return len(self._items)
@@ -42,7 +44,10 @@ class InputQueue:
     @property
     def items(self) -> Sequence[Item]:
         """What waits, oldest first."""
-        return tuple(self._items)
+        items = tuple(self._items)
+        if self._delivered and isinstance(items[0], bytes):
+            return (items[0][self._delivered :], *items[1:])
+        return items
 
     def put(self, item: Item) -> None:
         """Deliver an item after those that wait; ignored after :meth:`close`."""
@@ -66,8 +71,9 @@ class InputQueue:
         :return: the number of pieces that were dropped.
         """
         ends = [item for item in self._items if item is None]
-        dropped = sum(map(pieces, self._items)) - len(ends)
+        dropped = sum(map(pieces, self._items)) - len(ends) - self._delivered
         self._items.clear()
+        self._delivered = 0
         self._items.extend(ends)
         self._cost = sum(map(_cost, ends))
         self._run()
@@ -77,17 +83,37 @@ class InputQueue:
         """Drop what waits, and break the cycle of references."""
         self._items.clear()
         self._deliver = self._set_full = _discard
-        self._cost, self._is_full, self._is_closed = 0, False, True
+        self._cost = self._delivered = 0
+        self._is_full, self._is_closed = False, True
 
     def _run(self) -> None:
-        while self._items and not self._paused:
-            item = self._items.popleft()
-            self._cost -= _cost(item)
-            self._deliver(item)
+        if self._is_delivering:  # what follows an item must not overtake it
+            return
+        self._is_delivering = True
+        try:
+            while self._items and not self._paused:
+                item = self._next()
+                self._cost -= _cost(item)
+                self._deliver(item)
+        finally:
+            self._is_delivering = False
         is_full = self._cost >= self._limit_bytes
         if is_full is not self._is_full:
             self._is_full = is_full
             self._set_full(is_full)
+
+    def _next(self) -> Item:
+        """Take an item, or a part of the keys in it."""
+        item = self._items[0]
+        if isinstance(item, bytes) and (self.most_bytes or self._delivered):
+            begin, end = self._delivered, self._delivered + (self.most_bytes or len(item))
+            if end < len(item):
+                self._delivered = end
+                return item[begin:end]
+            item = item[begin:]
+        self._delivered = 0
+        self._items.popleft()
+        return item
 
 
 def exported(item: Item) -> list[Any]:

@@ -32,7 +32,7 @@ from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.endings import encode_ending
 from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.notices import wrapped_notice
-from twisted_exec.wire.session_terms import FULL, Right, Terms
+from twisted_exec.wire.session_terms import FULL, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 
 __all__ = [
@@ -99,11 +99,18 @@ HAS_LEFT = frozenset({ServedLife.LEFT, ServedLife.OVER})
 
 
 def unenforced(terms: Terms) -> str:
-    """Return why a console that does not know its users cannot enforce terms; empty if it can."""
+    """
+    Return why a console that does not know its users cannot enforce terms; empty if it can.
+
+    It has no floor that somebody else could take, so its user yields to all who could type.
+    """
     if terms.recording:
         return (
             f"{terms.rule('require', 'recording')} a recording, and this console cannot be recorded"
         )
+    if terms.input_rate:
+        rule = terms.rule("limit", "input_rate")
+        return f"{rule} the rate of input, and this console cannot: select other machines in the policy"
     if terms.people <= 1 and not terms.viewers:
         return ""
     term = "people" if terms.people > 1 else "viewers"
@@ -151,7 +158,7 @@ class ConsoleServer(Living[ServedLife]):
             attachment,
             options,
             clock,
-            may_drive=self.may_drive,
+            terms=terms,
             tell=self._tell,
             used=self._time_limits.touch,
             limit_bytes=limits.input_bytes,
@@ -179,11 +186,6 @@ class ConsoleServer(Living[ServedLife]):
     @property
     def bytes_to_machine(self) -> int:
         return self._input.bytes_to_machine
-
-    @property
-    def may_drive(self) -> bool:
-        """Return whether the user has the right to drive, which messages need, too."""
-        return self.terms.right >= Right.DRIVE
 
     # IAttachmentTransport
 
@@ -259,9 +261,7 @@ class ConsoleServer(Living[ServedLife]):
         if terms == self.terms:
             return
         self.terms = terms
-        self._input.may_drive = self.may_drive
-        if not self.may_drive:
-            self._input.drop()
+        self._input.hold_to(terms)
         if self.life not in GOES_ON:
             return
         if not ITermsAttachment.providedBy(self._attachment):

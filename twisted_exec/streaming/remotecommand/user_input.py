@@ -39,8 +39,12 @@ from twisted_exec.streaming.remotecommand.input_queue import (
 )
 from twisted_exec.wire.marks import Notice
 from twisted_exec.wire.resize import Message, SizeDecoder
+from twisted_exec.wire.session_terms import Right, Terms
 from twisted_exec.wire.stream_options import StreamOptions
 from twisted_exec.wire.typed_keys import is_typed
+
+_DELIVERIES_PER_SECOND = 10
+"""Of input whose rate is limited."""
 
 
 class UserInput:
@@ -50,7 +54,6 @@ class UserInput:
     A piece is settled when the attachment has it, or when it was discarded for good.
 
     :param used: is called when the user has sent keys, a request, or another size.
-    :ivar may_drive: whether the user has the right now; the owner sets it, see also :meth:`drop`.
     :ivar on_settled: is called with the number of settled pieces when it changes.
     """
 
@@ -60,18 +63,18 @@ class UserInput:
         options: StreamOptions,
         clock: IReactorTime,
         *,
-        may_drive: bool,
+        terms: Terms,
         tell: Callable[[Notice], None],
         used: Callable[[], None],
         limit_bytes: int,
         set_full: Callable[[bool], None],
     ) -> None:
         self._attachment, self._options, self._clock = attachment, options, clock
-        self.may_drive = may_drive
         self.on_settled: Callable[[int], None] | None = None
         self.settled = self.bytes_to_machine = 0
         self._tell, self._used = tell, used
         self._queue = InputQueue(limit_bytes, self._deliver, set_full)
+        self.hold_to(terms)
         self._sizes = SizeDecoder()
         self._size: TerminalSize | None = None  # the newest, until the next turn
         self._last_size: TerminalSize | None = None
@@ -159,9 +162,15 @@ class UserInput:
     def resume(self) -> None:
         self._queue.resume()
 
-    def drop(self) -> None:
-        """Drop waiting input, but not the end of input: the user may not drive any more."""
-        if dropped := self._queue.drop():
+    def hold_to(self, terms: Terms) -> None:
+        """
+        Follow the terms of the session: drop waiting input of a user who may not drive any more, but not its end.
+
+        The attachment limits the rate, which it can only between two deliveries.
+        """
+        self.may_drive = terms.right >= Right.DRIVE
+        self._queue.most_bytes = -(-terms.input_rate // _DELIVERIES_PER_SECOND)
+        if not self.may_drive and (dropped := self._queue.drop()):
             self._settle(dropped)
 
     def close(self) -> None:

@@ -15,7 +15,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pki.names import LONGEST_COMMON_NAME, alternative_names, subject_name
+from twisted_exec.tls.pki.names import (
+    LONGEST_COMMON_NAME,
+    alternative_names,
+    alternative_uris,
+    subject_name,
+)
 from twisted_exec.tls.private_files import write_in_order
 from twisted_exec.tls.usages import DOCUMENT_SIGNING
 
@@ -170,6 +175,7 @@ class Authority:
         *,
         now: datetime,
         life: timedelta,
+        uris: Sequence[str] = (),
     ) -> bytes:
         """
         Issue a certificate for another party's public key, as PEM.
@@ -177,13 +183,14 @@ class Authority:
         It expires no later than the authority's own certificate.
 
         :param names: DNS names and IP addresses of a server; empty for a client's certificate.
+        :param uris: for a client's certificate.
         :raises TLSConfigError: the authority has expired, or a name cannot be used.
         """
         life = min(life, self.expires - now)
         if life <= timedelta(0):
             raise TLSConfigError("the CA's own certificate has expired: issue a new one")
         usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
-        alternatives = alternative_names(names) if names else None
+        alternatives = alternative_names(names) if names else alternative_uris(uris)
         subject = subject_name(user, groups)
         certificate = self._certified(key, subject, usage, now=now, life=life, names=alternatives)
         return pem.pem_of([certificate])

@@ -44,6 +44,13 @@ def alternative_names(names: Sequence[str]) -> x509.SubjectAlternativeName:
     return x509.SubjectAlternativeName([_general_name(name) for name in names])
 
 
+def alternative_uris(uris: Sequence[str]) -> x509.SubjectAlternativeName | None:
+    """Return the URIs of a client, which are ASCII; ``None`` without any."""
+    if not uris:
+        return None
+    return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri) for uri in uris])
+
+
 def _general_name(text: str) -> x509.GeneralName:
     wildcard = "*." if text.startswith("*.") else ""
     name = server_name(text.removeprefix(wildcard))

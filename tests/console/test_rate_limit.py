@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.console.read_rate`.
+Tests for :mod:`twisted_exec.console.rate_limit`.
 """
 
 from __future__ import annotations
@@ -7,16 +7,16 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.console.read_rate import BYTES_PER_SECOND, ReadRateLimit
+from twisted_exec.console.rate_limit import BYTES_PER_SECOND, RateLimit
 
 
-class ReadRateLimitTests(SynchronousTestCase):
-    """Tests for :class:`ReadRateLimit`."""
+class RateLimitTests(SynchronousTestCase):
+    """Tests for :class:`RateLimit`."""
 
     def setUp(self) -> None:
         self.clock = Clock()
         self.calls: list[str] = []
-        self.limit = ReadRateLimit(
+        self.limit = RateLimit(
             self.clock, lambda: self.calls.append("pause"), lambda: self.calls.append("resume")
         )
 

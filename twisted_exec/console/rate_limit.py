@@ -1,5 +1,5 @@
 """
-The limit of the rate at which a console reads its line; :mod:`.pacing` has that of a line without viewers.
+A limit of a rate: of reading a line, and of the input that a policy slows down.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 BYTES_PER_SECOND = 4 << 20
-"""Maximal average rate of reading: about ten times that of a serial line with 4,000,000 baud."""
+"""Maximal average rate of reading a line: about ten times that of a serial line with 4,000,000 baud."""
 _BURST_SECONDS = 0.25
 
 
-class ReadRateLimit:
-    """A leaky bucket for a quarter of a second of reading."""
+class RateLimit:
+    """A leaky bucket, which is full after ``burst_seconds`` of the rate."""
 
     def __init__(
         self,
@@ -22,9 +22,10 @@ class ReadRateLimit:
         pause: Callable[[], None],
         resume: Callable[[], None],
         bytes_per_second: int = BYTES_PER_SECOND,
+        burst_seconds: float = _BURST_SECONDS,
     ) -> None:
         self._clock = clock
-        self._rate, self._size = bytes_per_second, bytes_per_second * _BURST_SECONDS
+        self._rate, self._size = bytes_per_second, bytes_per_second * burst_seconds
         self._pause, self._resume = pause, resume
         self._level, self._charged_at = 0.0, clock.seconds()
         self._timer: IDelayedCall | None = None
@@ -33,8 +34,8 @@ class ReadRateLimit:
     def is_paused(self) -> bool:
         return self._timer is not None
 
-    def charge(self, amount: int) -> None:
-        """Count bytes that were read, or work that costs as much."""
+    def charge(self, amount: float) -> None:
+        """Count bytes that have passed, or work that costs as much."""
         now = self._clock.seconds()
         self._level = max(0.0, self._level - (now - self._charged_at) * self._rate) + amount
         self._charged_at = now
