@@ -143,7 +143,9 @@ class LostKeysTests(WebTestCase):
                 await self.type(eve, 5)
                 await eve.until_page("5 keys(, unless they have arrived,)? will be sent if")
             client = self.deployment.client
-            for each in (await client.list(SESSIONS, "default"))["items"]:
+            while not (kept := (await client.list(SESSIONS, "default"))["items"]):
+                await pause()  # it appears a moment after the session
+            for each in kept:
                 await client.delete(SESSIONS, each["metadata"]["name"], "default")
             if is_outage:
                 self.deployment.near.target = port
@@ -152,7 +154,9 @@ class LostKeysTests(WebTestCase):
                     await self.type(eve, 1)
                 await self.type(eve, 10)
             await self.check_counted(eve, unsent=0 if is_outage else 10)
-            print(await eve.page.evaluate("document.body.innerText"))
+            await eve.until_page(
+                "admin has ended this session|The session has ended[^]*admin deleted"
+            )
             if not is_outage:
                 await eve.click_text(".panel button", "Open again")
                 await eve.until_page("You can type")
@@ -179,7 +183,8 @@ class LostKeysTests(WebTestCase):
         self.deployment.near.target = port
         await self.check_counted(ada, unsent=5)
         await ada.until_page("bob types here now")
-        print(await ada.page.evaluate("document.querySelector('.overlays').innerText"))
+        said = await ada.page.evaluate(_WARNING)
+        self.assertEqual(said.count("bob"), 1, said)
         self.check_faults()
 
     async def test_machine_started_again_in_outage(self) -> None:
@@ -194,7 +199,6 @@ class LostKeysTests(WebTestCase):
             await self.deployment.machine_in_state("vm-1", state)
         self.deployment.near.target = port
         await self.check_counted(ada, unsent=5)
-        print(await ada.page.evaluate("document.querySelector('.overlays').innerText"))
         self.check_faults()
 
     async def test_token_withdrawn(self) -> None:
