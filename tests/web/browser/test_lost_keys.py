@@ -234,10 +234,10 @@ class LostKeysTests(WebTestCase):
         local = LocalServer(lambda: load(self.write_kubeconfig(path)), {"cluster": "lab"}, reactor)
         await local.listen(0)
         self.addCleanup(local.close)
-        ada = User(await self.browser.page(), "")
+        ada: User[Any] = await User.visit(self.browser, local.new_url())
         self.users.append(ada)
-        await ada.page.goto(local.new_url())
         await ada.page.until("document.querySelector('.user')?.textContent")
+        await ada.until_loaded()
         await self.enter_console(ada)
         token, self.deployment.tokens["ada"] = self.deployment.tokens["ada"], "new-token-of-ada"
         self.deployment.write_tokens()
