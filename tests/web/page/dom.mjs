@@ -79,8 +79,8 @@ class Element extends Text {
   }
 
   /** Send an event of a type to the listener. */
-  send(type) {
-    this.#listeners.get(type)({ target: this });
+  send(type, more = {}) {
+    this.#listeners.get(type)({ target: this, ...more });
   }
 
   click() {

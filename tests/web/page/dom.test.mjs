@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { loadStyles, nameLink, printable, printableLines } from "../../../twisted_exec/web/page/dom.js";
+import { h, holdStill, loadStyles, nameLink, printable, printableLines } from "../../../twisted_exec/web/page/dom.js";
 import { install } from "./dom.mjs";
 
 install();
@@ -38,4 +38,23 @@ test("a link shows a long name in two parts, of which the first may be cut, and 
   assert.deepEqual(link.children[0].children.map((each) => each.text), ["edge-datacenter-a-", "node00004a"]);
   assert.equal(link["aria-label"], "edge-datacenter-a-node00004a");
   assert.equal(nameLink("#/x", "vm-\u202e1").text, "vm-\\u202e1");
+});
+
+test("an element that holds still counts keys, and lets Tab go on only behind a pause", () => {
+  const [element, missed] = [h("h2"), []];
+  holdStill(element, { dispatchEvent: ({ type, bubbles }) => missed.push([type, bubbles]) });
+  assert.equal(element.tabindex, "-1");
+  const press = (key, timeStamp, more = {}) => {
+    let isKept = true;
+    element.send("keydown", { key, timeStamp, metaKey: false, preventDefault: () => (isKept = false), ...more });
+    return [isKept, missed.splice(0).length];
+  };
+  element.send("focus", { timeStamp: 5000 });
+  assert.deepEqual(press("Tab", 5500), [false, 1]);
+  for (const key of ["a", "é", "Enter", "Backspace"]) assert.deepEqual(press(key, 7000), [true, 1]);
+  for (const key of ["Shift", "Escape", "ArrowUp"]) assert.deepEqual(press(key, 7500), [true, 0]);
+  assert.deepEqual(press("c", 7500, { metaKey: true }), [true, 0]);
+  assert.deepEqual(press("a", 7500, { target: h("button") }), [true, 0]);
+  for (const time of [7900, 7990]) assert.deepEqual(press("Tab", time), [false, 1]);
+  assert.deepEqual(press("Tab", 8000), [true, 0]); // its user goes to what is below
 });

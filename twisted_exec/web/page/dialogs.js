@@ -1,6 +1,6 @@
 /** Questions to the user: modal dialogs that resolve with an answer. */
 
-import { button, fill, h, printable } from "./dom.js";
+import { button, fill, h, holdStill, printable } from "./dom.js";
 
 let numbers = 0;
 
@@ -13,15 +13,26 @@ let numbers = 0;
  * @returns {Promise<any>} the argument of `close`; null without an answer
  */
 export function ask(title, build) {
-  return open(title, build, false);
+  return open(title, build, {});
 }
 
-/** As {@link ask}, but the user cannot leave it: the page is of no use without the answer. */
-export function insist(title, build) {
-  return open(title, build, true);
+/** As {@link ask}, but it opens by itself: it takes nothing of what its user is typing elsewhere. */
+export function interrupt(title, build) {
+  return open(title, build, { isSudden: true });
 }
 
-function open(title, build, stays) {
+/**
+ * As {@link ask}, but the user cannot leave it: the page is of no use without the answer.
+ *
+ * @param {string} title
+ * @param {(close: (answer: any) => void, dialog: HTMLDialogElement) => any} build
+ * @param {boolean} isSudden it opens by itself, as with {@link interrupt}
+ */
+export function insist(title, build, isSudden) {
+  return open(title, build, { stays: true, isSudden });
+}
+
+function open(title, build, { stays = false, isSudden = false }) {
   return new Promise((resolve) => {
     const id = `dialog-${++numbers}`;
     let answer = null;
@@ -34,9 +45,9 @@ function open(title, build, stays) {
       isAnswered = true;
       dialog.close();
     };
-    // A dialog that opens by itself takes nothing of what its user is typing elsewhere.
-    const isTyping = stays && opener?.localName === "textarea";
-    fill(dialog, h("h2", { id, ...(isTyping && { tabindex: "-1", autofocus: true }) }, title), build(close, dialog));
+    const heading = h("h2", { id, autofocus: isSudden }, title);
+    if (isSudden) holdStill(heading, opener);
+    fill(dialog, heading, build(close, dialog));
     dialog.addEventListener("cancel", (event) => stays && event.preventDefault());
     dialog.addEventListener("close", () => {
       // Chromium closes a dialog at the second Escape in any case.

@@ -104,6 +104,31 @@ export function nameLink(href, name, attributes = {}) {
   return h("a", { href, title: whole, "aria-label": whole, ...attributes }, cutInTheMiddle(whole));
 }
 
+const PAUSE_MILLISECONDS = 1000; // of a user who types no more
+const TYPED = new Set(["Enter", "Backspace", "Delete", "Tab"]); // beside keys of one character
+
+/**
+ * Let an element that appears by itself have the focus, for its user may be typing elsewhere: no key does anything there, and
+ * Tab leaves it only behind a pause. Each key that was typed in vain is an event `missed` of `typist`, which bubbles.
+ *
+ * @param {HTMLElement} element
+ * @param {EventTarget | null} typist what has the focus otherwise
+ */
+export function holdStill(element, typist = element) {
+  let typedAt = 0;
+  element.setAttribute("tabindex", "-1");
+  element.addEventListener("focus", (event) => (typedAt = event.timeStamp));
+  element.addEventListener("keydown", (event) => {
+    const { target, key, metaKey, timeStamp } = event;
+    if (target !== element || metaKey || (key.length > 1 && !TYPED.has(key))) return;
+    if (key === "Tab") {
+      if (timeStamp - typedAt >= PAUSE_MILLISECONDS) return;
+      event.preventDefault();
+    } else typedAt = timeStamp;
+    typist?.dispatchEvent(new Event("missed", { bubbles: true }));
+  });
+}
+
 /**
  * Load a style sheet, which applies when the promise resolves.
  *

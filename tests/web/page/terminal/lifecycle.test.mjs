@@ -65,7 +65,7 @@ class Session {
 
   end(detail) {
     this.isOpen = false;
-    this.changed("ended", detail);
+    this.changed("ended", { unconfirmed: { sent: 0, unsent: 0 }, ...detail });
   }
 }
 
@@ -89,7 +89,7 @@ function begin(pause = async () => {}) {
         news.push(`reopen ${reason}`);
         life.open();
       },
-      ...Object.fromEntries(["opened", "lost", "resumed", "ended", "unauthorized", "full", "readOnly"].map(tell)),
+      ...Object.fromEntries(["opened", "lost", "resumed", "ended", "unauthorized", "missed", "full", "readOnly"].map(tell)),
     },
     () => time,
     (seconds) => {
@@ -137,7 +137,8 @@ test("what is typed before there is a session is sent to it, in order, up to a l
   await begun.answer();
   begun.life.typed("y");
   assert.equal(begun.session.sent, `${"x".repeat(1000)}y`);
-  assert.deepEqual(begun.taken(), ["(connecting)"]);
+  assert.deepEqual(begun.taken(), ["missed", "(connecting)"]);
+  assert.deepEqual(begun.life.lostKeys, { sent: 0, unsent: 1 });
   assert.equal(begun.life.isOpen, true);
 });
 
@@ -191,6 +192,35 @@ test("a session that is over gets no keys, and a login does not open it again", 
   life.authorized();
   await turn();
   assert.deepEqual([session.sent, session.acts, sessions.length], ["", [], 1]);
+});
+
+test("keys are counted from the end of a session until the next one is open, whose end counts anew", async () => {
+  const begun = await opened();
+  begun.session.end({ reason: "SessionDeleted", unconfirmed: { sent: 2, unsent: 1 } });
+  begun.life.typed("x"); // into the terminal
+  begun.life.missed(3); // into what has the focus then
+  assert.deepEqual([begun.life.lostKeys, begun.taken()], [{ sent: 2, unsent: 5 }, ["(ended)", "ended", "missed", "missed"]]);
+  begun.life.open();
+  begun.life.typed("y"); // waits
+  assert.deepEqual(begun.life.unkept, { sent: 2, unsent: 6 }); // a reload loses this one, too
+  await begun.answer();
+  begun.session.end({ reason: "Forbidden", unconfirmed: { sent: 0, unsent: 1 } });
+  assert.deepEqual(begun.life.lostKeys, { sent: 2, unsent: 6 });
+  begun.life.open();
+  begun.life.typed("z");
+  await begun.answer({ ending: { reason: "PoweredOff" } });
+  assert.deepEqual(begun.life.lostKeys, { sent: 2, unsent: 7 });
+  begun.life.open();
+  await begun.answer();
+  begun.session.discard = () => 4;
+  begun.session.save = () => ({});
+  begun.life.beginAnew(true);
+  assert.deepEqual([begun.life.lostKeys, begun.life.unkept.sent], [{ sent: 2, unsent: 11 }, 0]);
+  begun.session.end({ reason: "SessionDeleted", unconfirmed: { sent: 1, unsent: 0 } });
+  assert.deepEqual(begun.life.lostKeys, { sent: 1, unsent: 0 });
+  begun.life.forgetLost(); // its user has read it
+  begun.life.missed(1);
+  assert.deepEqual(begun.life.lostKeys, { sent: 0, unsent: 1 });
 });
 
 test("a session that another one replaces ends without a word", async () => {
@@ -292,11 +322,11 @@ test("a withdrawn session is opened again behind the next login", async () => {
 
 test("a withdrawn session whose user has lost a right stays closed", async () => {
   const begun = await opened();
-  begun.session.refusal = { code: 403 };
+  begun.session.refusal = { code: 403, message: "use an account of your own" };
   begun.session.end(WITHDRAWN);
   await turn();
   begun.life.authorized();
-  assert.deepEqual(begun.taken(), ["(ended)", "ended"]);
+  assert.deepEqual(begun.taken(), ["(ended)", "ended", "ended"]); // now with why
   const explained = await opened();
   explained.session.refusal = { code: 403, kind: "machines", causes: [{ reason: "MissingRight", message: "" }] };
   explained.session.end(WITHDRAWN);

@@ -305,3 +305,24 @@ test("a console that is closed has no timers", (t) => {
   wait();
   assert.deepEqual(seen(), ["bob has approved it."]);
 });
+
+test("a warning of keys goes on counting without a word, and goes when it is about no session in sight", (t) => {
+  const { box, announced, close, closed, seen } = messageBox(t);
+  box.tellKeys("");
+  assert.deepEqual(seen(), []);
+  box.tellKeys("1 key.");
+  box.tellKeys("2 keys.");
+  box.tell("passes", "");
+  box.tellKeys("3 keys.");
+  assert.deepEqual([seen(), announced], [["3 keys.", "passes"], ["1 key.", "passes"]]);
+  box.tellKeys("");
+  assert.deepEqual(seen(), ["passes"]);
+  box.tell("a warning", "warning");
+  box.tellKeys("4 keys.");
+  assert.deepEqual(seen(), ["a warning 4 keys."]);
+  box.tellKeys("");
+  assert.deepEqual(seen(), ["a warning"]);
+  box.tellKeys("5 keys.");
+  close();
+  assert.deepEqual([seen(), closed.length], [[], 1]);
+});

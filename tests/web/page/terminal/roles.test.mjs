@@ -48,7 +48,7 @@ test("it is said with the same words who types, however the server says it", () 
   for (const [notice, said] of [
     [`${ada}; you are an observer`, "ada types here now; you only observe"],
     [`you are an observer; ${ada}`, "you only observe; ada types here now"],
-    [`ada's connection is lost; ${ada}`, "ada's connection is lost; ada types here now"],
+    [`ada's connection is lost; ${ada}`, "ada, who types here, has lost the connection"],
     ["this console has no writer; you are an observer", "nobody types here now; you only observe"],
     ["bob has taken over this console", "bob has taken over this console"],
   ]) {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { STOPPED } from "../../../../twisted_exec/web/page/session/session.js";
-import { amount, anewMessages, anewText, announcedEnd, attemptText, bannerText, causeText, demands, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isRequired, largerText, lostText, othersText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, requiredText, roleText, said, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
+import { amount, anewMessages, anewText, announcedEnd, attemptText, bannerText, causeText, demands, discardedKeys, droppedKeys, endText, endingOf, explained, isForbidden, isMachineMissing, isMachineStopped, isRequired, largerText, lostText, othersText, presentText, readOnlyText, recordedFor, recordingNews, recordingRefusal, requestOf, requiredText, roleText, said, sentence, startText, stopAdvice, stateText, stoppedText, viewerCount, viewerNames, waitingText, withRoles, writerText } from "../../../../twisted_exec/web/page/terminal/texts.js";
 
 const AWAY = "the server cannot be reached";
 
@@ -330,8 +330,8 @@ test("a warning about a new session says nothing of recordings, which change whi
   const told = (unsent, loss = "") => anewMessages(ending(unsent), { loss, recorded });
   const begin = "The session before is over. This is a new session.";
   assert.deepEqual(told(0), [{ text: begin, recorded }]);
-  assert.deepEqual(told(2), [{ text: begin, keys: "2 keys typed meanwhile were discarded.", loss: "", kind: "warning" }, { recorded }]);
-  assert.deepEqual(told(0, "bob types here now."), [{ text: begin, keys: "", loss: "bob types here now.", kind: "warning" }, { recorded }]);
+  assert.deepEqual(told(2), [{ keys: `${begin} 2 keys typed meanwhile were discarded.`, loss: "", kind: "warning" }, { recorded }]);
+  assert.deepEqual(told(0, "bob types here now."), [{ text: begin, loss: "bob types here now.", kind: "warning" }, { recorded }]);
   assert.equal(anewMessages(ending(2), { loss: "", recorded: "" }).length, 1);
 });
 
@@ -412,4 +412,18 @@ test("screen readers say of an end what the panel shows", () => {
   assert.equal(announcedEnd({ reason: "NotStarted", message: "This machine does not run yet." }, { ...known, machine: null }), "The machine is not running. This machine does not run yet.");
   assert.equal(announcedEnd(missing, known), "The namespace default has no machine vm.");
   assert.equal(announcedEnd({ ...missing, hadSession: true }, known), "The machine is deleted. Its output stays in the log for some time.");
+});
+
+test("a notice counts the keys that the server has discarded, or it does not", () => {
+  const text = "1 key typed meanwhile was discarded";
+  assert.equal(discardedKeys({ Kind: "discarded", Notice: text }), `${text}.`);
+  assert.equal(discardedKeys({ Kind: "message", Notice: text }), "");
+  assert.equal(discardedKeys({ Kind: "discarded", Notice: "what you type is not sent: bob types here" }), "");
+});
+
+test("a session that was open has ended, whatever the server answers to its return", () => {
+  const gone = { reason: "Forbidden", code: 403, message: "no" };
+  assert.equal(endingOf({ ...gone, hadSession: true }).title, "The session has ended");
+  for (const hadSession of [false, undefined]) assert.equal(endingOf({ ...gone, hadSession }).title, "The console was not opened");
+  assert.match(endingOf({ reason: "AuthorizationWithdrawn", code: 401 }, "", true).advice, /^Renew your credentials/);
 });

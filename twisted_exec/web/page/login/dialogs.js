@@ -1,6 +1,6 @@
 /** The dialogs of a login. */
 
-import { ask, insist } from "../dialogs.js";
+import { ask, insist, interrupt } from "../dialogs.js";
 import { button, fill, h, notice, printable } from "../dom.js";
 import { sentence } from "../terminal/texts.js";
 import { sleep } from "../watch.js";
@@ -58,8 +58,8 @@ export async function renewal({ config, frame, store }, reason, message) {
     isAsked = true;
     wake();
   };
-  const open = () =>
-    ask("Renew your credentials", (leave) => {
+  const open = (openDialog) =>
+    openDialog("Renew your credentials", (leave) => {
       close = leave;
       return [
         problem,
@@ -68,8 +68,8 @@ export async function renewal({ config, frame, store }, reason, message) {
       ];
     });
   say(reason, answer(message));
-  frame.renewal(open);
-  open();
+  frame.renewal(() => open(ask));
+  open(interrupt);
   for (;;) {
     await Promise.race([new Promise((resolve) => (wake = resolve)), sleep(TRY_SECONDS)]);
     try {
@@ -98,7 +98,7 @@ export function askForLogin(config, store, { problem, keepsPage }) {
   return insist(`Log in to ${place}`, (close, dialog) => {
     dialog.classList.add("login");
     return new Forms(store, keepsPage, close).build(config, problem);
-  });
+  }, keepsPage);
 }
 
 class Forms {

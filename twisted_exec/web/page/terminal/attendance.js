@@ -4,7 +4,7 @@
  */
 
 import { Roles } from "./roles.js";
-import { anewMessages, droppedKeys, lostText, recordingNews, said } from "./texts.js";
+import { anewMessages, discardedKeys, lostText, recordingNews, said } from "./texts.js";
 
 export class Attendance {
   /** @type {Roles} of the present session */
@@ -46,10 +46,12 @@ export class Attendance {
     if (!isObserver) this.#messageBox.endAboutRole(); // its user types again
     const text = this.#isLoss ? lostText(this.roles) : said(shown);
     const content = this.#isLoss ? { loss: text, kind: "warning" } : { text };
+    const keys = discardedKeys(mark);
     const isReminder = this.#hasDriven && !isObserver; // after a reconnection
     const isSaid = mark.Kind === "discarded" && this.roles.writer && this.#messageBox.says(lostText(this.roles));
     let message = null;
-    if (isSaid) this.#messageBox.announce(text);
+    if (keys) this.#messageBox.tellKeys(keys);
+    else if (isSaid) this.#messageBox.announce(text);
     else if (mark.Kind !== "role") message = this.#messageBox.show(content);
     else if (!isReminder) message = this.#messageBox.tellFact("role", text, content);
     if (mark.Role === "observer" && !content.kind) this.#observing = { message, writer: this.roles.writer };
@@ -100,12 +102,9 @@ export class Attendance {
     for (const content of anewMessages(former, { loss, recorded })) this.#messageBox.show(content);
   }
 
-  /** No session follows the former one: take back that one would follow, and return what the user reads of lost keys. */
+  /** No session follows the former one: take back that one would follow. */
   leaveFormer() {
-    if (!this.former) return "";
-    const { opening, unconfirmed } = this.former;
-    this.#messageBox.takeBack(opening);
+    this.#messageBox.takeBack(this.former?.opening);
     this.former = null;
-    return droppedKeys(unconfirmed);
   }
 }

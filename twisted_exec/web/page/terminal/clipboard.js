@@ -52,14 +52,14 @@ export class Clipboard {
       await navigator.clipboard.writeText(text);
       this.#tell(`${noun} copied.`, "");
     } catch {
-      await showText(this.#console.place.name, text);
+      await showText(`${noun}: ${this.#console.place.name}`, text);
     }
     this.#console.focus();
   }
 
   /** Show what is in sight as text that a finger or the keyboard selects. */
   async show() {
-    await showText(this.#console.place.name, this.#console.screen?.textInSight ?? "");
+    await showText(`Text of ${this.#console.place.name}`, this.#console.screen?.textInSight ?? "");
     this.#console.focus();
   }
 

@@ -45,14 +45,14 @@ export class Console {
     ended: (detail) => this.#ended(detail),
     unauthorized: () => this.context.api.dispatchEvent(new Event("unauthorized")),
     reopen: (detail) => this.#follow(detail),
+    missed: () => this.#tellLost(),
     full: () => this.#messageBox.tell("The connection is slow: this key was not accepted.", "warning"),
     readOnly: () => this.#messageBox.tellOnce(readOnlyText({ mayTakeOver: this.mayTakeOver, writer: this.writer })),
   });
   #listeners = { authorized: () => this.#life.authorized(), reached: () => this.#life.wake(), "another user": () => this.#forgetMessages() };
   /** The page that follows a reload tells of the keys that end with this one. */
   #left = () => {
-    const { sent, unsent } = this.#former?.unconfirmed ?? { sent: 0, unsent: 0 };
-    this.place.lost = { sent, unsent: unsent + this.#life.unkept };
+    this.place.lost = this.#life.unkept;
     this.#on.keep();
   };
   acts;
@@ -135,7 +135,7 @@ export class Console {
     this.#started = this.#start();
     const lost = droppedKeys(place.lost ?? { sent: 0, unsent: 0 });
     delete place.lost;
-    if (lost) this.#messageBox.show({ keys: lost, kind: "warning" });
+    this.#messageBox.tellKeys(lost);
   }
 
   get hasEnded() {
@@ -224,7 +224,8 @@ export class Console {
     this.#messageBox = new MessageBox(this.place, this.#panel, {
       moved: () => this.#placeMessages(),
       announce: (text) => this.#announce(text),
-      closed: () => {
+      closed: (keys) => {
+        if (keys) this.#life.forgetLost();
         this.#on.keep();
         this.focus();
       },
@@ -238,7 +239,7 @@ export class Console {
     this.#status = new StatusLine(this.context, this.place, {
       reconnect: () => this.connectNow(),
       powerOn: () => this.acts.switch(),
-      waiting: () => this.#life.waiting + (this.#former?.unconfirmed.unsent ?? 0) + this.#savedKeys,
+      waiting: () => this.#life.waiting + (this.#dropsKeys ? this.#life.lostKeys.unsent : 0) + this.#savedKeys,
       news: (text) => this.#tellCompany(text),
       messages: () => this.#messages.last,
       away: (isAway) => this.#turnAway(isAway),
@@ -259,6 +260,7 @@ export class Console {
     );
     new ResizeObserver(() => this.#placeMessages()).observe(this.#panel.element); // its texts change
     this.element.addEventListener("focusin", () => this.#on.active());
+    this.element.addEventListener("missed", () => this.#life.missed(1));
     // The terminal keeps the focus, and with it the keyboard of a phone, and the place of what is pressed.
     this.element.addEventListener("mousedown", (event) => {
       this.#on.active();
@@ -339,7 +341,7 @@ export class Console {
         echo: (microseconds) => this.#status.echo(microseconds),
         roundTrip: (milliseconds) => this.#status.roundTrip(milliseconds),
         quiet: (since) => this.#status.quiet(since),
-        uncertain: (dropped) => this.#messageBox.show({ keys: droppedKeys(dropped), kind: "warning" }),
+        uncertain: (dropped) => this.#messageBox.tellKeys(droppedKeys(dropped)),
         skipped: (what) => this.#tellSkipped(what),
         state: changed,
       },
@@ -379,7 +381,7 @@ export class Console {
 
   #opened() {
     this.#panel.release();
-    if (this.#dropsKeys) this.#former.unconfirmed.unsent += this.#life.session?.discard() ?? 0;
+    this.#life.beginAnew(this.#dropsKeys);
     // A user of the keyboard cannot leave a terminal that gets all keys, and is told once how.
     this.#announce(`connected${hasToldKeys ? "" : ". Control and ] leave the terminal and show all commands"}`);
     hasToldKeys = true;
@@ -398,8 +400,9 @@ export class Console {
 
   /** Whether keys that wait for the next session are dropped: its machine may be at another prompt, or lack the keys before. */
   get #dropsKeys() {
-    const { reason, unconfirmed } = this.#former ?? {};
-    return Boolean(reason) && !(reason === REVOKED && !unconfirmed.sent);
+    const { reason } = this.#former ?? {};
+    const { sent, unsent } = this.#life.lostKeys;
+    return Boolean(reason) && (reason !== REVOKED || sent + unsent > 0);
   }
 
   #lost() {
@@ -422,6 +425,7 @@ export class Console {
   /** A new session takes the place of one that has ended. */
   #follow(ending) {
     this.#attendance.follow(ending);
+    this.#messageBox.tellKeys(""); // the new session says it with what it is
     this.reopen();
     const text = anewText(ending);
     // Over a terminal that has shown something the outage says the same.
@@ -432,17 +436,22 @@ export class Console {
   }
 
   #ended(detail) {
-    const lost = this.#attendance.leaveFormer();
+    this.#attendance.leaveFormer();
     if (detail.reason === MACHINE_DELETED) this.#machine?.deleted();
     this.#machine?.renew();
     this.#announce(announcedEnd(detail, { place: this.place, machine: this.machine, user: this.context.user }));
     this.#messageBox.endSession(); // the panel says what is true now
     this.#panel.show(detail, this.#rights, this.#status.isReadOnly);
-    if (lost) this.#messageBox.show({ keys: lost, kind: "warning" });
-    else this.#messageBox.release();
+    this.#tellLost();
+    this.#messageBox.release();
     if (this.#panel.followsMachine) this.#watchMachine();
     else this.#leaveMachine();
     this.#showRole();
+  }
+
+  /** Say which keys the machine may not have, unless a new session is to say it. */
+  #tellLost() {
+    if (!this.#former) this.#messageBox.tellKeys(this.isObserver ? "" : droppedKeys(this.#life.lostKeys));
   }
 
   #announce(text) {
@@ -634,11 +643,6 @@ export class Console {
     return this.isOpen && longestMessage > 0 && this.#rights.mayType && !this.#roles.isDenied;
   }
 
-  /** Whether the user is the only viewer, and nobody would read a message. */
-  get isAlone() {
-    return this.#status.viewersNow.count <= 1;
-  }
-
   /** Who else is at the console, as a sentence; empty if nobody is, or if it is unknown. */
   get #others() {
     return this.isOpen ? this.#status.others : "";
@@ -667,7 +671,7 @@ export class Console {
   get #audience() {
     const { longestMessage, viewersNow } = this.#status;
     const isConnected = ["open", "resumed"].includes(this.#life.session?.state ?? "");
-    const lacks = isConnected ? this.isAlone && "Nobody else is at this console now" : "The connection is lost";
+    const lacks = isConnected ? viewersNow.count <= 1 && "Nobody else is at this console now" : "The connection is lost";
     return { viewers: viewerCount(viewersNow), longest: longestMessage, hindrance: lacks ? `${lacks}: the message can be sent later.` : "" };
   }
 

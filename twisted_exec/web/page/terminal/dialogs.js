@@ -65,9 +65,9 @@ export async function askForPaste(name) {
   return text ?? "";
 }
 
-/** Show output as ordinary text, which the browser lets its user select and copy. */
-export function showText(name, text) {
-  return ask(`Text of ${printable(name)}`, (close, dialog) => {
+/** Show a text, such as output, as ordinary text, which the browser lets its user select and copy. */
+export function showText(title, text) {
+  return ask(printable(title), (close, dialog) => {
     dialog.classList.add("text");
     const actions = h("div", { class: "actions" }, copyButton("Copy all of it", () => text), button("Close", () => close(null)));
     return h("div", { class: "stack" }, h("pre", { tabindex: "0" }, printableLines(text)), actions);

@@ -18,6 +18,7 @@ import { REVOKED, demands, isForbidden, isServerStopped } from "./texts.js";
 
 const SHORTEST_SESSION_MS = 60_000; // of one that the page has opened again by itself, to do so once more
 const MOST_EARLY = 1000; // keys and pastes
+const NO_KEYS = Object.freeze({ sent: 0, unsent: 0 });
 const WAITS = { first: 0.5, longest: 4 }; // seconds between questions to a server that does not answer
 
 /** Without a session keys are dropped, and a login changes nothing. */
@@ -27,7 +28,10 @@ class State {
   /** @type {Uint8Array[]} */
   early = [];
 
-  typed(bytes) {}
+  /** Return whether what was typed may reach a machine, or the user knows why it does not. */
+  typed(bytes) {
+    return false;
+  }
 
   authorized() {}
 
@@ -44,7 +48,9 @@ class Opening extends State {
   }
 
   typed(bytes) {
-    if (this.early.length < MOST_EARLY) this.early.push(bytes);
+    const hasRoom = this.early.length < MOST_EARLY;
+    if (hasRoom) this.early.push(bytes);
+    return hasRoom;
   }
 
   authorized() {
@@ -73,6 +79,7 @@ class Attached extends State {
       if (!isMouse(bytes)) this.on.readOnly();
     } else if (session?.isFull) this.on.full();
     else session?.send(bytes);
+    return true;
   }
 
   authorized() {
@@ -109,6 +116,9 @@ export class Lifecycle {
   /** @type {State} */
   #state = new Opening([]);
   #openedAgainAt = 0; // by the page itself
+  /** Keys that may not have reached the machine, and those behind them that have not, since the newest session was open. */
+  #lostKeys = { sent: 0, unsent: 0 };
+  #isOfFormer = false; // the session behind them is open
   #on;
   #now;
   #pause;
@@ -122,6 +132,7 @@ export class Lifecycle {
    *     unauthorized(): the user must log in for the session to go on.
    *     reopen(detail): the session has ended so, of the page before a reload, of a lost connection, of a server that
    *     stops, or of a former token: a new one is to take its place.
+   *     missed(): {@link lostKeys} has grown.
    *     full(): a key was not accepted.
    *     readOnly(): a key was dropped, because the session only observes.
    * @param {() => number} now milliseconds
@@ -152,9 +163,43 @@ export class Lifecycle {
     return this.session?.waiting ?? keysIn(this.#state.early);
   }
 
-  /** How many of these keys no other page can send. */
+  /** The keys that end with this page, and of which its user may not know, as {sent, unsent}. */
   get unkept() {
-    return this.session?.save() ? 0 : this.waiting;
+    const { sent, unsent } = this.#isOfFormer ? NO_KEYS : this.#lostKeys;
+    return { sent, unsent: unsent + (this.session?.save() ? 0 : this.waiting) };
+  }
+
+  /**
+   * The keys that may not have reached the machine, `sent`, and those behind them that have not, `unsent`: of the newest session
+   * that was open, at its end, and since then. The next session may open with them, which a next loss does not count again.
+   */
+  get lostKeys() {
+    return this.#lostKeys;
+  }
+
+  /** The user knows of them. */
+  forgetLost() {
+    Object.assign(this.#lostKeys, NO_KEYS);
+  }
+
+  #lose({ sent, unsent }) {
+    if (this.#isOfFormer) this.#lostKeys = { ...NO_KEYS };
+    this.#isOfFormer = false;
+    this.#lostKeys.sent += sent;
+    this.#lostKeys.unsent += unsent;
+  }
+
+  /** The session behind an end is open: it gets nothing of what its user typed before, if keys are to be dropped. */
+  beginAnew(drops) {
+    if (drops) this.#lose({ sent: 0, unsent: this.session?.discard() ?? 0 });
+    this.#isOfFormer = true;
+  }
+
+  /** Keys were typed where nothing takes them. */
+  missed(count) {
+    if (!count) return;
+    this.#lose({ sent: 0, unsent: count });
+    this.#on.missed();
   }
 
   /** Whether what the user types is dropped. */
@@ -168,7 +213,7 @@ export class Lifecycle {
 
   /** The user has typed or pasted. */
   typed(bytes) {
-    this.#state.typed(bytes);
+    if (!this.#state.typed(bytes)) this.missed(keysIn([bytes]));
   }
 
   /** The user has logged in. */
@@ -194,6 +239,7 @@ export class Lifecycle {
     if (this.#state !== opening) return; // closed, or opened once more
     if (rights.ending) {
       this.#enter(new Ended());
+      this.#lose({ sent: 0, unsent: keysIn(opening.early) });
       this.#on.state("ended", rights.ending);
       this.#on.ended(rights.ending);
       return;
@@ -265,6 +311,8 @@ export class Lifecycle {
 
   #ended(attachment, detail) {
     const ended = this.#enter(new Ended());
+    this.#lose(detail.unconfirmed);
+    detail = { ...detail, unconfirmed: this.#lostKeys };
     const isWithdrawn = detail.reason === REVOKED;
     const follow = () => this.#on.reopen(detail);
     if (attachment.isFormerGone(detail) || isServerStopped(detail) || (isWithdrawn && attachment.hasNewToken)) {
@@ -295,6 +343,7 @@ export class Lifecycle {
       const { reason, approval } = demands(refusal);
       if (reason || approval) this.#on.ended({ ...refusal, hadSession: detail.hadSession }); // what the user can give now
       else if (isForbidden(refusal)) this.#on.ended({ ...refusal, reason: REVOKED, hadSession: detail.hadSession }); // whom to ask
+      else if (refusal.code === 403) this.#on.ended({ ...refusal, hadSession: detail.hadSession }); // why another attempt is none
     }
   }
 }

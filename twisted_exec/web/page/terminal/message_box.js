@@ -52,7 +52,8 @@ export class MessageBox {
   /**
    * @param {{closed?: Record<string, string>}} place `closed`: the facts whose messages the user has closed
    * @param {{isConnecting: boolean, warn: (text: string) => void}} panel while the session connects, it shows warnings
-   * @param {object} on `moved()`: its size has changed; `announce(text)`; `closed()`: the user has closed a message, and the place has changed
+   * @param {object} on `moved()`: its size has changed; `announce(text)`; `closed(keys)`: the user has closed a message, which has
+   *     said this of keys, and the place has changed
    */
   constructor(place, panel, on) {
     this.#place = place;
@@ -172,6 +173,29 @@ export class MessageBox {
     this.tellFact("recordings", recorded, isPart ? { ...before, recorded } : { recorded });
   }
 
+  /**
+   * Tell of keys that may not have reached the machine, beside what else the user is warned of; empty: of none any more.
+   *
+   * @param {string} keys
+   */
+  tellKeys(keys) {
+    const before = this.#held ?? this.#message;
+    if (keys && !before?.keys) this.show({ ...(before?.kind && before), keys, kind: before?.kind || "warning" });
+    else if (before && before.keys !== keys) this.#renew({ ...before, keys });
+  }
+
+  /** Say more or less in a warning, which is not announced again: its user may be typing. */
+  #renew(message) {
+    if (this.#held) {
+      this.#held = message;
+      this.#panel.warn(newsOf(message));
+    } else {
+      this.#drawMessage(message);
+      this.#drawBelow();
+    }
+    if (!newsOf(message)) this.takeBack(message);
+  }
+
   /** A warning stays: it names the writer of now. */
   renewLoss(loss) {
     const before = this.#message;
@@ -263,9 +287,10 @@ export class MessageBox {
   }
 
   #close() {
+    const { keys } = this.#message ?? EMPTY;
     this.#end();
     this.#place.closed = { ...this.#facts };
-    this.#on.closed();
+    this.#on.closed(keys);
   }
 }
 

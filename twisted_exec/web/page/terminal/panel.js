@@ -2,7 +2,7 @@
 
 import { acknowledged } from "../acts.js";
 import { causesOf, withoutRemedy } from "../details.js";
-import { button, fill, h, printable } from "../dom.js";
+import { button, fill, h, holdStill, printable } from "../dom.js";
 import { may } from "../objects.js";
 import { Claim } from "../session/claim.js";
 import { duration } from "../times.js";
@@ -39,7 +39,8 @@ export class Panel {
 
   constructor(owner) {
     this.#owner = owner;
-    this.element = h("div", { class: "panel", hidden: true, role: "group", "aria-label": "State of the session", tabindex: "-1" });
+    this.element = h("div", { class: "panel", hidden: true, role: "group", "aria-label": "State of the session" });
+    holdStill(this.element);
   }
 
   /** Whether the user has something to decide in it: while the session connects, the terminal takes keys. */
@@ -51,9 +52,9 @@ export class Panel {
     return this.#attempt !== null;
   }
 
-  /** Take the keys of a user who may be typing: none of them presses a button. */
+  /** Take the keys of a user who may be typing: none of them presses a button, or is part of a reason, which others read. */
   focus() {
-    (this.element.querySelector("input") ?? this.element).focus();
+    if (!this.element.contains(document.activeElement)) this.element.focus();
   }
 
   hide() {
@@ -187,7 +188,7 @@ export class Panel {
       this.#showForbidden(ending, observe);
     } else {
       const again = button("Open again", () => this.#owner.reopen(), { class: ending.code === 403 ? "" : "primary" });
-      const { title, advice } = endingOf(ending, this.#owner.context.user);
+      const { title, advice } = endingOf(ending, this.#owner.context.user, Boolean(this.#owner.context.config.local));
       this.#fill(
         printable(title),
         text && h("p", {}, printable(text)),
@@ -210,7 +211,7 @@ export class Panel {
     this.release();
     this.#followMachine = null;
     this.#showForm(refusal, demands(refusal), { mode, observes: false, openingWith });
-    this.focus();
+    this.element.querySelector("input")?.focus();
   }
 
   /** Nothing that the user does here helps, but another right does: another attempt is no remedy. */
@@ -423,7 +424,7 @@ export class Panel {
   #offer(element, isOffered) {
     const hadFocus = document.activeElement === element;
     element.hidden = !isOffered;
-    if (hadFocus) this.focus();
+    if (hadFocus) this.element.focus();
   }
 
   /**
@@ -446,6 +447,7 @@ export class Panel {
     let demand = refused.others;
     let hasAskedToType = false; // also an observer, who opens it as the writer then, unless there is one
     let mayTakeBack = false;
+    let hasAsked = false; // here: the user types nowhere else
     if (required.approval) {
       may(context.api, "delete", "consolerequests", "", place.namespace).then((isAllowed) => {
         mayTakeBack = isAllowed;
@@ -501,7 +503,7 @@ export class Panel {
       stop.hidden = false;
       copy.hidden = Boolean(approval);
       back.hidden = copy.hidden || !mayTakeBack;
-      if (document.activeElement === this.element) stop.focus();
+      if (hasAsked && document.activeElement === this.element) stop.focus();
       this.#owner.waitsForApproval(Date.parse(creationTimestamp));
     };
     const needed = (signal) => isNeeded(context, openingWith(input.value.trim()), signal);
@@ -542,6 +544,7 @@ export class Panel {
       if (!required.approval) return open();
       if (ask.disabled) return;
       const reason = input.value.trim();
+      hasAsked = true;
       const fits = request && (request.spec.reason ?? "") === reason && request.spec.right === rightOf(wanted);
       wait(async (signal) => {
         if (!(await needed(signal))) return null; // since the console was refused, its policy has changed
@@ -584,7 +587,7 @@ export class Panel {
       h(
         "form",
         { onsubmit: submit, class: "stack" },
-        h("label", { class: "field" }, h("span", {}, "Reason"), input),
+        h("label", { class: "field" }, h("span", {}, required.reason ? "Reason" : "Reason (optional)"), input),
         h("div", { class: "actions" }, ask, again, required.approval && [stop, back, copy]),
       ),
     );
@@ -610,7 +613,9 @@ export class Panel {
     this.element.classList.toggle("middle", this.#owner.isEmpty);
     this.#outage = null;
     this.#comesBack = () => {};
+    const hadFocus = this.element.contains(document.activeElement);
     fill(this.element, title && h("h3", {}, title), fill(this.#notice), ...children);
     this.element.hidden = false;
+    if (hadFocus) this.element.focus();
   }
 }

@@ -72,6 +72,7 @@ export class Roles {
 function inWordsOfPage(notice, writer) {
   const text = notice.endsWith(` ${WAIT}`) ? notice.slice(0, -WAIT.length - 1) : notice;
   const words = [[`the writer of this console is ${writer}`, `${writer} types here now`], ["this console has no writer", "nobody types here now"]];
+  if (text === `${writer}'s connection is lost; ${words[0][0]}`) return `${writer}, who types here, has lost the connection`;
   for (const [said, page] of words) {
     if (text === `${said}; you are an observer`) return `${page}; you only observe`;
     if (text === `you are an observer; ${said}`) return `you only observe; ${page}`;

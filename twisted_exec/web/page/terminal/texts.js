@@ -29,6 +29,7 @@ const NO_MACHINE = "There is no such machine"; // behind its name
 export const MACHINE_IS_OFF = { reason: POWERED_OFF, message: "This machine is off.", isSeen: true };
 const POOLS = ["machinepools", "fleets"]; // kinds, by dialect
 
+const COUNTED = /^\d+ keys? typed .* (was|were) discarded$/;
 const NO_KEYS = { sent: 0, unsent: 0 };
 const BANNER = { lines: 4, columns: 80 };
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f]/g;
@@ -108,6 +109,16 @@ export function droppedKeys({ sent, unsent }) {
   if (!sent) return unsent ? `${keys(unsent)} typed meanwhile ${unsent === 1 ? "was" : "were"} discarded.` : "";
   const text = `${keys(sent)} may not have reached the machine`;
   return unsent ? `${text}; ${keys(unsent)} typed after that ${unsent === 1 ? "was" : "were"} discarded.` : `${text}.`;
+}
+
+/**
+ * Return what the user reads of keys that the server has discarded, if a notice counts them: those that were to be sent behind an
+ * outage, or that were typed before the machine started again. Else it is empty.
+ *
+ * @param {{Notice: string, Kind?: string}} mark
+ */
+export function discardedKeys({ Notice: text, Kind: kind }) {
+  return kind === "discarded" && COUNTED.test(text) ? sentence(text) : "";
 }
 
 function keys(count) {
@@ -412,7 +423,8 @@ export function anewMessages(ending, { loss, recorded }) {
   const text = anewText({ ...ending, unconfirmed: NO_KEYS }, true);
   const keys = droppedKeys(ending.unconfirmed);
   if (!loss && !keys) return [{ text, recorded }];
-  return [{ text, keys, loss, kind: "warning" }, ...(recorded ? [{ recorded }] : [])];
+  // What was before goes with the number of its keys.
+  return [{ ...(keys ? { keys: `${text} ${keys}` } : { text }), loss, kind: "warning" }, ...(recorded ? [{ recorded }] : [])];
 }
 
 /** What has happened to a session that ended so, and what its user can do about it. */
@@ -437,16 +449,17 @@ const ENDINGS = {
  *
  * @param {any} ending
  * @param {string} [ownName] of the user
+ * @param {boolean} [isLocal] the page is that of the local command, which has the user's credentials
  */
-export function endingOf({ reason, exitCode, code, kind, hadSession = true, causes = [] }, ownName = "") {
+export function endingOf({ reason, exitCode, code, kind, hadSession = !code, causes = [] }, ownName = "", isLocal = false) {
   const user = deletedBy({ reason, causes });
   if (user) return { ...ENDINGS[SESSION_DELETED], title: `${user === ownName ? `You (${user}) have` : `${user} has`} ended this session` };
   if (exitCode !== null && exitCode !== undefined) return { title: "The program at the console has ended", advice: "" };
   if (isMachineStopped({ reason, code, kind, causes })) return { title: NOT_RUNNING, advice: "" };
   if (isMachineMissing({ reason, code, kind })) return { title: reason === MACHINE_DELETED || hadSession ? DELETED : NO_MACHINE, advice: "" };
   if (reason === REVOKED && has(causes, NOT_RECORDED)) return { ...ENDINGS[REVOKED], advice: "" }; // the message says what it takes
-  if (isLoggedOut({ reason, code })) return { title: "Your login has expired or was withdrawn", advice: "Log in: a new session opens then." };
-  return ENDINGS[reason] ?? { title: code || !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
+  if (isLoggedOut({ reason, code })) return { title: "Your login has expired or was withdrawn", advice: `${isLocal ? "Renew your credentials" : "Log in"}: a new session opens then.` };
+  return ENDINGS[reason] ?? { title: !hadSession ? "The console was not opened" : "The session has ended", advice: "" };
 }
 
 /** Whether a session has ended because of its token, and the user has no other one yet. */

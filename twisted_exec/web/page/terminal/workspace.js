@@ -279,7 +279,7 @@ class Workspace {
       ]],
       ["Send", [
         { key: "b", label: "BREAK", action: () => console.sendBreak(), disabled: withoutBreak },
-        { key: "M", label: "Message to viewers …", action: () => console.writeMessage(), disabled: closed || (!console.mayWriteMessage && "You may not write to viewers here.") || (console.isAlone && "Nobody else is at this console.") },
+        { key: "M", label: "Message to viewers …", action: () => console.writeMessage(), disabled: closed || (!console.mayWriteMessage && "You may not write to viewers here.") },
         { key: "s", label: "SysRq …", action: () => console.sysrq(), disabled: withoutBreak },
         { key: "]", label: "Ctrl ]", action: () => console.type("\x1d"), disabled: mute },
         { key: "z", label: "Terminal size (stty)", action: () => console.typeSize(), disabled: mute },
