@@ -28,7 +28,7 @@ READS = b';read -r _r;eval "$_r"'
 
 
 def lines_of(*typed: bytes, nonce: str = NONCE) -> tuple[list[TypedLine], bool]:
-    """Return the lines that a server recognizes, and whether it expects no more of them."""
+    """Return the lines that a server recognizes, and whether it expects no further run."""
     reader = RunReader(nonce)
     lines = reader.feed(b"".join([WAKE, probe(nonce), b"\r", *(each + b"\r" for each in typed)]))
     return lines[1:], reader.is_over
@@ -58,7 +58,7 @@ class ReaderTests(SynchronousTestCase):
             return
         lines, is_over = lines_of(*typed)
         self.assertEqual([line.text for line in lines], typed)
-        self.assertTrue(is_over)
+        self.assertFalse(is_over)
         self.assertEqual([line.ends_row for line in lines], [False] * (len(typed) - 1) + [True])
         if re.fullmatch("[ -~]*", command):
             self.assertEqual(shown(lines).decode(), command)
@@ -67,6 +67,16 @@ class ReaderTests(SynchronousTestCase):
                 rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), shown(lines)
             )
             self.assertEqual(numbers.replace(b"%%", b"%").decode(), command)
+
+    def test_runs_follow_each_other(self) -> None:
+        """The lines of a session's next run are recognized, too, until the session types something else."""
+        reader = RunReader(NONCE)
+        for command in ("true", "id"):
+            typed = [probe(NONCE), *command_lines(command, NONCE)]
+            lines = reader.feed(b"".join([WAKE, *(each + b"\r" for each in typed)]))
+            self.assertEqual([line.text for line in lines], typed)
+        self.assertEqual(reader.feed(b"ls\r"), [])
+        self.assertTrue(reader.is_over)
 
     def test_numbers(self) -> None:
         """Characters that a terminal may take for keys are typed as numbers."""

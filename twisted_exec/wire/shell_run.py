@@ -197,11 +197,11 @@ class TypedLine:
 
 class RunReader:
     """
-    Recognizes the lines of one run in what its session types.
+    Recognizes the lines of the runs of one session, which follow each other, in what the session types.
 
-    Whatever else the session types ends that, so nothing behind it is a line of the run.
+    Whatever else the session types ends that, so nothing behind it is a line of a run.
 
-    :ivar is_over: the session types no further line of the run.
+    :ivar is_over: the session types no further line of a run.
     """
 
     def __init__(self, nonce: str) -> None:
@@ -257,7 +257,8 @@ class RunReader:
             return TypedLine(tuple(pieces))
         if self._first != self._second or not self._is_comparison(rest):
             return None
-        self.is_over = True
+        self._is_awake = self._is_probed = False
+        self._first = self._second = b""
         return TypedLine(tuple(pieces), ends_row=True)
 
     def _assigned(self, match: re.Match[bytes]) -> bool:

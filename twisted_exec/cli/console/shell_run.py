@@ -104,6 +104,11 @@ class Remedies:
     answer: str = "answer it first, as with --send"
 
 
+def new_nonce() -> str:
+    """Return the nonce of a session that runs commands; short, because an earlier server leaves it on screens."""
+    return secrets.token_hex(4)
+
+
 class ShellRun(Script):
     """
     Runs one command in the shell of a machine.
@@ -111,6 +116,7 @@ class ShellRun(Script):
     :param command: see :func:`.command_lines`.
     :param force: run it also in a shell that another run has.
     :param machine: for messages.
+    :param nonce: of the session; by default a new one.
     """
 
     def __init__(
@@ -121,13 +127,14 @@ class ShellRun(Script):
         force: bool = False,
         remedies: Remedies = Remedies(),
         machine: str = Script.machine,
+        nonce: str = "",
     ) -> None:
         super().__init__(clock)
         self._is_forced, self._remedies, self.machine = force, remedies, machine
         self.remedy, self.hint = remedies.stop, f"({remedies.force} takes over)"
         self._tail = self._holder = b""  # the mark of the run that has the shell
         self._has_waited = False  # for the number of sessions
-        self.nonce = secrets.token_hex(4)  # short: an earlier server leaves it on screens
+        self.nonce = nonce or new_nonce()
         self._nonce = self.nonce.encode()
         self._lines = [line + b"\r" for line in command_lines(command, self.nonce)]
         self._probe = probe_mark(self.nonce)
