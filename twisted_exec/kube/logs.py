@@ -33,6 +33,7 @@ class MachineLog:
     :param resource: the object of the log, if it is not a machine.
     :param lost: called with the reason of an outage, and with ``None`` when the log continues.
     :param since_option: as of :class:`.ResumedLog`.
+    :param has_frames: deliver frames, encoded as in :mod:`twisted_exec.wire.log_frames`, of a log with such.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class MachineLog:
         agent: str = "twisted-exec",
         lost: Callable[[str | None], None] = lambda why: None,
         since_option: str = "",
+        has_frames: bool = False,
     ) -> None:
         self._config, self._namespace, self._name = config, namespace, name
         self._reactor, self._timeout_seconds = reactor, timeout_seconds
         self._server, self._among, self._agent, self._lost = server, among, agent, lost
         self._resource, self._since_option = resource, since_option
+        self._has_frames = has_frames
 
     async def read(
         self,
@@ -79,6 +82,7 @@ class MachineLog:
                 options,
                 self._again,
                 self._reactor,
+                has_frames=self._has_frames,
                 lost=self._lost,
                 since_option=self._since_option,
             )
