@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "audit": "answer questions from audit files",
     "recording": "list, export, verify and play recordings of consoles",
     "web": "open the web console in your browser",
+    "mcp": "serve tools for an agent on a pipe, by the Model Context Protocol",
     "ssh": "serve ssh NAME.console on a pipe, as the configuration of ssh says",
     "doctor": "find out why a console does not open",
     "completion": "print a completion script for a shell",

@@ -177,12 +177,13 @@ class MachineAccess:
         """Return the smallest role that may play recordings, and the command that grants it."""
         return await self._grant(client, "get", CONSOLERECORDINGS.resource, "content")
 
-    async def record(self, client: CommandClient) -> str:
+    async def record(self, client: CommandClient, reason: str = "") -> str:
         """Begin a recording of the machine; return its name."""
         spec = {
             "machine": self.name,
             "machineResource": self.dialect.workload.qualified,
             "input": "masked",
+            **({"reason": reason} if reason else {}),
         }
         body = {"metadata": {"generateName": f"{self.name[:_LONGEST_PREFIX]}-"}, "spec": spec}
         made = await client.create(CONSOLERECORDINGS.resource, body, self.config.namespace)

@@ -1,0 +1,46 @@
+"""
+``twisted-exec mcp``: tools for an agent, over the Model Context Protocol.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from twisted_exec.cli.failures import failed
+from twisted_exec.cli.machine_options import add_namespace_option
+from twisted_exec.cli.options import add_cluster_options, config_of
+from twisted_exec.kube.kubeconfig.client_config import KubeConfigError
+
+COMMAND = "mcp"
+_DESCRIPTION = """\
+Serve an agent on standard input and output, by the Model Context Protocol (MCP): tools that look at the consoles of
+machines, ask people for access, and type. An agent's program runs this command. With your own kubeconfig only the
+tools that read work.
+"""
+_NOT_BY_HAND = "an agent's program runs this command, on a pipe; docs/howto/agents-mcp.rst says how"
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``mcp``."""
+    parser.description = _DESCRIPTION
+    add_namespace_option(parser)
+    add_cluster_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Imported here, because help needs no tools.
+    from twisted_exec.cli.console.process import the_reactor
+    from twisted_exec.cli.mcp.stdio import serve
+    from twisted_exec.cli.mcp.tools import ConsoleTools
+
+    if os.isatty(0):
+        return failed(COMMAND, _NOT_BY_HAND)
+    try:
+        config = config_of(options)
+    except KubeConfigError as problem:
+        return failed(COMMAND, str(problem))
+    reactor = the_reactor()
+    serve(ConsoleTools(config, reactor), reactor)
+    return 0

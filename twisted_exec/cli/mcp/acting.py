@@ -1,0 +1,268 @@
+"""
+The tools that change something: typing, commands, BREAK, power, requests, recordings.
+
+The API server decides whether the agent may.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.api.kinds import CONSOLEREQUESTS
+from twisted_exec.api.kinds.consolerequests import APPROVED, PENDING, state_of
+from twisted_exec.cli.console.script import SETTLE_SECONDS, Expect, Script
+from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
+from twisted_exec.cli.console.shell_run import Remedies, ShellRun
+from twisted_exec.cli.failures import InputError
+from twisted_exec.cli.mcp.held import Consoles, HeldConsole
+from twisted_exec.cli.mcp.keys import typed
+from twisted_exec.cli.mcp.output import ANSWER_BYTES, FACTS_BYTES, rows_of
+from twisted_exec.cli.mcp.reading import Facts, Reader, search_of
+
+QUIET_SECONDS = 0.5
+"""A machine that prints nothing for this time has answered."""
+MOST_QUIET_SECONDS = 3.0
+_PRINTED_BYTES = ANSWER_BYTES - FACTS_BYTES
+_LONGEST_PREFIX = 200
+_BELOW = "shown below"
+"""Stands for a line of the machine in a message: the answer has it where output belongs."""
+
+REMEDIES = Remedies(
+    force="a person",
+    stop="send with keys ctrl-c stops it",
+    log_in="log in first, with send",
+    boot="use send, or boot a system first",
+    answer="answer it first, with send",
+)
+
+
+class Typing(Script):
+    """
+    Types once, and passes on what the machine prints until it is quiet.
+
+    :param data: what to type.
+    """
+
+    def __init__(self, clock: IReactorTime, data: bytes) -> None:
+        super().__init__(clock)
+        self._data = data
+
+    def _begin(self) -> None:
+        self._type(self._data)
+        self._timers.after("quiet", QUIET_SECONDS, self._finish)
+        self._timers.after("limit", MOST_QUIET_SECONDS, self._finish)
+
+    def _output(self, data: bytes, plain: bytes) -> bytes:
+        self._timers.restart("quiet")
+        return data
+
+    def _finish(self) -> None:
+        self._conclude(Outcome())
+
+
+class _Run(ShellRun):
+    """A run whose messages have no text of the machine."""
+
+    @property
+    def last_line(self) -> str:
+        return _BELOW
+
+    @property
+    def shown_line(self) -> bytes:
+        return self._line
+
+
+class _Printed:
+    """What the machine printed during a call: the newest part that fits."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self.omitted_bytes = 0
+
+    def take(self, data: bytes) -> None:
+        self._data += data
+        if len(self._data) > 4 * _PRINTED_BYTES:
+            self._cut(2 * _PRINTED_BYTES)
+
+    def _cut(self, size: int) -> None:
+        self.omitted_bytes += len(self._data) - size
+        del self._data[:-size]
+
+    def rows(self) -> list[str]:
+        if len(self._data) > _PRINTED_BYTES:
+            self._cut(_PRINTED_BYTES)
+        lines = bytes(self._data).split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        rows = [row for line in lines for row in rows_of(line)]
+        size = sum(len(row.encode()) + 1 for row in rows)
+        while size > _PRINTED_BYTES and rows:
+            size -= len(rows.pop(0).encode()) + 1
+        return rows
+
+
+class Actor:
+    """
+    Acts as one user.
+
+    :param consoles: those that are held.
+    """
+
+    def __init__(self, reader: Reader, consoles: Consoles, reactor: Any) -> None:
+        self._reader, self._consoles, self._reactor = reader, consoles, reactor
+        self._requests: dict[tuple[str, str], str] = {}
+
+    async def send(
+        self, namespace: str, name: str, arguments: Mapping[str, Any]
+    ) -> tuple[Facts, list[str]]:
+        """Type, and return what is printed then."""
+        try:
+            data = typed(arguments.get("text", ""), arguments.get("keys", ()))
+        except ValueError as problem:
+            raise InputError(str(problem)) from None
+        pattern = arguments.get("wait_for")
+        script: Script = Typing(self._reactor, data)
+        if (search := search_of(pattern)) is not None:
+            script = Expect(self._reactor, [data, ("wait_for", search)], limited=False)
+        console = await self._consoles.at((namespace, name), arguments.get("reason", ""))
+        facts, printed, outcome = await self._drive(console, script, arguments["timeout_seconds"])
+        if search is not None:
+            facts["matched"] = not outcome.exit_code
+        if not await console.settled():
+            facts["warning"] = "the server has not confirmed yet that the machine got the input"
+        if outcome.exit_code not in (0, TIMED_OUT_CODE):
+            raise Failed(outcome.line, facts, printed.rows())
+        return facts, printed.rows()
+
+    async def run(
+        self, namespace: str, name: str, arguments: Mapping[str, Any]
+    ) -> tuple[Facts, list[str]]:
+        """Run a command, and return its output and exit code."""
+        console = await self._consoles.at((namespace, name), arguments.get("reason", ""))
+        try:
+            script = _Run(
+                self._reactor,
+                arguments["command"],
+                remedies=REMEDIES,
+                machine=f'machine "{name}"',
+                nonce=console.nonce,
+            )
+        except ValueError as problem:
+            raise InputError(str(problem)) from None
+        facts, printed, outcome = await self._drive(console, script, arguments["timeout_seconds"])
+        if outcome.line:
+            # The shell is not known any more: the next run looks at it anew.
+            console.close()
+            rows = printed.rows() or rows_of(script.shown_line)
+            raise Failed(outcome.line, facts, rows)
+        return {"exit_code": outcome.exit_code, **facts}, printed.rows()
+
+    async def _drive(
+        self, console: HeldConsole, script: Script, seconds: float
+    ) -> tuple[Facts, _Printed, Outcome]:
+        printed = _Printed()
+        before = console.stream.position
+        # A script first waits until the console is quiet.
+        outcome = await console.drive(script, printed.take, seconds + SETTLE_SECONDS)
+        facts: Facts = {}
+        if before is not None:
+            facts |= {"epoch": before.epoch, "offset": before.offset}
+        if not console.is_gone and (after := console.stream.position) is not None:
+            facts["next_offset"] = after.offset
+        if printed.omitted_bytes:
+            facts["omitted_bytes"] = printed.omitted_bytes
+        return facts, printed, outcome
+
+    async def send_break(self, namespace: str, name: str, reason: str) -> Facts:
+        """Send BREAK."""
+        console = await self._consoles.at((namespace, name), reason)
+        await console.send_break()
+        return {"sent": "BREAK"}
+
+    def leave(self, namespace: str, name: str) -> Facts:
+        """End the session at a console."""
+        console = self._consoles.held((namespace, name))
+        if console is not None:
+            console.close()
+        return {"left": console is not None}
+
+    async def power(self, namespace: str, name: str, state: str) -> Facts:
+        """Power a machine on or off."""
+        access = self._reader.access(namespace, name)
+        async with access.client() as client:
+            await access.set_power(client, state)
+        return {"power": state}
+
+    async def start_recording(self, namespace: str, name: str, reason: str) -> Facts:
+        """Begin a recording."""
+        access = self._reader.access(namespace, name)
+        async with access.client() as client:
+            recording = await access.record(client, reason)
+            return {"recording": recording}
+
+    async def end_recording(self, namespace: str, name: str, recording: str) -> Facts:
+        """End a recording, or the only one."""
+        access = self._reader.access(namespace, name)
+        async with access.client() as client:
+            if not recording:
+                names = sorted(await access.open_recordings(client))
+                if len(names) != 1:
+                    there = ", ".join(names) or "none"
+                    raise InputError(f"recordings of the machine that go on: {there}; name one")
+                recording = names[0]
+            await access.end_recording(client, recording)
+        return {"ended": recording}
+
+    async def request(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> Facts:
+        """Create a ConsoleRequest, or return what became of one."""
+        where = namespace, name
+        known = arguments.get("request") or self._requests.get(where, "")
+        client = self._reader.client()
+        try:
+            if known:
+                request = await client.get(CONSOLEREQUESTS.resource, known, namespace)
+                state = state_of(request, time.time())
+                if arguments.get("request") or state in (PENDING, APPROVED):
+                    return _about(request)
+            if not arguments.get("reason"):
+                raise InputError("reason: say why you need the console, for the person who decides")
+            spec = {
+                "machine": name,
+                "right": arguments["right"],
+                "reason": arguments["reason"],
+                "seconds": arguments["seconds"],
+            }
+            body = {"metadata": {"generateName": f"{name[:_LONGEST_PREFIX]}-"}, "spec": spec}
+            request = await client.create(CONSOLEREQUESTS.resource, body, namespace)
+            self._requests[where] = str(request["metadata"]["name"])
+            return _about(request)
+        finally:
+            await client.close()
+
+
+class Failed(Exception):
+    """
+    A call that failed when the machine had printed something.
+
+    :param rows: as of :func:`~twisted_exec.cli.mcp.output.rows_of`.
+    """
+
+    def __init__(self, line: str, facts: Facts, rows: list[str]) -> None:
+        super().__init__(line)
+        self.line, self.facts, self.rows = line, facts, rows
+
+
+def _about(request: Mapping[str, Any]) -> Facts:
+    status = request.get("status") or {}
+    facts: Facts = {
+        "request": str(request["metadata"]["name"]),
+        "state": state_of(dict(request), time.time()).lower(),
+    }
+    for key in ("decidedBy", "expirationTime", "message"):
+        if status.get(key):
+            facts[key] = str(status[key])
+    return facts

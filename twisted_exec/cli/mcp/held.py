@@ -1,0 +1,334 @@
+"""
+The console of one machine, held open for an agent between its calls.
+
+So people see one visit and not one for each call, and an approval for one session is not used up by the first call.
+The scripts of ``kubectl console --run`` and ``--expect`` drive it, one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.task import deferLater
+
+from twisted_exec.api.status import APIError, BadGateway
+from twisted_exec.cli.console.script import Script, scripted_outcome
+from twisted_exec.cli.console.session import TIMED_OUT_CODE, Outcome
+from twisted_exec.cli.console.shell_run import new_nonce
+from twisted_exec.console.notices import with_kind
+from twisted_exec.kube.console import ConsoleOptions, open_console
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.streaming.remotecommand.stream import ConsoleStream, ConsoleUser
+from twisted_exec.wire.endings import Ending
+from twisted_exec.wire.marks import Notice, NoticeRole
+from twisted_exec.wire.resize import Break, Role
+from twisted_exec.wire.stream_options import CONSOLE
+
+AGENT = "twisted-exec mcp"
+"""The people at a console read this beside the user."""
+MOST_CONSOLES = 4
+"""Consoles of one session of MCP at the same time."""
+IDLE_SECONDS = 120.0
+"""A console without a call for this time is left."""
+GIVE_UP_SECONDS = 60.0
+"""Time to resume the session after a loss of the connection."""
+SETTLED_SECONDS = 5.0
+"""Time for the server to confirm what was typed."""
+_FLOOR_SECONDS = 3.0
+_LOOK_SECONDS = 0.05
+_RECENT_BYTES = 8 << 10
+
+
+class HeldConsole(ConsoleUser):
+    """
+    A session at a console.
+
+    :param where: namespace and name.
+    :param gone: called once, when the session is over.
+    :ivar nonce: of the commands that it runs.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        where: tuple[str, str],
+        reactor: Any,
+        gone: Callable[[HeldConsole], None],
+    ) -> None:
+        self._config, self._where, self._reactor, self._gone = config, where, reactor, gone
+        self.nonce = new_nonce()
+        self._stream: ConsoleStream | None = None
+        self._script: Script | None = None
+        self._printed: Callable[[bytes], None] = lambda _: None
+        self._recent = b""  # output before the next script, which looks at the last line
+        self._role: Notice | None = None
+        self._ending = ""
+        self._over: Deferred[Outcome] | None = None
+        self._lock = DeferredLock()
+        self._idle: Any = None
+        self.is_gone = False
+
+    async def open(self, reason: str) -> None:
+        """
+        Open the session.
+
+        :raises APIError: the server refuses, or cannot be reached.
+        """
+        namespace, name = self._where
+        await open_console(
+            self._config,
+            namespace,
+            name,
+            self,
+            self._reactor,
+            ConsoleOptions(
+                stream=replace(CONSOLE, run=self.nonce),
+                agent=AGENT,
+                reason=reason,
+                give_up_seconds=GIVE_UP_SECONDS,
+            ),
+        )
+        self._put_off()
+
+    @property
+    def stream(self) -> ConsoleStream:
+        """
+        The stream.
+
+        :raises APIError: the session is over.
+        """
+        if self._stream is None:
+            raise BadGateway(f"the session at the console is over: {self._ending or 'it was left'}")
+        return self._stream
+
+    async def drive(
+        self, script: Script, printed: Callable[[bytes], None], timeout_seconds: float
+    ) -> Outcome:
+        """
+        Let a script drive the session; other calls wait.
+
+        :param printed: gets the output that the script passes on.
+        :raises APIError: the session is over before the script begins.
+        """
+        await self._lock.acquire()
+        try:
+            await self._take_floor()
+            return await self._drive(script, printed, timeout_seconds)
+        finally:
+            self._lock.release()
+            self._put_off()
+
+    async def send_break(self) -> None:
+        """
+        Send BREAK.
+
+        :raises APIError: the session is over, or may not.
+        """
+        await self._lock.acquire()
+        try:
+            await self._take_floor()
+            if (problem := self._not_writer()) is not None:
+                raise APIError(problem, code=409, reason="Conflict")
+            attendance = self.stream.attendance
+            if attendance is not None and not attendance.has_break:
+                raise APIError("this console has no BREAK; nothing was sent", code=409)
+            self.stream.wish(Break())
+            await self.settled()
+        finally:
+            self._lock.release()
+            self._put_off()
+
+    async def settled(self) -> bool:
+        """Wait until the server has confirmed what was typed; return whether it has, in limited time."""
+        end = self._reactor.seconds() + SETTLED_SECONDS
+        while self._stream is not None and self._stream.waiting_keys:
+            if self._reactor.seconds() >= end:
+                return False
+            await deferLater(self._reactor, _LOOK_SECONDS)
+        return True
+
+    def _not_writer(self) -> str | None:
+        role = self._role
+        if role is None or role.role is NoticeRole.WRITER:
+            return None
+        return f"nothing was sent: {role.hinted('').rstrip()}"
+
+    async def _take_floor(self) -> None:
+        """Ask for the floor, which another user may have left meanwhile; a writer is not asked to go."""
+        stream = self.stream
+        if self._not_writer() is None or stream.attendance is None or stream.attendance.writer:
+            return
+        stream.wish(Role.WRITER)
+        end = self._reactor.seconds() + _FLOOR_SECONDS
+        while self._not_writer() is not None and self._reactor.seconds() < end:
+            await deferLater(self._reactor, _LOOK_SECONDS)
+
+    async def _drive(
+        self, script: Script, printed: Callable[[bytes], None], timeout_seconds: float
+    ) -> Outcome:
+        stream = self.stream
+        over: Deferred[Outcome] = Deferred()
+        self._over, self._script, self._printed = over, script, printed
+        late = self._reactor.callLater(timeout_seconds, self._late, timeout_seconds)
+        try:
+            script.drive(self)
+            if self._role is not None:
+                script.noticed(self._role)
+            script.received(self._recent)
+            if stream is self._stream:
+                script.resumeProducing()
+            return scripted_outcome(script, await over)
+        finally:
+            if late.active():
+                late.cancel()
+            script.stop()
+            self._over = self._script = None
+            self._printed = lambda _: None
+
+    def _late(self, seconds: float) -> None:
+        self.conclude(Outcome(TIMED_OUT_CODE, f"timed out after {seconds:g} s"))
+
+    def close(self) -> None:
+        """Leave the console."""
+        if self._stream is not None:
+            self._stream.leave()
+        self._ended("it was left")
+
+    # The session, as the script sees it.
+
+    @property
+    def viewers(self) -> int:
+        attendance = self._stream.attendance if self._stream is not None else None
+        return 0 if attendance is None else attendance.viewers
+
+    def typed(self, data: bytes) -> None:
+        if self._stream is not None:
+            self._stream.write(data)
+
+    def input_ended(self) -> None:
+        self.conclude(Outcome())
+
+    def conclude(self, outcome: Outcome) -> None:
+        over, self._over = self._over, None
+        if over is not None:
+            over.callback(outcome)
+
+    # The stream's events.
+
+    def attached(self, stream: ConsoleStream) -> None:
+        if self.is_gone:
+            stream.abort()
+            return
+        self._stream = stream
+
+    def data_received(self, data: bytes) -> None:
+        self._recent = (self._recent + data)[-_RECENT_BYTES:]
+        if self._script is not None and (printed := self._script.received(data)):
+            self._printed(printed)
+
+    def notice(self, notice: Notice) -> None:
+        notice = with_kind(notice)
+        if notice.role is not None:
+            self._role = notice
+        if self._script is not None:
+            self._script.noticed(notice)
+
+    def skipped(self, count: int | None) -> None:
+        if self._script is not None:
+            self._script.skipped("unknown" if count is None else f"{count} bytes")
+
+    def outage(self, reason: str) -> None:
+        if self._script is not None:
+            self._script.outage()
+
+    def resumed(self, seconds: float, uncertain: int, unsent: int) -> None:
+        if self._script is not None:
+            self._script.resumed()
+            if uncertain:
+                line = "the connection was lost, and a part of the input with it"
+                self.conclude(Outcome(1, line))
+
+    def ended(self, ending: Ending) -> None:
+        self._ending = ending.message or ending.reason
+
+    def detached(self, reason: str) -> None:
+        self._stream = None
+        self._ended(self._ending or reason)
+
+    def _ended(self, why: str) -> None:
+        if self.is_gone:
+            return
+        self.is_gone, self._ending = True, why
+        if self._idle is not None and self._idle.active():
+            self._idle.cancel()
+        self.conclude(Outcome(1, f"the session at the console ended: {why}"))
+        self._gone(self)
+
+    def _put_off(self) -> None:
+        if self.is_gone:
+            return
+        if self._idle is not None and self._idle.active():
+            self._idle.reset(IDLE_SECONDS)
+        else:
+            self._idle = self._reactor.callLater(IDLE_SECONDS, self._rest)
+
+    def _rest(self) -> None:
+        if self._lock.locked:
+            self._put_off()
+        else:
+            self.close()
+
+
+class Consoles:
+    """
+    The consoles that one agent holds.
+
+    :param config: the server, and the agent's identity.
+    """
+
+    def __init__(self, config: ClientConfig, reactor: Any) -> None:
+        self._config, self._reactor = config, reactor
+        self._held: dict[tuple[str, str], HeldConsole] = {}
+        self._lock = DeferredLock()  # so that a machine has one session
+
+    async def at(self, where: tuple[str, str], reason: str) -> HeldConsole:
+        """
+        Return the console of a machine, opened if it is not held.
+
+        :param where: namespace and name.
+        :raises APIError: the server refuses, or too many are held.
+        """
+        await self._lock.acquire()
+        try:
+            if (held := self._held.get(where)) is not None:
+                return held
+            if len(self._held) >= MOST_CONSOLES:
+                names = ", ".join(sorted(name for _, name in self._held))
+                raise APIError(
+                    f"{MOST_CONSOLES} consoles are open ({names}): leave one with leave_console",
+                    code=429,
+                )
+            console = HeldConsole(self._config, where, self._reactor, self._left)
+            await console.open(reason)
+            if not console.is_gone:
+                self._held[where] = console
+            return console
+        finally:
+            self._lock.release()
+
+    def held(self, where: tuple[str, str]) -> HeldConsole | None:
+        """Return the console of a machine, if it is held."""
+        return self._held.get(where)
+
+    def _left(self, console: HeldConsole) -> None:
+        for where, each in list(self._held.items()):
+            if each is console:
+                del self._held[where]
+
+    def close(self) -> None:
+        """Leave all consoles."""
+        for console in list(self._held.values()):
+            console.close()

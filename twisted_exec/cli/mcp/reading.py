@@ -1,0 +1,310 @@
+"""
+The tools that only read: machines, screens, logs, people at a console.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.task import LoopingCall
+
+from twisted_exec.api.dialects import DIALECTS
+from twisted_exec.api.logs import LogOptions
+from twisted_exec.api.patterns import Pattern, PatternError, Search
+from twisted_exec.api.screens import ScreenForm, ScreenOptions
+from twisted_exec.api.status import BadGateway
+from twisted_exec.cli.client import CommandClient
+from twisted_exec.cli.console.menu import MachineAccess
+from twisted_exec.cli.console.people import Person, people_at
+from twisted_exec.cli.failures import InputError
+from twisted_exec.cli.mcp.held import AGENT
+from twisted_exec.cli.mcp.output import (
+    ANSWER_BYTES,
+    FACTS_BYTES,
+    Enough,
+    Transcript,
+    screen_rows,
+)
+from twisted_exec.cli.mcp.table import DEFAULT_TAIL
+from twisted_exec.cli.times import since_time
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig
+from twisted_exec.kube.logs import MachineLog
+from twisted_exec.kube.machine_requests import served_dialects
+from twisted_exec.kube.screens import read_screen
+from twisted_exec.streaming.text.download import Download
+from twisted_exec.streaming.text.resumption import ResumedLog
+from twisted_exec.wire.log_frames import FrameDecoder
+
+REQUEST_SECONDS = 30.0
+READ_SECONDS = 20.0
+"""Time limit of one look at a log."""
+PAGE = 100
+"""Machines of one answer."""
+_LOOK_SECONDS = 0.1
+"""How often the last line, which has no end yet, is searched: a prompt has none."""
+_WAITED_BYTES = 8 << 10
+
+Facts = dict[str, Any]
+
+
+def search_of(pattern: str | None) -> Search | None:
+    """
+    Return the search for a regular expression.
+
+    :raises InputError: it is not valid.
+    """
+    if pattern is None:
+        return None
+    try:
+        return Search(Pattern(pattern, is_regex=True))
+    except PatternError as problem:
+        raise InputError(f"pattern: {problem}") from None
+
+
+def moment(name: str, text: str | None) -> int | None:
+    """
+    Return nanoseconds since the epoch.
+
+    :param name: of the parameter.
+    :raises InputError: it is no time.
+    """
+    if text is None:
+        return None
+    try:
+        return since_time(text)
+    except argparse.ArgumentTypeError as problem:
+        raise InputError(f"{name}: {problem}") from None
+
+
+class Reader:
+    """
+    Reads as one user.
+
+    :param config: with the namespace.
+    """
+
+    def __init__(self, config: ClientConfig, reactor: Any) -> None:
+        self._config, self._reactor = config, reactor
+
+    def client(self) -> CommandClient:
+        return CommandClient(
+            self._config, self._reactor, timeout_seconds=REQUEST_SECONDS, agent=AGENT
+        )
+
+    async def machines(self, namespace: str, selector: str, offset: int) -> Facts:
+        """Return a page of machines; an empty namespace is all."""
+        client = self.client()
+        machines: list[Mapping[str, Any]] = []
+        most = offset + PAGE
+        try:
+            for dialect in await served_dialects(client, DIALECTS):
+                listed = await client.list_first(
+                    dialect.workload,
+                    namespace,
+                    most=most - len(machines),
+                    label_selector=selector,
+                    trim=_short,
+                )
+                machines += [{**each, "resource": dialect.workload.qualified} for each in listed]
+                if len(machines) > most:
+                    break
+        finally:
+            await client.close()
+        facts: Facts = {"machines": machines[offset:most]}
+        if len(machines) > most:
+            facts["next_offset"] = most
+        return facts
+
+    async def screen(self, namespace: str, name: str, at: int | None) -> tuple[Facts, list[str]]:
+        """Return facts about a screen, and its rows."""
+        options = ScreenOptions(at_nanoseconds=at, form=ScreenForm.JSON)
+        body = await read_screen(
+            self._config,
+            namespace,
+            name,
+            options,
+            self._reactor,
+            timeout_seconds=REQUEST_SECONDS,
+            agent=AGENT,
+        )
+        try:
+            screen = json.loads(body)
+            lines = [str(each["text"]) for each in screen["lines"]]
+            cursor = screen.get("cursor") or {}
+            facts: Facts = {
+                "epoch": str(screen["epoch"])[:64],
+                "next_offset": int(screen["offset"]),
+                "columns": int(screen["columns"]),
+                "rows": int(screen["rows"]),
+                "cursor": {key: int(cursor[key]) for key in ("row", "column") if key in cursor},
+            }
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise BadGateway(
+                "the server's answer is no screen; its release may be an earlier one"
+            ) from None
+        return facts, screen_rows(lines)
+
+    async def log(
+        self, namespace: str, name: str, arguments: Mapping[str, Any]
+    ) -> tuple[Facts, list[str]]:
+        """Return facts about a part of a log, and its rows."""
+        search = search_of(arguments.get("pattern"))
+        offset, since = arguments.get("offset"), moment("since", arguments.get("since"))
+        tail = arguments.get("tail_lines")
+        if offset is not None and (since is not None or tail is not None):
+            raise InputError("offset goes without since and tail_lines")
+        if offset is None and since is None and tail is None and search is None:
+            tail = DEFAULT_TAIL
+        options = LogOptions(
+            from_offset=offset,
+            epoch=arguments.get("epoch"),
+            since_nanoseconds=since,
+            until_nanoseconds=moment("until", arguments.get("until")),
+            tail_lines=tail,
+            without_hidden=True,
+            frames=True,
+        )
+        reading = _Reading(self._reactor, search=search)
+        is_whole = await reading.read(self._log(namespace, name), options, READ_SECONDS)
+        facts = reading.facts()
+        if not is_whole:
+            facts["more"] = True
+        return facts, reading.rows
+
+    async def wait(
+        self, namespace: str, name: str, arguments: Mapping[str, Any]
+    ) -> tuple[Facts, list[str]]:
+        """Wait for a pattern in a log; return as :meth:`log` does."""
+        search = search_of(arguments["pattern"])
+        offset = arguments.get("offset")
+        options = LogOptions(
+            follow=True,
+            from_offset=offset,
+            epoch=arguments.get("epoch"),
+            tail_lines=None if offset is not None else 0,
+            without_hidden=True,
+            frames=True,
+        )
+        waiting = _Reading(self._reactor, until=search)
+        await waiting.read(self._log(namespace, name), options, arguments["timeout_seconds"])
+        return {"matched": waiting.has_matched, **waiting.facts()}, waiting.rows
+
+    def _log(self, namespace: str, name: str) -> MachineLog:
+        return MachineLog(
+            self._config,
+            namespace,
+            name,
+            self._reactor,
+            timeout_seconds=REQUEST_SECONDS,
+            agent=AGENT,
+            has_frames=True,
+        )
+
+    async def people(self, namespace: str, name: str) -> Sequence[Person]:
+        """Return the sessions at a console."""
+        return await people_at(self.access(namespace, name), "")
+
+    def access(self, namespace: str, name: str) -> MachineAccess:
+        """Return the machine at its API server."""
+        config = replace(self._config, namespace=namespace)
+        return MachineAccess(config, DIALECTS[0], name, AGENT, self._reactor)
+
+
+class _Reading:
+    """
+    A look at a log: what is there now, as far as it fits.
+
+    :param until: go on until a line matches.
+    """
+
+    def __init__(
+        self, reactor: Any, *, search: Search | None = None, until: Search | None = None
+    ) -> None:
+        self._reactor, self._search, self._until = reactor, search, until
+        self._decoder = FrameDecoder()
+        self._epoch = ""
+        self._asked: int | None = None
+        self._transcript: Transcript | None = None
+        self._reading: Deferred[None] | None = None
+
+    async def read(self, log: MachineLog, options: LogOptions, seconds: float) -> bool:
+        """
+        Read a log.
+
+        :return: whether it was read to its end.
+        :raises APIError: the server refuses, or cannot be reached.
+        """
+        self._asked = options.from_offset
+        reading = Deferred.fromCoroutine(log.read(options, self._received, self._opened))
+        self._reading = reading.addTimeout(seconds, self._reactor)
+        looks = LoopingCall(self._look)
+        looks.clock = self._reactor
+        if self._until is not None:
+            looks.start(_LOOK_SECONDS, now=False)
+        try:
+            await self._reading
+        except (Enough, TimeoutError):
+            return False
+        except CancelledError:
+            if not self.has_matched:
+                raise
+            return False
+        finally:
+            if looks.running:
+                looks.stop()
+            if self._transcript is not None:
+                self._transcript.finish()
+        return True
+
+    def _look(self) -> None:
+        if self.has_matched and self._reading is not None:
+            self._reading.cancel()
+
+    @property
+    def has_matched(self) -> bool:
+        """Whether a line ends the wait, also a last one without its end."""
+        transcript = self._transcript
+        return transcript is not None and (transcript.has_matched or transcript.rest_matches())
+
+    def _opened(self, log: Download | ResumedLog) -> None:
+        if not isinstance(log, ResumedLog):
+            raise BadGateway(
+                "this server's logs have no offsets; its release may be an earlier one"
+            )
+        position = log.position
+        self._epoch = position.epoch
+        start = position.offset if self._asked is None else self._asked
+        self._transcript = Transcript(
+            start,
+            search=self._search,
+            until=self._until,
+            limit_bytes=ANSWER_BYTES - FACTS_BYTES if self._until is None else _WAITED_BYTES,
+        )
+
+    def _received(self, data: bytes) -> None:
+        assert self._transcript is not None  # the log is open
+        for frame in self._decoder.feed(data):
+            self._transcript.feed(frame)
+
+    @property
+    def rows(self) -> list[str]:
+        return [] if self._transcript is None else self._transcript.rows
+
+    def facts(self) -> Facts:
+        facts: Facts = {"epoch": self._epoch}
+        return facts if self._transcript is None else facts | self._transcript.facts()
+
+
+def _short(machine: Mapping[str, Any]) -> dict[str, Any]:
+    metadata, spec, status = (machine.get(key) or {} for key in ("metadata", "spec", "status"))
+    return {
+        "name": str(metadata.get("name") or ""),
+        "namespace": str(metadata.get("namespace") or ""),
+        "state": str(status.get("state") or "Pending"),
+        "power": str(spec.get("power") or "On"),
+    }

@@ -1,0 +1,207 @@
+"""
+The tools of one user: arguments in, results out; what fails is explained with its remedy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from twisted_exec.api.kinds.consolepolicies import REASON_REQUIRED
+from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
+from twisted_exec.api.names import dns_label, dns_subdomain
+from twisted_exec.api.status import APIError
+from twisted_exec.cli.console.approval import is_required
+from twisted_exec.cli.failures import InputError
+from twisted_exec.cli.mcp.acting import Actor, Failed
+from twisted_exec.cli.mcp.held import Consoles
+from twisted_exec.cli.mcp.output import marked, printable
+from twisted_exec.cli.mcp.protocol import failure, text_block
+from twisted_exec.cli.mcp.reading import Facts, Reader, moment
+from twisted_exec.cli.mcp.table import BY_NAME, TOOLS, Tool, faults, with_defaults
+from twisted_exec.cli.messages import age, one_line
+from twisted_exec.cli.suggestion import explain_with_hint
+from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
+from twisted_exec.tls.errors import TLSConfigError
+
+AGENTS = "agents"
+"""The group of agents."""
+AGENT_PREFIX = "agent:"
+"""Begins the user names of agents: ``agent:PERSON:NAME``."""
+
+_MOST_FAULTS = 4
+_LONGEST_MESSAGE = 2000
+_VERBS = {
+    "list_machines": "list",
+    "get_screen": "read the screen of",
+    "read_log": "read the log of",
+    "wait_for": "read the log of",
+    "who_is_watching": "see who uses",
+    "request_access": "request access to",
+    "power": "switch",
+    "start_recording": "record",
+    "end_recording": "record",
+}
+_Result = tuple[Facts, list[str] | None]
+
+
+class ConsoleTools:
+    """
+    The tools of one user at one API server.
+
+    :param config: the server and the user's identity; its namespace is the default.
+    """
+
+    def __init__(self, config: ClientConfig, reactor: Any) -> None:
+        self._config, self._reactor = config, reactor
+        self._consoles = Consoles(config, reactor)
+        self._reader = Reader(config, reactor)
+        self._actor = Actor(self._reader, self._consoles, reactor)
+        self._is_agent = False
+        self._calls: Mapping[str, Callable[[str, str, Mapping[str, Any]], Awaitable[_Result]]] = {
+            "list_machines": self._list_machines,
+            "get_screen": self._get_screen,
+            "read_log": self._reader.log,
+            "wait_for": self._reader.wait,
+            "who_is_watching": self._who_is_watching,
+            "request_access": self._request_access,
+            "send": self._actor.send,
+            "run": self._actor.run,
+            "send_break": self._send_break,
+            "power": self._power,
+            "leave_console": self._leave_console,
+            "start_recording": self._start_recording,
+            "end_recording": self._end_recording,
+        }
+
+    def list(self) -> Sequence[Mapping[str, Any]]:
+        return [each.describe() for each in TOOLS]
+
+    def close(self) -> None:
+        self._consoles.close()
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        tool = BY_NAME[name]
+        wrong = [
+            each for each, _ in zip(faults(tool, arguments), range(_MOST_FAULTS), strict=False)
+        ]
+        if wrong:
+            return failure(_message(f"{name}: {'; '.join(wrong)}"))
+        complete = with_defaults(tool, arguments)
+        machine = complete.get("machine", "")
+        namespace = complete.get("namespace") or self._config.namespace
+        if (machine and dns_subdomain(machine)) or dns_label(namespace):
+            return failure(f"{name}: the machine or the namespace is not a name")
+        where = f"{namespace}/{machine}"
+        try:
+            await self._check_identity(tool)
+            facts, rows = await self._calls[name](namespace, machine, complete)
+        except Failed as problem:
+            said = [_message(problem.line), _facts(where, problem.facts)]
+            blocks = [*said, marked(where, problem.rows)] if problem.rows else said
+            return {"content": [text_block(each) for each in blocks], "isError": True}
+        except (InputError, KubeConfigError, TLSConfigError) as problem:
+            return failure(_message(str(problem)))
+        except APIError as refusal:
+            return failure(await self._explain(refusal, tool, namespace, machine))
+        blocks = [_facts(where if machine else "", facts)]
+        if rows is not None:
+            blocks.append(marked(where, rows))
+        return {"content": [text_block(each) for each in blocks], "isError": False}
+
+    async def _check_identity(self, tool: Tool) -> None:
+        """
+        Refuse to act as a person: it would be the person who typed.
+
+        :raises InputError: the user is no agent.
+        """
+        if self._is_agent or not tool.acts:
+            return
+        client = self._reader.client()
+        try:
+            review = await client.create(SELFSUBJECTREVIEWS.resource, {})
+        finally:
+            await client.close()
+        info = (review.get("status") or {}).get("userInfo") or {}
+        user, groups = str(info.get("username") or ""), info.get("groups") or ()
+        if not (user.startswith(AGENT_PREFIX) and AGENTS in groups):
+            raise InputError(
+                f'{tool.name} needs the identity of an agent, and this is user "{one_line(user)}", for whom only the '
+                "tools that read work: the person runs twisted-exec mcp login NAME, and gives this server the "
+                "kubeconfig that it writes"
+            )
+        self._is_agent = True
+
+    async def _explain(self, refusal: APIError, tool: Tool, namespace: str, machine: str) -> str:
+        config = replace(self._config, namespace=namespace)
+        act = _VERBS.get(tool.name, "type at")
+        line = await explain_with_hint(refusal, config, machine, self._reactor, act)
+        if is_required(refusal):
+            line += "; request_access asks a person, then call this again"
+        elif REASON_REQUIRED in {each.get("reason") for each in refusal.causes}:
+            line += "; the parameter reason gives it"
+        return _message(line)
+
+    # The calls.
+
+    async def _list_machines(self, namespace: str, _: str, arguments: Mapping[str, Any]) -> _Result:
+        everywhere = arguments.get("all_namespaces", False)
+        selector, offset = arguments.get("label_selector", ""), arguments.get("offset", 0)
+        return await self._reader.machines("" if everywhere else namespace, selector, offset), None
+
+    async def _get_screen(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> _Result:
+        return await self._reader.screen(namespace, name, moment("at", arguments.get("at")))
+
+    async def _who_is_watching(self, namespace: str, name: str, _: Mapping[str, Any]) -> _Result:
+        sessions = [
+            {
+                "user": each.user,
+                "connected": not each.is_lost,
+                **({"for": age(each.seconds)} if each.seconds is not None else {}),
+            }
+            for each in await self._reader.people(namespace, name)
+        ]
+        facts: Facts = {"sessions": sessions[:100], "count": len(sessions)}
+        console = self._consoles.held((namespace, name))
+        attendance = console.stream.attendance if console is not None else None
+        if attendance is not None:
+            facts["writer"] = attendance.writer or "nobody"
+        return facts, None
+
+    async def _request_access(
+        self, namespace: str, name: str, arguments: Mapping[str, Any]
+    ) -> _Result:
+        return await self._actor.request(namespace, name, arguments), None
+
+    async def _send_break(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> _Result:
+        return await self._actor.send_break(namespace, name, arguments.get("reason", "")), None
+
+    async def _power(self, namespace: str, name: str, arguments: Mapping[str, Any]) -> _Result:
+        return await self._actor.power(namespace, name, arguments["state"]), None
+
+    async def _leave_console(self, namespace: str, name: str, _: Mapping[str, Any]) -> _Result:
+        return self._actor.leave(namespace, name), None
+
+    async def _start_recording(
+        self, namespace: str, name: str, arguments: Mapping[str, Any]
+    ) -> _Result:
+        reason = arguments.get("reason", "")
+        return await self._actor.start_recording(namespace, name, reason), None
+
+    async def _end_recording(
+        self, namespace: str, name: str, arguments: Mapping[str, Any]
+    ) -> _Result:
+        recording = arguments.get("recording", "")
+        return await self._actor.end_recording(namespace, name, recording), None
+
+
+def _facts(where: str, facts: Facts) -> str:
+    whole = {"machine": where, **facts} if where else facts
+    return printable(json.dumps(whole, ensure_ascii=False))
+
+
+def _message(text: str) -> str:
+    line = printable(one_line(text))
+    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}..."
