@@ -72,6 +72,11 @@ sshd = ProgramMaker(
     "twisted_exec.sshd.tap",
     "Consoles for stock ssh, on a network.",
     "exec-sshd",
+mcp = ProgramMaker(
+    "exec-mcp",
+    "twisted_exec.mcp.tap",
+    "Tools for agents at consoles, by the Model Context Protocol over HTTP.",
+    "exec-mcp",
 )
 
 standalone = ProgramMaker(

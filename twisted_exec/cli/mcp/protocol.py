@@ -33,6 +33,7 @@ Revisions of the protocol, the newest first.
 2025-03-26 is missing because it has batches.  2026-07-28 has no sessions, so it could not hold a console; its clients
 use these revisions, too.
 """
+METHODS = ("initialize", "ping", "tools/list", "tools/call")
 MOST_CALLS = 8
 """Calls of one session at the same time."""
 
@@ -107,7 +108,7 @@ class ServerSession:
         method = message.method
         if method == "ping":
             return encode_result(id, {})
-        if method not in ("initialize", "tools/list", "tools/call"):
+        if method not in METHODS:
             raise RPCError(METHOD_NOT_FOUND, "there is no such method here", id)
         if method == "initialize":
             return encode_result(id, self._initialize(message.params, id))

@@ -1,0 +1,132 @@
+"""The program as a service: the endpoint of the protocol, probes and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.task import LoopingCall
+from zope.interface import implementer
+
+from twisted_exec.auth.oidc.authenticator import OIDCAuthenticator
+from twisted_exec.auth.oidc.claims import Issuer
+from twisted_exec.cli.mcp.messages import MESSAGE
+from twisted_exec.cli.mcp.protocol import ServerSession
+from twisted_exec.cli.mcp.tools import ConsoleTools
+from twisted_exec.mcp.endpoint import Endpoint
+from twisted_exec.mcp.metrics import DoorMetrics
+from twisted_exec.mcp.sessions import Sessions
+from twisted_exec.mcp.settings import Settings
+from twisted_exec.mcp.users import Caller, OwnLogin, Users
+from twisted_exec.program.handover.interfaces import IHandsOver, ServiceState
+from twisted_exec.program.health import Health
+from twisted_exec.program.listening import LISTENING
+from twisted_exec.program.metrics import new_registry
+from twisted_exec.program.service import AsyncService
+from twisted_exec.streaming.http.routes import ProbeRoutes
+from twisted_exec.streaming.http.site import Site
+from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.files import Reloading
+from twisted_exec.tls.server import ServerTLS
+
+SWEEP_SECONDS = 30.0
+_PROBE_BYTES = 4 << 10
+
+
+@implementer(IHandsOver)
+class MCPDoor(AsyncService):
+    """
+    The door for agents.
+
+    :param login: of this program at the API server.
+    :param issuers: of the tokens of users.
+    :ivar registry: the metrics.
+    """
+
+    label = "exec-mcp"
+    state_version = 1
+
+    def __init__(
+        self,
+        settings: Settings,
+        login: OwnLogin,
+        issuers: Reloading[tuple[Issuer, ...]],
+        reactor: Any,
+        *,
+        allowed: Collection[bytes] = (),
+        authenticator: OIDCAuthenticator | None = None,
+    ) -> None:
+        super().__init__()
+        self.settings, self._login, self._reactor = settings, login, reactor
+        self._issuers, self._allowed = issuers, allowed
+        self._authenticator = authenticator or OIDCAuthenticator(issuers, reactor)
+        self.sessions = Sessions(settings.limits, self._session, reactor)
+        self._ports: list[IListeningPort] = []
+        self._site: Site | None = None
+        self._sweeping = LoopingCall(self.sessions.sweep)
+        self._sweeping.clock = reactor
+        self.address: IAddress | None = None
+        self.health_address: IAddress | None = None
+        self.registry = new_registry(reactor)
+        DoorMetrics(self.registry, self.sessions)
+        self.health = Health(reactor)
+
+    def _session(self, caller: Caller) -> ServerSession:
+        return ServerSession(ConsoleTools(self._login.acting_as(caller), self._reactor))
+
+    async def start(self) -> None:
+        self._authenticator.load()
+        settings, reactor = self.settings, self._reactor
+        if settings.health_listen:
+            probes = Site(
+                ProbeRoutes(self.health, self.registry), reactor, max_body_bytes=_PROBE_BYTES
+            )
+            endpoint = server_endpoint(reactor, settings.health_listen, None, LISTENING)
+            port = await endpoint.listen(probes)
+            self._ports.append(port)
+            self.health_address = port.getHost()
+        resource = Endpoint(
+            settings.url,
+            [each.url for each in self._issuers.get()],
+            Users(self._authenticator),
+            self.sessions,
+            reactor,
+            self._allowed,
+        )
+        self._site = Site(resource, reactor, max_body_bytes=MESSAGE.size_bytes)
+        tls = ServerTLS(settings.certificate, settings.key, clock=reactor)
+        port = await server_endpoint(reactor, settings.listen, tls, LISTENING).listen(self._site)
+        self._ports.append(port)
+        self.address = port.getHost()
+        self._sweeping.start(SWEEP_SECONDS, now=False)
+
+    async def stop(self) -> None:
+        if self._sweeping.running:
+            self._sweeping.stop()
+        ports, self._ports = self._ports, []
+        self.address = self.health_address = None
+        for port in ports:
+            await maybeDeferred(port.stopListening)
+        self.sessions.close()
+        if self._site is not None:
+            self._site.drain()
+        self._authenticator.close()
+
+    # Hand-over: clients begin new sessions at the successor.
+
+    def inherit(self, inherited: ServiceState) -> None:
+        """See :meth:`IHandsOver.inherit`; sessions stay behind."""
+
+    def freeze(self) -> Deferred[ServiceState]:
+        return succeed(ServiceState())
+
+    def thaw(self) -> Deferred[None]:
+        return succeed(None)
+
+    def retire(self, linger_seconds: float) -> Deferred[None]:
+        self.sessions.close()
+        if self._site is not None:
+            self._site.drain()
+        return succeed(None)

@@ -1,0 +1,100 @@
+"""
+The users of the door: tokens for this program alone, and the user that it impersonates.
+
+Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization, RFC 9728 and RFC 6750.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from twisted_exec.api.status import Forbidden, Unauthorized
+from twisted_exec.api.users import AUTHENTICATED
+from twisted_exec.auth.credentials import NO_HEADERS, presented
+from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.tokens import ITokenAuthenticator
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    ImpersonatedUser,
+    KubeConfigError,
+)
+
+_RESERVED = "system:"
+_MOST_GROUPS = 64
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The user of a request; ``groups`` are those of the token, without that of all users."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+class Users:
+    """
+    Authenticates requests.
+
+    :param authenticator: of tokens whose audience is this program.
+    """
+
+    def __init__(self, authenticator: ITokenAuthenticator) -> None:
+        self._authenticator = authenticator
+
+    async def caller(self, request: Any) -> Caller:
+        """
+        Return the user of a request.
+
+        :raises Unauthorized: it has no valid token for this program.
+        :raises Forbidden: nobody may act as this user.
+        """
+        token = presented(request, NO_HEADERS).bearer_token()
+        user = None if token is None else await self._authenticator.authenticate_token(token)
+        if user is None:
+            raise Unauthorized("a bearer token for this server is needed")
+        return caller_of(user)
+
+
+def caller_of(user: User) -> Caller:
+    """
+    Return whom the program impersonates for a user.
+
+    :raises Forbidden: it is a user or a group of Kubernetes itself, or has no plain name.
+    """
+    groups = tuple(each for each in user.groups if each != AUTHENTICATED)
+    if len(groups) > _MOST_GROUPS:
+        raise Forbidden(f"the token has {len(groups)} groups, more than {_MOST_GROUPS}")
+    for name in (user.name, *groups):
+        if not name.isprintable() or name != name.strip() or not name:
+            raise Forbidden("the name of the user, or of a group, is no plain text")
+        if name.startswith(_RESERVED):
+            raise Forbidden(f'nobody gets a user or a group "{_RESERVED}..." here')
+    return Caller(user.name, groups)
+
+
+class OwnLogin:
+    """
+    The program's own login at the API server.
+
+    :param current: returns the present configuration.
+    :raises KubeConfigError: it has no credentials, or impersonates somebody already.
+    """
+
+    def __init__(self, current: Callable[[], ClientConfig]) -> None:
+        self._current = current
+        config = current()
+        if config.needs_plugin or not config.has_credentials:
+            raise KubeConfigError(
+                f"{config.source} has neither a client certificate nor a token for exec-mcp"
+            )
+        if config.impersonate:
+            raise KubeConfigError(
+                f"{config.source} has a user to impersonate: exec-mcp impersonates its own users"
+            )
+
+    def acting_as(self, caller: Caller) -> ClientConfig:
+        """Return the configuration for requests of a user."""
+        user = ImpersonatedUser(caller.name, groups=caller.groups)
+        return replace(self._current(), impersonate=user)
