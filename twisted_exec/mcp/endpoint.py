@@ -31,6 +31,7 @@ from twisted_exec.cli.mcp.messages import (
     decode,
 )
 from twisted_exec.cli.mcp.protocol import METHODS, VERSIONS
+from twisted_exec.cli.mcp.table import BY_NAME
 from twisted_exec.mcp.sessions import Bound, Sessions
 from twisted_exec.mcp.turns import UserTurns
 from twisted_exec.mcp.users import Caller, Users
@@ -178,7 +179,7 @@ class Endpoint(Dispatcher):
             )
         with self._sessions.used(bound):
             if call.method == "tools/call":
-                await self._call(request, bound, raw)
+                await self._call(request, bound, call, raw)
             else:
                 response = await bound.session.received(raw)
                 respond(request, 200, response, "application/json")
@@ -192,10 +193,13 @@ class Endpoint(Dispatcher):
             self._sessions.end(bound)
         respond(request, 200, response, "application/json")
 
-    async def _call(self, request: Request, bound: Bound, raw: bytes) -> None:
+    async def _call(self, request: Request, bound: Bound, call: Call, raw: bytes) -> None:
         events = _Events(request, self._clock)
         try:
             turn = await self._turns.next(bound.caller.name)
+            tool = BY_NAME.get(str(call.params.get("name")))
+            if tool is not None and tool.waits:
+                turn.may_wait()
             try:
                 response = await bound.session.received(raw)
             finally:

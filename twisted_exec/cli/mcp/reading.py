@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
-from twisted.internet.task import LoopingCall
+from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.logs import LogOptions
@@ -46,7 +46,7 @@ READ_SECONDS = 20.0
 PAGE = 100
 """Machines of one answer."""
 _LOOK_SECONDS = 0.1
-"""How often the last line, which has no end yet, is searched: a prompt has none."""
+"""How often the last line, which has no end yet, is searched at most: a prompt has none."""
 _WAITED_BYTES = 8 << 10
 
 Facts = dict[str, Any]
@@ -231,6 +231,7 @@ class _Reading:
         self._asked: int | None = None
         self._transcript: Transcript | None = None
         self._reading: Deferred[None] | None = None
+        self._looking: IDelayedCall | None = None  # for a last line without its end
 
     async def read(self, log: MachineLog, options: LogOptions, seconds: float) -> bool:
         """
@@ -242,10 +243,6 @@ class _Reading:
         self._asked = options.from_offset
         reading = Deferred.fromCoroutine(log.read(options, self._received, self._opened))
         self._reading = reading.addTimeout(seconds, self._reactor)
-        looks = LoopingCall(self._look)
-        looks.clock = self._reactor
-        if self._until is not None:
-            looks.start(_LOOK_SECONDS, now=False)
         try:
             await self._reading
         except (Enough, TimeoutError):
@@ -255,13 +252,14 @@ class _Reading:
                 raise
             return False
         finally:
-            if looks.running:
-                looks.stop()
+            if self._looking is not None:
+                self._looking.cancel()
             if self._transcript is not None:
                 self._transcript.finish()
         return True
 
     def _look(self) -> None:
+        self._looking = None
         if self.has_matched and self._reading is not None:
             self._reading.cancel()
 
@@ -290,6 +288,8 @@ class _Reading:
         assert self._transcript is not None  # the log is open
         for frame in self._decoder.feed(data):
             self._transcript.feed(frame)
+        if self._until is not None and self._looking is None:
+            self._looking = self._reactor.callLater(_LOOK_SECONDS, self._look)
 
     @property
     def rows(self) -> list[str]:

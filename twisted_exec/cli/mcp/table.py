@@ -61,6 +61,7 @@ class Tool:
     :param acts: it changes something; an agent's own identity is needed.
     :param destructive: what it changes may be lost.
     :param idempotent: a second call with the same arguments changes nothing more.
+    :param waits: it may wait for a machine or a person, for as long as the agent says.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Tool:
     acts: bool = False
     destructive: bool = False
     idempotent: bool = False
+    waits: bool = False
 
     @property
     def schema(self) -> Schema:
@@ -169,6 +171,7 @@ TOOLS: tuple[Tool, ...] = (
             },
             "pattern",
         ),
+        waits=True,
     ),
     Tool(
         "who_is_watching",
@@ -213,6 +216,7 @@ TOOLS: tuple[Tool, ...] = (
         ),
         acts=True,
         destructive=True,
+        waits=True,
     ),
     Tool(
         "run",
@@ -231,6 +235,7 @@ TOOLS: tuple[Tool, ...] = (
         ),
         acts=True,
         destructive=True,
+        waits=True,
     ),
     Tool(
         "send_break",
