@@ -288,7 +288,8 @@ def faults(tool: Tool, arguments: Mapping[str, Any]) -> Iterator[str]:
     for name in schema.unknown_fields(tool.schema, arguments):
         yield f"{name[:64]}: the tool has no such parameter"
     for cause in schema.check(tool.schema, arguments):
-        yield str(cause["message"])
+        field, message = cause["field"], cause["message"]
+        yield message if field in message else f"{field}: {message}"
 
 
 def with_defaults(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
