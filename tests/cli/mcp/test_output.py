@@ -95,17 +95,35 @@ class RowTests(SynchronousTestCase):
 class TranscriptTests(SynchronousTestCase):
     """The rows of a log, and their offsets."""
 
-    @given(st.binary(max_size=4000), st.integers(1, 500), st.integers(0, 10**12))
-    def test_every_byte(self, raw: bytes, size: int, start: int) -> None:
-        """Calls that go on at next_offset together cover each byte once, however the output is split."""
+    @given(
+        st.lists(st.text("ab", max_size=30), min_size=1, max_size=200),
+        st.integers(1, 500),
+        st.integers(0, 10**12),
+        st.integers(100, 2000),
+    )
+    def test_every_line(self, lines: list[str], size: int, start: int, limit: int) -> None:
+        """Calls that go on at next_offset together have each line once, however the output is split."""
+        raw = "".join(f"{each}\n" for each in lines).encode()
         at, shown = start, []
         while at < start + len(raw):
-            transcript = Transcript(at, limit_bytes=20_000)
+            transcript = Transcript(at, limit_bytes=limit)
             read(transcript, frames(raw[at - start :], at, size))
             self.assertGreater(transcript.next_offset, at)
             at = transcript.next_offset
-            shown += transcript.rows
+            shown += [each[len(ROW) :] for each in transcript.rows]
         self.assertEqual(at, start + len(raw))
+        self.assertEqual(shown, lines)
+
+    @given(st.binary(max_size=4000), st.integers(1, 500))
+    def test_every_byte(self, raw: bytes, size: int) -> None:
+        """Whatever is printed, each call goes on, and the last one ends at the end."""
+        at = 0
+        while at < len(raw):
+            transcript = Transcript(at)
+            read(transcript, frames(raw[at:], at, size))
+            self.assertGreater(transcript.next_offset, at)
+            at = transcript.next_offset
+        self.assertEqual(at, len(raw))
 
     def test_limit(self) -> None:
         """An answer ends before the line that does not fit; the next goes on there."""

@@ -139,6 +139,13 @@ class Transcript:
 
         :raises Enough: the rest does not fit, or is for another call.
         """
+        try:
+            self._feed(frame)
+        except Enough:
+            self._held.clear()  # what follows the last row is for the next call
+            raise
+
+    def _feed(self, frame: LogFrame) -> None:
         begin, self._frame_at = self._frame_at, frame.offset
         self.time_ns = frame.time_ns
         if len(frame.text) != frame.offset - begin:

@@ -1,0 +1,244 @@
+"""
+Tests for :mod:`twisted_exec.cli.mcp.tools`, over real sockets and real logs.
+
+``tests/interop/mcp_clients.py`` has the tools that need a machine.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+
+from tests.cli.mcp.test_output import HOSTILE, INSTRUCTION
+from tests.kube.console_cases import ConsolesCase
+from tests.kube.test_logs import Logs
+from twisted_exec.api.kinds import CONSOLEREQUESTS
+from twisted_exec.api.kinds.consolepolicies import APPROVAL_REQUIRED, REASON_REQUIRED
+from twisted_exec.api.status import Forbidden, NotFound
+from twisted_exec.cli.mcp.output import ANSWER_BYTES
+from twisted_exec.cli.mcp.table import TOOLS
+from twisted_exec.cli.mcp.tools import ConsoleTools
+from twisted_exec.streaming.http.responses import respond_json
+from twisted_exec.streaming.http.site import Request
+
+
+class Server(Logs):
+    """
+    Serves the log and the screen of ``vm``, and reviews.
+
+    :ivar user: of all requests, and the groups.
+    :ivar lines: of the screen.
+    :ivar asked: paths of requests, with their methods.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.user, self.groups = "ada", ["dev"]
+        self.lines = ["login:"]
+        self.asked: list[str] = []
+
+    async def dispatch(self, request: Request) -> None:
+        path = request.path.decode()
+        self.asked.append(f"{request.method.decode()} {path}")
+        if path.endswith("/selfsubjectreviews"):
+            info = {"username": self.user, "groups": self.groups}
+            respond_json(request, 201, {"status": {"userInfo": info}})
+        elif path.endswith("/machines/vm/screen"):
+            if self.problem is not None:
+                raise self.problem
+            lines = [{"text": each} for each in self.lines]
+            screen = {
+                "epoch": self.journal.epoch,
+                "offset": self.journal.end,
+                "columns": 80,
+                "rows": 24,
+                "cursor": {"row": 0, "column": 6},
+                "lines": lines,
+            }
+            respond_json(request, 200, screen)
+        elif path.endswith("/consolerequests"):
+            body = json.loads(request.content.read())
+            metadata = {"name": "vm-1", "creationTimestamp": "2999-01-01T00:00:00Z"}
+            respond_json(request, 201, {**body, "metadata": metadata})
+        else:
+            await super().dispatch(request)
+
+
+class ToolsCase(ConsolesCase):
+    """Tools at a small server."""
+
+    def setUp(self) -> Any:
+        serving = super().setUp()
+        self.served = self.site.resource = Server()
+        return serving
+
+    def tools(self) -> ConsoleTools:
+        tools = ConsoleTools(self.config, reactor)
+        self.addCleanup(tools.close)
+        return tools
+
+    async def call(self, tool: str, **arguments: Any) -> tuple[dict[str, Any], str]:
+        """Call a tool that succeeds; return its facts and its output."""
+        result = await self.tools().call(tool, {"machine": "vm", **arguments})
+        self.assertFalse(result["isError"], result)
+        texts = [each["text"] for each in result["content"]]
+        self.assertLessEqual(sum(len(each.encode()) for each in texts), ANSWER_BYTES)
+        return json.loads(texts[0]), texts[1] if len(texts) > 1 else ""
+
+    async def refusal(self, tool: str, **arguments: Any) -> str:
+        """Call a tool that fails; return why."""
+        result = await self.tools().call(tool, {"machine": "vm", **arguments})
+        self.assertTrue(result["isError"], result)
+        return str(result["content"][0]["text"])
+
+
+class ReadTests(ToolsCase):
+    """Tools that read."""
+
+    async def test_log(self) -> None:
+        """Calls that go on at next_offset read all that a machine printed, in answers of limited size."""
+        lines = [f"line {at} {'x' * (at % 90)}" for at in range(2000)]
+        self.served.journal.append("".join(f"{each}\r\n" for each in lines).encode())
+        offset, found = 0, []
+        while offset < self.served.journal.end:
+            facts, output = await self.call("read_log", offset=offset)
+            self.assertEqual((facts["offset"], facts["machine"]), (offset, "default/vm"))
+            found += [each[2:] for each in output.split("\n")[1:]]
+            offset = facts["next_offset"]
+        self.assertEqual(found, lines)
+
+    async def test_tail(self) -> None:
+        """Without an offset the last lines are read, and the cursor goes on behind them."""
+        journal = self.served.journal
+        journal.append(b"".join(b"%d\n" % at for at in range(100)))
+        facts, output = await self.call("read_log", tail_lines=2)
+        self.assertEqual(output.split("\n")[1:], ["| 98", "| 99"])
+        self.assertEqual((facts["next_offset"], facts["epoch"]), (journal.end, journal.epoch))
+        journal.append(b"more\n")
+        _, output = await self.call("read_log", offset=facts["next_offset"], epoch=facts["epoch"])
+        self.assertEqual(output.split("\n")[1:], ["| more"])
+
+    async def test_pattern(self) -> None:
+        """A pattern chooses lines; colours do not hide a word."""
+        self.served.journal.append(b"ok\n\x1b[31mke\x1b[mrnel panic\nok\n" * 3)
+        facts, output = await self.call("read_log", offset=0, pattern="^kernel p")
+        self.assertEqual(output.split("\n")[1:], ["| kernel panic"] * 3)
+        self.assertEqual(facts["next_offset"], self.served.journal.end)
+
+    async def test_patterns_of_attackers(self) -> None:
+        """A bad or costly pattern is refused, and time and memory are linear in RE2."""
+        for pattern in ("(", "(a{1000}){1000}", r"(\pL{900}){9}", "x" * 1025):
+            self.assertIn("pattern", await self.refusal("read_log", pattern=pattern))
+        self.served.journal.append(b"a" * 100_000)
+        facts, _ = await self.call("read_log", offset=0, pattern="(a+)+$b")
+        self.assertGreater(facts["next_offset"], 90_000)
+
+    async def test_offsets_of_attackers(self) -> None:
+        """Huge cursors, and those of another journal, are refused or say what is missing."""
+        self.served.journal.append(b"x\n")
+        self.assertIn("offset", await self.refusal("read_log", offset=2**63))
+        self.assertIn("beyond", await self.refusal("read_log", offset=2**63 - 1))
+        facts, output = await self.call("read_log", offset=0, epoch="0123456789abcdef")
+        self.assertEqual(facts["missing"], [{"offset": 0, "bytes": "unknown"}])
+        self.assertEqual(output.split("\n")[1:], ["| x"])
+
+    async def test_wait(self) -> None:
+        """A wait ends with the line that matches, also a prompt without an end."""
+        for text in (b"boot\r\nlogin: ", b"boot\r\nlogin: \r\nrest\r\n"):
+            self.served = self.site.resource = Server()
+            waiting = Deferred.fromCoroutine(
+                self.call("wait_for", offset=0, pattern="login: ?$", timeout_seconds=60)
+            )
+            self.served.journal.append(text)
+            facts, output = await waiting
+            self.assertTrue(facts["matched"])
+            self.assertEqual(output.split("\n")[1:], ["| boot", "| login: "])
+            self.assertFalse(text[facts["next_offset"] :].startswith(b"login"))
+
+    async def test_wait_in_vain(self) -> None:
+        """A wait in vain says so, and where the next one goes on; the line that has no end yet is not split."""
+        self.served.journal.append(b"one\nlog")
+        facts, _ = await self.call("wait_for", offset=0, pattern="login", timeout_seconds=1)
+        self.assertEqual((facts["matched"], facts["next_offset"]), (False, 4))
+
+    async def test_hostile(self) -> None:
+        """A machine that prints instructions and sequences: they are in marked rows, without sequences."""
+        self.served.journal.append(HOSTILE + INSTRUCTION)
+        self.served.lines = [HOSTILE.decode("utf-8", "replace"), INSTRUCTION.decode()]
+        for tool, arguments in (("read_log", {"offset": 0}), ("get_screen", {})):
+            _, output = await self.call(tool, **arguments)
+            head, *rows = output.split("\n")
+            self.assertIn("default/vm", head)
+            self.assertTrue(all(each.startswith("| ") for each in rows), output)
+            self.assertTrue(output.replace("\n", "").isprintable(), output)
+
+    async def test_screen(self) -> None:
+        """A screen is text, and its offset is where the log goes on."""
+        self.served.journal.append(b"login:")
+        facts, output = await self.call("get_screen")
+        self.assertEqual(output.split("\n")[1:], ["| login:"])
+        self.assertEqual((facts["next_offset"], facts["cursor"]), (6, {"row": 0, "column": 6}))
+
+    async def test_refused(self) -> None:
+        """A refusal has the reason and the remedy, and never what the machine prints."""
+        self.served.problem = Forbidden('User "ada" cannot get resource "machines/log"')
+        self.assertIn("cannot get", await self.refusal("read_log"))
+        self.served.problem = NotFound("machines", "vm", "compute.ironcore.dev")
+        self.assertIn("not found", await self.refusal("read_log"))
+        for machine in ("../secrets", "a/b", "A b", "x" * 300):
+            self.assertNotIn("internal", await self.refusal("read_log", machine=machine))
+        self.assertFalse([each for each in self.served.asked if "secrets" in each])
+
+
+class IdentityTests(ToolsCase):
+    """Who may act."""
+
+    ACTS = {
+        "send": {"text": "x"},
+        "run": {"command": "x"},
+        "send_break": {},
+        "power": {"state": "Off"},
+        "start_recording": {},
+        "end_recording": {},
+        "request_access": {"reason": "x"},
+        "leave_console": {},
+    }
+
+    async def test_person(self) -> None:
+        """With a person's kubeconfig the tools that act refuse, and ask the server for nothing else."""
+        self.assertEqual({each.name for each in TOOLS if each.acts}, set(self.ACTS))
+        for user, groups in (("ada", ["dev"]), ("ada", ["agents"]), ("agent:ada:x", ["dev"])):
+            self.served.user, self.served.groups = user, groups
+            for tool, arguments in self.ACTS.items():
+                why = await self.refusal(tool, **arguments)
+                self.assertIn("twisted-exec mcp login", why)
+        self.assertTrue(all("selfsubjectreviews" in each for each in self.served.asked))
+
+    async def test_all_are_listed(self) -> None:
+        """Each tool is named to each identity, so that an agent learns what it may ask for."""
+        names = [each["name"] for each in self.tools().list()]
+        self.assertEqual(names, [each.name for each in TOOLS])
+
+    async def test_agent(self) -> None:
+        """With an agent's identity the server decides."""
+        self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
+        self.served.dialects = ()
+        facts, _ = await self.call("request_access", reason="panic")
+        self.assertEqual(facts, {"machine": "default/vm", "request": "vm-1", "state": "pending"})
+        self.assertIn(CONSOLEREQUESTS.resource.path("default"), self.served.asked[-1])
+        self.assertIn("reason", await self.refusal("request_access"))
+
+    async def test_policies(self) -> None:
+        """A refusal of a policy says which tool, or which parameter, helps."""
+        self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
+        for cause, remedy in (
+            (APPROVAL_REQUIRED, "request_access asks a person"),
+            (REASON_REQUIRED, "the parameter reason"),
+        ):
+            causes = [{"reason": cause, "message": "a policy"}]
+            refusal = Forbidden("it needs more", details={"causes": causes})
+            self.served.machines["default/vm"] = refusal
+            self.assertIn(remedy, await self.refusal("send", text="x"))

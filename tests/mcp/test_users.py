@@ -1,0 +1,60 @@
+"""Tests for :mod:`twisted_exec.mcp.users`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import Forbidden
+from twisted_exec.auth.interfaces import User
+from twisted_exec.kube.kubeconfig.client_config import (
+    ClientConfig,
+    ImpersonatedUser,
+    KubeConfigError,
+)
+from twisted_exec.mcp.users import Caller, OwnLogin, caller_of
+
+OWN = ClientConfig("https://api.example.org", token="own", source="the kubeconfig")
+
+
+class CallerTests(SynchronousTestCase):
+    """Whom the program acts as."""
+
+    def test_user(self) -> None:
+        """The user and the groups of the token, and nothing that the API server adds itself."""
+        user = User("agent:ada:triage", ("agents", "system:authenticated"), uid="u")
+        self.assertEqual(caller_of(user), Caller("agent:ada:triage", ("agents",)))
+
+    def test_reserved(self) -> None:
+        """Nobody becomes a user or a group of Kubernetes itself."""
+        for name, groups in (
+            ("system:admin", ()),
+            ("system:serviceaccount:a:b", ()),
+            ("ada", ("system:masters",)),
+            ("ada", ("system:nodes", "agents")),
+            ("", ()),
+            (" ada", ()),
+            ("a\nb", ()),
+            ("ada", ("a\r\nImpersonate-Group: system:masters",)),
+            ("ada", tuple(f"g{at}" for at in range(100))),
+        ):
+            self.assertRaises(Forbidden, caller_of, User(name, groups))
+
+
+class LoginTests(SynchronousTestCase):
+    """The program's own credentials."""
+
+    def test_impersonates(self) -> None:
+        """Requests have the program's credentials, and name the user."""
+        config = OwnLogin(lambda: OWN).acting_as(Caller("ada", ("dev",)))
+        self.assertEqual(config.token, "own")
+        self.assertEqual(config.impersonate, ImpersonatedUser("ada", groups=("dev",)))
+
+    def test_unusable(self) -> None:
+        """A kubeconfig without credentials, or that impersonates somebody, is refused."""
+        for config in (
+            replace(OWN, token=""),
+            replace(OWN, impersonate=ImpersonatedUser("root")),
+        ):
+            self.assertRaises(KubeConfigError, OwnLogin, lambda config=config: config)
