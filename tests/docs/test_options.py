@@ -15,6 +15,7 @@ from twisted_exec.apiserver import tap as apiserver
 from twisted_exec.cli.commands import registry
 from twisted_exec.cli.console import options as console
 from twisted_exec.cli.parser import CheckedParser
+from twisted_exec.mcp import tap as mcp
 from twisted_exec.nodeserver import tap as nodeserver
 from twisted_exec.poollet import tap as poollet
 from twisted_exec.racks import tap as racks
@@ -36,6 +37,7 @@ TAPS = {
     "exec-spacemanager": spacemanager.Options,
     "exec-racks": racks.Options,
     "exec-sshd": sshd.Options,
+    "exec-mcp": mcp.Options,
 }
 
 Defaults = dict[str, str | None]

@@ -30,6 +30,8 @@ Clients
     * ``generated_clients`` (openapi-generator-cli.jar and ``java``, and ``go`` for the client in Go; 2 min): clients
       that openapi-generator makes of our OpenAPI documents.
     * ``kubelet_streams`` (kubelet-streams): the streaming server of kubelets and CRI runtimes.
+    * ``mcp_clients`` (mcp-sdk, an environment with the Python package mcp, and mcp-modules, the TypeScript SDK and
+      MCP Inspector for ``node``; 4 min): each tool of ``twisted-exec mcp`` and ``exec-mcp``.
     * ``ssh_clients`` (Debian's openssh-client and putty-tools, and ssh-clients, an environment with paramiko and
       ansible-core; openssh-newest; u-boot-qemu and qemu-system-x86 for BREAK; 2 min): what ``kubectl console --ssh-config`` prints
       opens consoles and runs commands with OpenSSH, plink, paramiko and Ansible's ``raw``.

@@ -234,6 +234,17 @@ BUILDS = (
         "bin/openssh-newest/ssh",
         "bash $INTEROP/openssh_newest.sh",
         {"SSH_NEWEST": "bin/openssh-newest/ssh"},
+        "mcp-sdk",
+        "mcp-sdk/bin/mcp",
+        "$PYTHON -m venv $WORK/mcp-sdk && $WORK/mcp-sdk/bin/pip install -q 'mcp[cli]==2.3.0'",
+        {"MCP_SDK": "mcp-sdk"},
+    ),
+    Build(
+        "mcp-modules",
+        "mcp-modules/node_modules/.bin/mcp-inspector",
+        "npm install --prefix $WORK/mcp-modules @modelcontextprotocol/sdk@1.32.2 "
+        "@modelcontextprotocol/inspector@0.22.0",
+        {"MCP_MODULES": "mcp-modules/node_modules"},
     ),
     Build(
         # A module of its own, as for kubeflex-manager.
