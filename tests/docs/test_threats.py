@@ -21,6 +21,7 @@ AREAS = (
     "Hosts and transports",
     "Output to people",
     "The web console",
+    "Agents",
 )
 
 _ROW = re.compile(

@@ -46,6 +46,7 @@ PROGRAMS = (
     "exec-broker",
     "exec-nodeserver",
     "exec-poollet",
+    "exec-mcp",
     "exec-racks",
     "exec-sshd",
     "exec-runtime",
