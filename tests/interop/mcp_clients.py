@@ -295,7 +295,7 @@ class ClientContract:
         )
         self.addCleanup(console.stop)
         await console.until(rb"Connected to vm\.")
-        while "bob is the writer" not in await self.typed(talk):
+        while "bob has taken over" not in await self.typed(talk):
             await pause()
 
     async def typed(self: Any, talk: Talk) -> str:

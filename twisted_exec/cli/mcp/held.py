@@ -31,6 +31,8 @@ AGENT = "twisted-exec mcp"
 """The people at a console read this beside the user."""
 MOST_CONSOLES = 4
 """Consoles of one session of MCP at the same time."""
+HINT = "(wait until that user has left, or ask)"
+"""In place of the option that takes over: that is for people."""
 IDLE_SECONDS = 120.0
 """A console without a call for this time is left."""
 GIVE_UP_SECONDS = 60.0
@@ -154,7 +156,7 @@ class HeldConsole(ConsoleUser):
         role = self._role
         if role is None or role.role is NoticeRole.WRITER:
             return None
-        return f"nothing was sent: {role.hinted('').rstrip()}"
+        return f"nothing was sent: {role.hinted(HINT)}"
 
     async def _take_floor(self) -> None:
         """Ask for the floor, which another user may have left meanwhile; a writer is not asked to go."""
@@ -174,6 +176,7 @@ class HeldConsole(ConsoleUser):
         self._over, self._script, self._printed = over, script, printed
         late = self._reactor.callLater(timeout_seconds, self._late, timeout_seconds)
         try:
+            script.hint = HINT
             script.drive(self)
             if self._role is not None:
                 script.noticed(self._role)
