@@ -24,6 +24,12 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
+from tests.benchmarks.console import connect
+from tests.benchmarks.fairness.doors import AGENTS, AT_ONCE, DoorAccess, flood
 from tests.flows.sessions.test_hostile import frame
 from twisted_exec.api import kinds
 from twisted_exec.wire.spdy_connection import SPDYConnection
@@ -61,8 +67,46 @@ DISK_FAULTS = (FROZEN, "read-only-disk")
 """Rows in which the journals' disk of the attacked chain fails while a machine prints."""
 SSH = ("ssh-strangers", "ssh-exchanges", "ssh-input", "yes-ssh")
 """Rows in which the quiet user types through an ssh door, and others come to it; they need OpenSSH."""
+CROWD_OF_AGENTS = "agents"
+"""The row in which agents flood a door of the attacked chain."""
 BMC = "bmc"
 """The row in which BMCs of the attacked chain's runtime misbehave."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """
+    Address and credentials of an API server.
+
+    :param users: certificate and key by user.
+    :param door: of agents; empty without one.
+    """
+
+    port: int
+    ca: str
+    users: dict[str, tuple[str, str]]
+    seconds: float
+    door: dict[str, Any] = field(default_factory=dict)
+
+    def connect(self, user: str = "") -> ssl.SSLSocket:
+        """Connect as a user, or without a client certificate."""
+        tls = ssl.create_default_context(cafile=self.ca)
+        if user:
+            tls.load_cert_chain(*self.users[user])
+        return connect(self.port, tls)
+
+
+@dataclass
+class Done:
+    """:ivar refusals: by the code, or by how the connection ended."""
+
+    sent: int = 0
+    answers: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+
+
+Work = Callable[[Access, Done, float], None]
+"""Works on one connection after another until a time; called in a thread."""
 
 
 def _again(work: Callable[[Access, Done, float], None]) -> Work:
@@ -533,6 +577,14 @@ def _resize(width: int) -> bytes:
     return frame(2, b'\x04{"Width":%d,"Height":24}' % width)
 
 
+def _agents(first: int) -> Work:
+    def work(access: Access, done: Done, until: float) -> None:
+        door = DoorAccess(**access.door)
+        flood(door, door.tokens[first : first + AT_ONCE], done, until)
+
+    return _again(work)
+
+
 ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     "nobody": lambda: [_absent],
     **{
@@ -581,12 +633,14 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
     "ssh-input": lambda: [_again(partial(ssh_attacks.typing, SINK))],
     "yes-ssh": lambda: [_again(partial(ssh_attacks.reading, LOUD))] * 4,
     BMC: lambda: [_absent],
+    CROWD_OF_AGENTS: lambda: [_agents(first) for first in range(0, AGENTS, AT_ONCE)],
 }
 """
 What each row runs side by side.  Those called ``yes`` need the machine to print; so do
-:data:`IMAGES`, :data:`SLOW` and those in :data:`DISK_FAULTS`, which need a file system of their own.  Those in :data:`CROWDED` need many machines, and :data:`BMC` needs :mod:`.bmcs`.
+:data:`IMAGES`, :data:`SLOW` and those in :data:`DISK_FAULTS`, which need a file system of their own.  Those in :data:`CROWDED` need many machines, :data:`BMC` needs :mod:`.bmcs`, and :data:`CROWD_OF_AGENTS` a door.
 """
 ORDINARY = tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED, *SSH, BMC))
+ORDINARY = tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED, BMC, CROWD_OF_AGENTS))
 """Rows that need nothing more than a chain."""
 
 

@@ -16,7 +16,8 @@ disk that fails need root, and have the journals of each chain on an ext4 in a f
 4 000 further machines; those with ``ssh``, in which the quiet user types with OpenSSH through an ssh door, beside strangers and
 users of that door (only these rows together); and ``bmc``, in which each runtime has 32 servers beside the other machines, and their BMCs
 begin to misbehave, each in one way: answers of 100 MB and of endless depth, 503, no answer to the login, to the first
-and to a later document, and at the console, and consoles that print without end.
+and to a later document, and at the console, and consoles that print without end; and ``agents``, in which 500 agents
+call a tool of ``exec-mcp`` in front of the chain, again and again.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from twisted_exec.api import kinds
 from .attacks import (
     BMC,
     COPIED_KEYS,
+    CROWD_OF_AGENTS,
     CROWD_SIZE,
     CROWDED,
     DISK_FAULTS,
@@ -74,6 +76,7 @@ from .attacks import (
     crowd_machine,
 )
 from .doors import Door, role
+from .doors import AgentDoor, DoorAccess
 from .quiet import Trips, Typist, median, percentile
 from .work import Access
 
@@ -119,6 +122,8 @@ class MeasuredDeployment(Deployment):
     disk = ""
     rack: Rack | None = None
     door: Door | None = None
+    door: AgentDoor | None = None
+    door_access: DoorAccess | None = None
 
     def twistd(self, plugin: str, *options: str) -> programs.Program:
         figures = self.path(f"{plugin}.turns")
@@ -151,6 +156,10 @@ class MeasuredDeployment(Deployment):
         await self.client.create(kinds.CLUSTERROLEBINDINGS.resource, bound)
         self.door = Door(self, (QUIET, EDITOR))
         await self.door.start()
+    async def open_door(self) -> None:
+        """Start the door for agents."""
+        self.door = AgentDoor(self)
+        self.door_access = await self.door.start()
 
     async def crowd(self) -> None:
         """Create the machines whose pool does not exist; an editor may list all namespaces."""
@@ -177,6 +186,8 @@ class MeasuredDeployment(Deployment):
         if self.door is None:
             return access
         return replace(access, ssh_port=self.door.port, ssh_key=self.door.path(EDITOR))
+        door = {} if self.door_access is None else asdict(self.door_access)
+        return Access(self.port, self.pki.serving_ca, users, seconds, door)
 
     def console(self, user: str, machine: str) -> tuple[ssl.SSLSocket, Console]:
         """Open a console of a machine."""
@@ -636,6 +647,8 @@ def main(directory: Path, *names: str) -> None:
             await gatherResults([Deferred.fromCoroutine(each.prepare()) for each in chains])
             if set(rows) & set(SSH):
                 await gatherResults([Deferred.fromCoroutine(each.use_door()) for each in chains])
+            for each in chains if CROWD_OF_AGENTS in rows else ():
+                await each.open_door()
             if set(rows) & set(CROWDED):
                 await gatherResults([Deferred.fromCoroutine(each.crowd()) for each in chains])
             await deferToThread(measure, *chains, rows)
@@ -643,6 +656,7 @@ def main(directory: Path, *names: str) -> None:
             for each in chains:
                 if each.door is not None:
                     await each.door.program.stop()
+                    await each.door.stop()
                 await each.stop()
                 each.remove_disk()
                 if each.rack is not None:
