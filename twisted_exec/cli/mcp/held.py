@@ -267,8 +267,8 @@ class HeldConsole(ConsoleUser):
         self.is_gone, self._ending = True, why
         if self._idle is not None and self._idle.active():
             self._idle.cancel()
+        self._gone(self)  # first: a call that ends now may be followed by another one at once
         self.conclude(Outcome(1, f"the session at the console ended: {why}"))
-        self._gone(self)
 
     def _put_off(self) -> None:
         if self.is_gone:

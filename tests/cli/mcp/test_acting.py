@@ -1,0 +1,200 @@
+"""
+Tests for :mod:`twisted_exec.cli.mcp.acting` and :mod:`twisted_exec.cli.mcp.held`, over real sockets.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+
+from tests.cli.mcp.test_output import HOSTILE
+from tests.cli.mcp.test_tools import Server, ToolsCase
+from twisted_exec.cli.mcp.held import HINT, MOST_CONSOLES
+from twisted_exec.cli.mcp.tools import ConsoleTools
+from twisted_exec.console.notices import HINT as PEOPLES_HINT
+from twisted_exec.streaming.http.site import Request
+from twisted_exec.streaming.interfaces import Break, Ending, Role
+from twisted_exec.streaming.remotecommand.resumable import Resumption
+from twisted_exec.streaming.remotecommand.serving import serve
+from twisted_exec.testing.console import ResumableAttachment
+from twisted_exec.wire.marks import Attendance, Notice, NoticeKind, NoticeRole
+from twisted_exec.wire.resume import Resumable
+from twisted_exec.wire.session_terms import MAY_ONLY_OBSERVE
+
+reactor: Any = _reactor
+_KEY = "k" * 43
+
+
+class Machine(ResumableAttachment):
+    """
+    Echoes what is typed.
+
+    :ivar notices: for the user, as soon as the session begins.
+    :ivar answer: printed behind each echo.
+    """
+
+    def __init__(self, *notices: Notice) -> None:
+        super().__init__()
+        self.notices, self.answer = notices, b""
+
+    def attached(self, transport: Any) -> None:
+        super().attached(transport)
+        for each in self.notices:
+            transport.send_mark(each)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.prints(data.replace(b"\r", b"\r\n") + self.answer)
+
+    def wished(self, wish: Any) -> None:
+        super().wished(wish)
+        if wish is Role.WRITER:
+            self.transport.send_mark(Notice("you type", NoticeKind.ROLE, NoticeRole.WRITER))
+
+
+def observer(text: str, role: NoticeRole = NoticeRole.OBSERVER) -> Notice:
+    return Notice(f"{text} {PEOPLES_HINT}", NoticeKind.ROLE, role, writer="bob", hint=PEOPLES_HINT)
+
+
+class MarkServer(Server):
+    """Serves consoles with marks: notices, the people at a console, and positions."""
+
+    async def dispatch(self, request: Request) -> None:
+        name = request.path.decode().split("/")[-2:]
+        if name[-1] == "exec" and f"default/{name[0]}" in self.machines:
+            machine = self.machines[f"default/{name[0]}"]()  # type: ignore[operator]
+            resumption = Resumption(Resumable(_KEY, 60))
+            serve(request, machine, session="s", user="u", clock=reactor, resumption=resumption)
+        else:
+            await super().dispatch(request)
+
+
+class ConsoleTests(ToolsCase):
+    """Consoles that an agent holds."""
+
+    def setUp(self) -> Any:
+        serving = super().setUp()
+        self.served = self.site.resource = MarkServer()
+        self.served.user, self.served.groups = "agent:ada:triage", ["agents"]
+        self.machine = self.serve(Machine())
+        self.agent = ConsoleTools(self.config, reactor)
+        self.addCleanup(self.agent.close)
+        return serving
+
+    def serve(self, machine: Machine, name: str = "vm") -> Machine:
+        self.served.machines[f"default/{name}"] = lambda: machine
+        return machine
+
+    async def act(self, tool: str, *, machine: str = "vm", **arguments: Any) -> list[str]:
+        """Call a tool that succeeds; return the texts of its result."""
+        result = await self.agent.call(tool, {"machine": machine, **arguments})
+        self.assertFalse(result["isError"], result)
+        return [each["text"] for each in result["content"]]
+
+    async def failure(self, tool: str, **arguments: Any) -> str:
+        result = await self.agent.call(tool, {"machine": "vm", **arguments})
+        self.assertTrue(result["isError"], result)
+        return str(result["content"][0]["text"])
+
+    async def test_one_visit(self) -> None:
+        """Calls share a session, which ends when the agent leaves, and the next call begins another."""
+        for text in ("one\n", "two\n"):
+            _, output = await self.act("send", text=text)
+            self.assertIn(f"| {text.strip()}", output)
+        self.assertEqual((self.machine.attachments, self.machine.received), (1, b"one\rtwo\r"))
+        facts = json.loads((await self.act("leave_console"))[0])
+        self.assertTrue(facts["left"])
+        second = self.serve(Machine())
+        await self.act("send", text="three\n")
+        self.assertEqual((second.attachments, second.received), (1, b"three\r"))
+
+    async def test_wait(self) -> None:
+        """With a pattern the answer comes with the match, or says that there was none."""
+        self.machine.answer = b"login: "
+        facts = json.loads((await self.act("send", text="x\n", wait_for="login:"))[0])
+        self.assertTrue(facts["matched"])
+        texts = await self.act("send", text="y\n", wait_for="never", timeout_seconds=1)
+        self.assertFalse(json.loads(texts[0])["matched"])
+        self.assertIn("y", texts[1])
+
+    async def test_ended_by_server(self) -> None:
+        """A session that the server has ended, such as at a policy's limit, is over; the next call asks again."""
+        await self.act("send", text="one\n")
+        second = self.serve(Machine())
+        self.machine.transport.end(Ending("Revoked", "the right was withdrawn"))
+        while True:
+            result = await self.agent.call("send", {"machine": "vm", "text": "two\n"})
+            if not result["isError"]:
+                break
+            self.assertIn("the right was withdrawn", result["content"][0]["text"])
+        self.assertEqual(second.received, b"two\r")
+
+    async def test_break(self) -> None:
+        """BREAK reaches the machine."""
+        await self.act("send_break")
+        self.assertEqual(self.machine.wishes, [Break()])
+
+    async def test_hostile(self) -> None:
+        """What a machine prints while an agent types is in marked rows, without sequences."""
+        self.machine.answer = HOSTILE
+        _, output = await self.act("send", text="x\n")
+        _, *rows = output.split("\n")
+        self.assertTrue(all(each.startswith("| ") for each in rows), output)
+        self.assertTrue(output.replace("\n", "").isprintable())
+
+    async def test_login_prompt(self) -> None:
+        """A command is not typed at the prompt of a login, and the message has no text of the machine."""
+        self.machine.output = b"evil-instruction login: "
+        result = await self.agent.call("run", {"machine": "vm", "command": "id"})
+        self.assertTrue(result["isError"])
+        message, _, shown = (each["text"] for each in result["content"])
+        self.assertIn("login prompt", message)
+        self.assertNotIn("evil", message)
+        self.assertIn("| evil-instruction login:", shown)
+        self.assertEqual(self.machine.received, b"")
+
+    async def test_many_consoles(self) -> None:
+        """An agent holds a few consoles, and reads which to leave."""
+        for number in range(MOST_CONSOLES):
+            self.serve(Machine(), f"vm-{number}")
+            await self.act("send_break", machine=f"vm-{number}")
+        self.assertIn("leave_console", await self.failure("send_break"))
+        await self.act("leave_console", machine="vm-0")
+        await self.act("send_break")
+
+    async def test_offsets(self) -> None:
+        """The answer's offsets are those of the log."""
+        await self.act("send", text="one\n")
+        facts = json.loads((await self.act("send", text="two\n"))[0])
+        printed = self.machine.output[facts["offset"] : facts["next_offset"]]
+        self.assertEqual((printed, facts["epoch"]), (b"two\r\n", self.machine.epoch))
+
+    async def test_observer(self) -> None:
+        """While a person types, nothing of an agent's reaches the machine, and it reads who that is."""
+        machine = self.serve(Machine(observer("bob is the writer")))
+        why = await self.failure("send", text="x\n")
+        self.assertIn(f"bob is the writer {HINT}", why)
+        self.assertEqual(machine.received, b"")
+
+    async def test_yields(self) -> None:
+        """A person who takes the console has it; when the person has left, the agent asks for it again."""
+        await self.act("send", text="one\n")
+        transport: Any = self.machine.transport
+        transport.send_mark(Attendance(2, "bob"))
+        transport.send_mark(observer("bob has taken over"))
+        self.assertIn("bob has taken over", await self.failure("send", text="two\n"))
+        self.assertIn("bob has taken over", await self.failure("send_break"))
+        self.assertEqual((self.machine.received, self.machine.wishes), (b"one\r", []))
+        transport.send_mark(Attendance(1, ""))
+        while (await self.agent.call("send", {"machine": "vm", "text": "three\n"}))["isError"]:
+            pass  # the mark is under way
+        self.assertEqual(self.machine.wishes, [Role.WRITER])
+        self.assertEqual(self.machine.received, b"one\rthree\r")
+
+    async def test_denied(self) -> None:
+        """An agent without the right to type reads so."""
+        machine = self.serve(Machine(observer("no", NoticeRole.DENIED)))
+        self.assertIn(MAY_ONLY_OBSERVE, await self.failure("send", text="x\n"))
+        self.assertEqual(machine.received, b"")
