@@ -25,8 +25,8 @@ from twisted_exec.apiserver.auditing.policy import DEFAULT_POLICY, load
 from twisted_exec.apiserver.serving.fairness import ExpensiveRequestMetrics
 from twisted_exec.auth.permission_watch import PermissionWatch
 from twisted_exec.journal.store import JournalMetrics, JournalStore
-from twisted_exec.mcp.metrics import DoorMetrics
-from twisted_exec.mcp.sessions import Limits
+from twisted_exec.mcp.metrics import AgentMetrics
+from twisted_exec.mcp.sessions import Limits as AgentLimits
 from twisted_exec.mcp.sessions import Sessions as AgentSessions
 from twisted_exec.nodeserver.leaves.metrics import LeafMetrics
 from twisted_exec.poollet.alerts.controller import AlertMetrics
@@ -125,7 +125,7 @@ class ObservingPageTests(SynchronousTestCase):
         RackMetrics(registry, lambda: {"listed": 1})
         DoorMetrics(registry)
         ConnectionMetrics(registry, Admission(Limits()))
-        DoorMetrics(registry, AgentSessions(Limits(), lambda _: None, Clock()))
+        AgentMetrics(registry, AgentSessions(AgentLimits(), lambda _: None, Clock()))
         self.register_spaces(registry)
         self.register_shipping(registry)
         alert = {"metadata": {"namespace": "a", "name": "b"}}

@@ -234,6 +234,8 @@ BUILDS = (
         "bin/openssh-newest/ssh",
         "bash $INTEROP/openssh_newest.sh",
         {"SSH_NEWEST": "bin/openssh-newest/ssh"},
+    ),
+    Build(
         "mcp-sdk",
         "mcp-sdk/bin/mcp",
         "$PYTHON -m venv $WORK/mcp-sdk && $WORK/mcp-sdk/bin/pip install -q 'mcp[cli]==2.3.0'",

@@ -72,6 +72,8 @@ sshd = ProgramMaker(
     "twisted_exec.sshd.tap",
     "Consoles for stock ssh, on a network.",
     "exec-sshd",
+)
+
 mcp = ProgramMaker(
     "exec-mcp",
     "twisted_exec.mcp.tap",

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from twisted_exec.mcp.sessions import Sessions
 
 
-class DoorMetrics(Collector):
+class AgentMetrics(Collector):
     """``twisted_exec_mcp_sessions`` and ``twisted_exec_mcp_calls``."""
 
     def __init__(self, registry: CollectorRegistry, sessions: Sessions) -> None:

@@ -16,7 +16,7 @@ from twisted_exec.cli.mcp.messages import MESSAGE
 from twisted_exec.cli.mcp.protocol import ServerSession
 from twisted_exec.cli.mcp.tools import ConsoleTools
 from twisted_exec.mcp.endpoint import Endpoint
-from twisted_exec.mcp.metrics import DoorMetrics
+from twisted_exec.mcp.metrics import AgentMetrics
 from twisted_exec.mcp.sessions import Sessions
 from twisted_exec.mcp.settings import Settings
 from twisted_exec.mcp.users import Caller, OwnLogin, Users
@@ -70,7 +70,7 @@ class MCPDoor(AsyncService):
         self.address: IAddress | None = None
         self.health_address: IAddress | None = None
         self.registry = new_registry(reactor)
-        DoorMetrics(self.registry, self.sessions)
+        AgentMetrics(self.registry, self.sessions)
         self.health = Health(reactor)
 
     def _session(self, caller: Caller) -> ServerSession:

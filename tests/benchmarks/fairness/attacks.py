@@ -24,17 +24,12 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
-from dataclasses import dataclass, field
-from typing import Any
-
-from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Target
-from tests.benchmarks.console import connect
-from tests.benchmarks.fairness.doors import AGENTS, AT_ONCE, DoorAccess, flood
 from tests.flows.sessions.test_hostile import frame
 from twisted_exec.api import kinds
 from twisted_exec.wire.spdy_connection import SPDYConnection
 
 from . import ssh_attacks
+from .agents import AGENTS, AT_ONCE, AgentAccess, flood
 from .work import Access, Done, Work
 
 SINK, LOUD = "sink", "loud"
@@ -71,42 +66,6 @@ CROWD_OF_AGENTS = "agents"
 """The row in which agents flood a door of the attacked chain."""
 BMC = "bmc"
 """The row in which BMCs of the attacked chain's runtime misbehave."""
-
-
-@dataclass(frozen=True)
-class Access:
-    """
-    Address and credentials of an API server.
-
-    :param users: certificate and key by user.
-    :param door: of agents; empty without one.
-    """
-
-    port: int
-    ca: str
-    users: dict[str, tuple[str, str]]
-    seconds: float
-    door: dict[str, Any] = field(default_factory=dict)
-
-    def connect(self, user: str = "") -> ssl.SSLSocket:
-        """Connect as a user, or without a client certificate."""
-        tls = ssl.create_default_context(cafile=self.ca)
-        if user:
-            tls.load_cert_chain(*self.users[user])
-        return connect(self.port, tls)
-
-
-@dataclass
-class Done:
-    """:ivar refusals: by the code, or by how the connection ended."""
-
-    sent: int = 0
-    answers: Counter[str] = field(default_factory=Counter)
-    refusals: Counter[str] = field(default_factory=Counter)
-
-
-Work = Callable[[Access, Done, float], None]
-"""Works on one connection after another until a time; called in a thread."""
 
 
 def _again(work: Callable[[Access, Done, float], None]) -> Work:
@@ -579,7 +538,7 @@ def _resize(width: int) -> bytes:
 
 def _agents(first: int) -> Work:
     def work(access: Access, done: Done, until: float) -> None:
-        door = DoorAccess(**access.door)
+        door = AgentAccess(**access.agents)
         flood(door, door.tokens[first : first + AT_ONCE], done, until)
 
     return _again(work)
@@ -637,10 +596,11 @@ ROWS: dict[str, Callable[[], Sequence[Work]]] = {
 }
 """
 What each row runs side by side.  Those called ``yes`` need the machine to print; so do
-:data:`IMAGES`, :data:`SLOW` and those in :data:`DISK_FAULTS`, which need a file system of their own.  Those in :data:`CROWDED` need many machines, :data:`BMC` needs :mod:`.bmcs`, and :data:`CROWD_OF_AGENTS` a door.
+:data:`IMAGES`, :data:`SLOW` and those in :data:`DISK_FAULTS`, which need a file system of their own.  Those in :data:`CROWDED` need many machines, and :data:`BMC` needs :mod:`.bmcs`.
 """
-ORDINARY = tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED, *SSH, BMC))
-ORDINARY = tuple(row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED, BMC, CROWD_OF_AGENTS))
+ORDINARY = tuple(
+    row for row in ROWS if row not in (*DISK_FAULTS, *CROWDED, *SSH, BMC, CROWD_OF_AGENTS)
+)
 """Rows that need nothing more than a chain."""
 
 

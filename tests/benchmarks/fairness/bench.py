@@ -14,10 +14,10 @@ the 90th.
 the length of a run and the number of rounds.  Some rows are left out unless they are named: those with a
 disk that fails need root, and have the journals of each chain on an ext4 in a file; those with
 4 000 further machines; those with ``ssh``, in which the quiet user types with OpenSSH through an ssh door, beside strangers and
-users of that door (only these rows together); and ``bmc``, in which each runtime has 32 servers beside the other machines, and their BMCs
+users of that door (only these rows together); ``agents``, in which 500 agents call a tool of an ``exec-mcp`` in front of
+the chain again and again; and ``bmc``, in which each runtime has 32 servers beside the other machines, and their BMCs
 begin to misbehave, each in one way: answers of 100 MB and of endless depth, 503, no answer to the login, to the first
-and to a later document, and at the console, and consoles that print without end; and ``agents``, in which 500 agents
-call a tool of ``exec-mcp`` in front of the chain, again and again.
+and to a later document, and at the console, and consoles that print without end.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from tests.flows.test_three_programs import binding
 from tests.runtimes.bmc.server import HOST, PASSWORD, USER
 from twisted_exec.api import kinds
 
+from .agents import AgentAccess, AgentDoor
 from .attacks import (
     BMC,
     COPIED_KEYS,
@@ -76,7 +77,6 @@ from .attacks import (
     crowd_machine,
 )
 from .doors import Door, role
-from .doors import AgentDoor, DoorAccess
 from .quiet import Trips, Typist, median, percentile
 from .work import Access
 
@@ -122,8 +122,8 @@ class MeasuredDeployment(Deployment):
     disk = ""
     rack: Rack | None = None
     door: Door | None = None
-    door: AgentDoor | None = None
-    door_access: DoorAccess | None = None
+    agent_door: AgentDoor | None = None
+    agent_access: AgentAccess | None = None
 
     def twistd(self, plugin: str, *options: str) -> programs.Program:
         figures = self.path(f"{plugin}.turns")
@@ -149,6 +149,11 @@ class MeasuredDeployment(Deployment):
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": TARGET}, "data": data}
         await self.client.create(kinds.SECRETS.resource, secret, namespace="default")
 
+    async def use_agent_door(self) -> None:
+        """Start a door for agents."""
+        self.agent_door = AgentDoor(self)
+        self.agent_access = await self.agent_door.start()
+
     async def use_door(self) -> None:
         """Start an ssh door."""
         await self.client.create(kinds.CLUSTERROLES.resource, yaml.safe_load(role()))
@@ -156,10 +161,6 @@ class MeasuredDeployment(Deployment):
         await self.client.create(kinds.CLUSTERROLEBINDINGS.resource, bound)
         self.door = Door(self, (QUIET, EDITOR))
         await self.door.start()
-    async def open_door(self) -> None:
-        """Start the door for agents."""
-        self.door = AgentDoor(self)
-        self.door_access = await self.door.start()
 
     async def crowd(self) -> None:
         """Create the machines whose pool does not exist; an editor may list all namespaces."""
@@ -182,12 +183,11 @@ class MeasuredDeployment(Deployment):
         """The attackers' way to this chain."""
         pairs = {user: self.pki.pair(f"user-{user}") for user in (EDITOR, STRANGER)}
         users = {user: (pair.certificate, pair.key) for user, pair in pairs.items()}
-        access = Access(self.port, self.pki.serving_ca, users, seconds)
+        agents = {} if self.agent_access is None else asdict(self.agent_access)
+        access = Access(self.port, self.pki.serving_ca, users, seconds, agents=agents)
         if self.door is None:
             return access
         return replace(access, ssh_port=self.door.port, ssh_key=self.door.path(EDITOR))
-        door = {} if self.door_access is None else asdict(self.door_access)
-        return Access(self.port, self.pki.serving_ca, users, seconds, door)
 
     def console(self, user: str, machine: str) -> tuple[ssl.SSLSocket, Console]:
         """Open a console of a machine."""
@@ -647,16 +647,19 @@ def main(directory: Path, *names: str) -> None:
             await gatherResults([Deferred.fromCoroutine(each.prepare()) for each in chains])
             if set(rows) & set(SSH):
                 await gatherResults([Deferred.fromCoroutine(each.use_door()) for each in chains])
-            for each in chains if CROWD_OF_AGENTS in rows else ():
-                await each.open_door()
+            if CROWD_OF_AGENTS in rows:
+                await gatherResults(
+                    [Deferred.fromCoroutine(each.use_agent_door()) for each in chains]
+                )
             if set(rows) & set(CROWDED):
                 await gatherResults([Deferred.fromCoroutine(each.crowd()) for each in chains])
             await deferToThread(measure, *chains, rows)
         finally:
             for each in chains:
+                if each.agent_door is not None:
+                    await each.agent_door.stop()
                 if each.door is not None:
                     await each.door.program.stop()
-                    await each.door.stop()
                 await each.stop()
                 each.remove_disk()
                 if each.rack is not None:

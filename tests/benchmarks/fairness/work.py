@@ -8,6 +8,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.benchmarks.console import connect
 
@@ -20,6 +21,7 @@ class Access:
     :param users: certificate and key by user.
     :param ssh_port: of the ssh door; 0 without one.
     :param ssh_key: path of the editor's key for it.
+    :param agents: fields of an :class:`~tests.benchmarks.fairness.agents.AgentAccess`; empty without that door.
     """
 
     port: int
@@ -28,6 +30,7 @@ class Access:
     seconds: float
     ssh_port: int = 0
     ssh_key: str = ""
+    agents: dict[str, Any] = field(default_factory=dict)
 
     def connect(self, user: str = "") -> ssl.SSLSocket:
         """Connect as a user, or without a client certificate."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from twisted_exec.api.agents import AGENTS, is_agent
 from twisted_exec.api.kinds.consolepolicies import REASON_REQUIRED
 from twisted_exec.api.kinds.reviews import SELFSUBJECTREVIEWS
 from twisted_exec.api.names import dns_label, dns_subdomain
@@ -25,11 +26,6 @@ from twisted_exec.cli.messages import age, one_line
 from twisted_exec.cli.suggestion import explain_with_hint
 from twisted_exec.kube.kubeconfig.client_config import ClientConfig, KubeConfigError
 from twisted_exec.tls.errors import TLSConfigError
-
-AGENTS = "agents"
-"""The group of agents."""
-AGENT_PREFIX = "agent:"
-"""Begins the user names of agents: ``agent:PERSON:NAME``."""
 
 _MOST_FAULTS = 4
 _LONGEST_MESSAGE = 2000
@@ -126,7 +122,7 @@ class ConsoleTools:
             await client.close()
         info = (review.get("status") or {}).get("userInfo") or {}
         user, groups = str(info.get("username") or ""), info.get("groups") or ()
-        if not (user.startswith(AGENT_PREFIX) and AGENTS in groups):
+        if not (is_agent(user) and AGENTS in groups):
             raise InputError(
                 f'{tool.name} needs the identity of an agent, and this is user "{one_line(user)}", for whom only the '
                 "tools that read work: the person runs twisted-exec mcp login NAME, and gives this server the "
