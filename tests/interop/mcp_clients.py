@@ -40,7 +40,7 @@ _NO_SDK = None if ENVIRONMENT else "MCP_SDK names no environment with the Python
 _NO_MODULES = None if MODULES else "MCP_MODULES names no directory with the MCP SDK and inspector"
 AGENT, PERSON = "agent:ada:triage", "bob"
 _ROLES = ("edit", "console-operator", "console-log-reader", "console-session-reader")
-_HERE = Path(__file__).parent
+_CLIENTS = Path(__file__).parents[1] / "clients" / "mcp"
 
 
 class Talk:
@@ -319,7 +319,7 @@ class PythonClient(ClientContract):
 
     def client(self) -> tuple[str, ...]:
         python = f"{ENVIRONMENT}/bin/python"
-        return python, str(_HERE / "mcp_sdk.py"), json.dumps(self.settings)
+        return python, str(_CLIENTS / "client.py"), json.dumps(self.settings)
 
 
 class TypeScriptClient(ClientContract):
@@ -329,7 +329,7 @@ class TypeScriptClient(ClientContract):
 
     def client(self) -> tuple[str, ...]:
         settings = json.dumps({**self.settings, "modules": MODULES})
-        return "node", str(_HERE / "mcp_sdk.mjs"), settings
+        return "node", str(_CLIENTS / "client.mjs"), settings
 
 
 class PythonPipeTests(PythonClient, Pipe):

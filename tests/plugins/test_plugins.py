@@ -29,11 +29,13 @@ from twisted_exec.tls.pki.directory import create_pki
 PROGRAMS = [
     "exec-apiserver",
     "exec-broker",
+    "exec-mcp",
     "exec-nodeserver",
     "exec-poollet",
     "exec-racks",
     "exec-runtime",
     "exec-spacemanager",
+    "exec-sshd",
     "exec-standalone",
 ]
 

@@ -1,7 +1,7 @@
 """
 The client of the Python SDK of MCP, run by the Python of an environment with it.
 
-``python mcp_sdk.py SETTINGS`` connects as the JSON says, prints the tools, and then for each line of standard input, a
+``python client.py SETTINGS`` connects as the JSON says, prints the tools, and then for each line of standard input, a
 tool and its arguments, a line with the result.
 """
 

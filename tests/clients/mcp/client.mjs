@@ -1,4 +1,4 @@
-// The client of the TypeScript SDK of MCP: as mcp_sdk.py, with the modules that the settings name.
+// The client of the TypeScript SDK of MCP: as client.py, with the modules that the settings name.
 import fs from "node:fs";
 import readline from "node:readline";
 
